@@ -35,9 +35,9 @@ class RetrySelection:
     def parse(cls, numbers: Sequence[str], *, failed: bool, reason: str) -> RetrySelection:
         """Parse the words of the command line. Raises InvalidArgument."""
         if numbers and (failed or reason):
-            raise InvalidArgument([Problem("", "name trials by their numbers or with --failed, not both")])
+            raise InvalidArgument.at("", "name trials by their numbers or with --failed, not both")
         if not (numbers or failed or reason):
-            raise InvalidArgument([Problem("", "specify the trials to retry: their numbers, or --failed for all")])
+            raise InvalidArgument.at("", "specify the trials to retry: their numbers, or --failed for all")
         bad = [text for text in numbers if not (text.isascii() and text.isdigit())]
         if bad:
             raise InvalidArgument([Problem("", f"{text} is not the number of a trial") for text in bad])

@@ -14,7 +14,7 @@ from controller.cli import terminal, ui
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
 from suggest.address import parse_address
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def katib_ports(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")] if text else []
     if wrong := [word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)]:
         message = f"{wrong[0]!r} is not a port; separate them with commas, such as 6789,6788"
-        raise InvalidArgument([Problem("katib", message)])
+        raise InvalidArgument.at("katib", message)
     return tuple(map(int, words))
 
 

@@ -22,7 +22,7 @@ from controller.report import description, documents, formatting, ranking, text_
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
-from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.errors import InvalidArgument, NotFound, did_you_mean
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     from controller.report import drawing, figures
 
     if bool(arguments.figure) != bool(arguments.to):
-        raise InvalidArgument([Problem("--figure", "requires --to: write both, as --figure history --to history.svg")])
+        raise InvalidArgument.at("--figure", "requires --to: write both, as --figure history --to history.svg")
     record = asyncio.run(
         query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
     )
@@ -190,7 +190,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
         available = figures.available(record)
         if arguments.figure not in available:
             hint = did_you_mean(arguments.figure, available) or f"; the figures are {', '.join(available)}"
-            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{hint}")])
+            raise InvalidArgument.at("--figure", f"no figure {arguments.figure!r}{hint}")
         drawing.check_format(Path(arguments.to))
         drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
         print(arguments.to)

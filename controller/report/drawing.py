@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 FORMATS = ("svg", "png", "json")
 SCALE = 2.0  # pixels of a PNG per pixel of the figure
@@ -34,7 +34,7 @@ def check_format(path: Path) -> str:
     """Return the format that the file's name asks for. Raises InvalidArgument for an unknown format."""
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
-        raise InvalidArgument([Problem("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")])
+        raise InvalidArgument.at("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")
     return form
 
 
@@ -67,5 +67,5 @@ def _vl_convert() -> Any:  # Any: the package has no types
     except ImportError:
         cure = "pip install '.[report]' in tuner's checkout"
         message = f"figures need the package vl-convert-python, which is not installed; install with {cure}"
-        raise InvalidArgument([Problem("", message)]) from None
+        raise InvalidArgument.at("", message) from None
     return vl_convert

@@ -14,7 +14,7 @@ from typing import Any
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
-from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.errors import InvalidArgument, did_you_mean
 from suggest.trial import TrialState
 
 Row = Sequence[object]
@@ -219,7 +219,7 @@ def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
 def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> InvalidArgument:
     hint = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
     choices = ", ".join(columns)
-    return InvalidArgument([Problem(flag, f"unknown column {word!r}{hint or f'; there are {choices}'}")])
+    return InvalidArgument.at(flag, f"unknown column {word!r}{hint or f'; there are {choices}'}")
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:

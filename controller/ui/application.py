@@ -31,7 +31,6 @@ from suggest.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
-    Problem,
     TunerError,
     Unauthenticated,
 )
@@ -219,16 +218,16 @@ async def body_of(request: Request) -> dict[str, Any]:  # Any: what JSON holds
     try:
         body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument([Problem("", "the body is not JSON")]) from error
+        raise InvalidArgument.at("", "the body is not JSON") from error
     if not isinstance(body, dict):
-        raise InvalidArgument([Problem("", "expected a JSON object")])
+        raise InvalidArgument.at("", "expected a JSON object")
     return body
 
 
 def texts_of(field: object, name: str) -> dict[str, str]:
     """Check an object of strings. Raises InvalidArgument."""
     if not isinstance(field, dict) or not all(isinstance(value, str) for value in field.values()):
-        raise InvalidArgument([Problem(name, "expected an object of strings")])
+        raise InvalidArgument.at(name, "expected an object of strings")
     return field
 
 
@@ -238,7 +237,7 @@ def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> in
     if isinstance(digits, bool) or not (
         text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= limit
     ):
-        raise InvalidArgument([Problem(name, f"expected a whole number from {least} to {limit}")])
+        raise InvalidArgument.at(name, f"expected a whole number from {least} to {limit}")
     return int(text)
 
 

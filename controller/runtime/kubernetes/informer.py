@@ -43,14 +43,11 @@ from controller.runtime.kubernetes.client import (
     LIMIT_RANGES,
     PODS,
     QUOTAS,
-    AccessDenied,
-    BadKubeconfig,
     Kind,
     KubernetesClient,
-    Unreachable,
     list_allowed,
 )
-from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
 from controller.runtime.kubernetes.labels import (
     JOBSET_GROUP,

@@ -1,7 +1,7 @@
 """The contract of a runtime, a place where trials run. `tests/contract/runtime_contract.py` tests it.
 
-Implementations (`local`, `kubernetes`, and one in virtual time for tests) know nothing about studies, budgets or
-metrics. Every action is idempotent on the attempt's name, so that it can be repeated after a crash.
+Implementations (`local`, `simulated`, `kubernetes`) know nothing about studies, budgets or metrics. Every action is
+idempotent on the attempt's name, so that it can be repeated after a crash.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.runtime import simulated
 from controller.runtime.protocol import Launch, Runtime
+from controller.runtime.simulated import SimulatedRuntime, VirtualClock
 from tests.contract.runtime_contract import RuntimeContract, Script
-from tests.sim import simulated
-from tests.sim.simulated import SimulatedRuntime, VirtualClock
 
 
 class SimulatedTestbed:

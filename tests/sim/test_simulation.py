@@ -21,9 +21,9 @@ from controller.core.model import (
     FailureClass,
     TrialTemplate,
 )
+from controller.runtime.simulated import Script, SimulatedRuntime
 from suggest.study import Algorithm, Direction
 from tests.sim.plans import GRID, plans
-from tests.sim.simulated import Script, SimulatedRuntime
 from tests.sim.simulation import Fault, Plan, Simulation, stores
 
 _UIDS = (f"{n:05d}" for n in itertools.count())

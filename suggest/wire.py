@@ -204,12 +204,10 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
     )
     pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
-    fidelity = _read_fidelity(message.fidelity) if message.HasField("fidelity") else None
+    f, fidelity = message.fidelity, None
+    if message.HasField("fidelity"):
+        fidelity = Fidelity(f.parameter, f.min, f.max, f.eta or DEFAULT_ETA)
     return StudySpec(space, objectives, algorithm, pruning, constraints, fidelity)
-
-
-def _read_fidelity(message: pb.Fidelity) -> Fidelity:
-    return Fidelity(message.parameter, message.min, message.max, message.eta or DEFAULT_ETA)
 
 
 def write_spec(spec: StudySpec) -> pb.StudySpec:

@@ -8,6 +8,7 @@ except for values that protobuf cannot hold.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -228,6 +229,11 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
     if (f := spec.fidelity) is not None:
         message.fidelity.CopyFrom(pb.Fidelity(parameter=f.parameter, min=f.min, max=f.max, eta=f.eta))
     return message
+
+
+def request_id_of(spec: StudySpec) -> str:
+    """Return a request id that is the same for equal specs, so that a second client gets the study of the first one."""
+    return f"spec-{hashlib.sha256(write_spec(spec).SerializeToString(deterministic=True)).hexdigest()}"
 
 
 def read_space(messages: Sequence[pb.Parameter], path: str, problems: Problems) -> Space:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -213,13 +213,10 @@ class Study:
         "" if none failed.
         """
         record = self._record()
-        failed = [
-            entry for entry in record.trials if entry.newest is not None and entry.newest.failure_class is not None
-        ]
         ended = {
-            (entry.newest.end_time, entry.trial.number): entry
-            for entry in failed
-            if entry.newest and entry.newest.end_time
+            (newest.end_time, entry.trial.number): entry
+            for entry in record.trials
+            if (newest := entry.newest) is not None and newest.failure_class is not None and newest.end_time is not None
         }
         if not ended:
             return ""
@@ -284,28 +281,17 @@ def listed(caller: str, argument: str, given: object) -> None:
 
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Its result, also where an event loop runs in this thread (a notebook)."""
+    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a notebook."""
     if not in_event_loop():
         return asyncio.run(coroutine)
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(asyncio.run(coroutine))
-        except BaseException as error:  # for the thread that waits
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="tuner-query")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    executor = ThreadPoolExecutor(1, thread_name_prefix="tuner-query")
+    result = executor.submit(asyncio.run, coroutine)
+    executor.shutdown(wait=False)
+    return result.result()
 
 
 def in_event_loop() -> bool:
-    """Whether one runs in this thread."""
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

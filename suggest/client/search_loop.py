@@ -6,7 +6,6 @@ renews the lease of the open trial in a thread; errors there must never end a tr
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -267,10 +266,7 @@ def search_of(
         pruning,
         tuple(constraints),
     )
-    # Equal specs give equal request ids, so that a second client gets the study of the first one.
-    words = wire.write_spec(spec).SerializeToString(deterministic=True)
-    study = client.create_study(name, spec, request_id=f"spec-{hashlib.sha256(words).hexdigest()}")
-    return Search(client, study)
+    return Search(client, client.create_study(name, spec, request_id=wire.request_id_of(spec)))
 
 
 def _counts(trial: Trial) -> bool:

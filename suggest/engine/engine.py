@@ -144,9 +144,7 @@ class Engine:
             self._show(trial)
         reports = self._reports
         for number, measurement in measurements:
-            report = reports.get(number)
-            if report is None:
-                report = reports[number] = Report()
+            report = reports.get(number) or reports.setdefault(number, Report())
             report.add(measurement)
         self._pruner = self._new_pruner()
 

@@ -117,6 +117,21 @@ class Trial:
     rungs: tuple[RungResult, ...] = ()
     parent: int | None = None
 
+    def for_algorithms(self) -> Trial:
+        """Return the trial as algorithms see it: without labels, owners, reasons and times. It can be pickled."""
+        return Trial(
+            self.number,
+            self.state,
+            dict(self.parameters),
+            value=self.value,
+            step=self.step,
+            labels={},
+            further=self.further,
+            constraint_values=self.constraint_values,
+            fidelity=self.fidelity,
+            rungs=self.rungs,
+        )
+
     @property
     def values(self) -> tuple[float, ...]:
         """Return the values of all objectives; empty if the first one has none."""

@@ -1,13 +1,14 @@
 """Conversion between protobuf messages and domain objects.
 
-Only this module, `suggest.server.service` and `suggest.client.calls` use messages. A reader appends every problem, with
-its path in the request, to a given list and returns a usable placeholder; the caller raises once, at the end. The
-meaning of a spec (min above max, unknown algorithms) is not checked. Writers do not validate domain objects, except for
-values that protobuf cannot hold.
+Only this module, `suggest.server.service` and `suggest.client.async_client` use messages. A reader appends every
+problem, with its path in the request, to a given list and returns a usable placeholder; the caller raises once, at the
+end. The meaning of a spec (min above max, unknown algorithms) is not checked. Writers do not validate domain objects,
+except for values that protobuf cannot hold.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -204,12 +205,10 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
     )
     pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
-    fidelity = _read_fidelity(message.fidelity) if message.HasField("fidelity") else None
+    f, fidelity = message.fidelity, None
+    if message.HasField("fidelity"):
+        fidelity = Fidelity(f.parameter, f.min, f.max, f.eta or DEFAULT_ETA)
     return StudySpec(space, objectives, algorithm, pruning, constraints, fidelity)
-
-
-def _read_fidelity(message: pb.Fidelity) -> Fidelity:
-    return Fidelity(message.parameter, message.min, message.max, message.eta or DEFAULT_ETA)
 
 
 def write_spec(spec: StudySpec) -> pb.StudySpec:
@@ -230,6 +229,11 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
     if (f := spec.fidelity) is not None:
         message.fidelity.CopyFrom(pb.Fidelity(parameter=f.parameter, min=f.min, max=f.max, eta=f.eta))
     return message
+
+
+def request_id_of(spec: StudySpec) -> str:
+    """Return a request id that is the same for equal specs, so that a second client gets the study of the first one."""
+    return f"spec-{hashlib.sha256(write_spec(spec).SerializeToString(deterministic=True)).hexdigest()}"
 
 
 def read_space(messages: Sequence[pb.Parameter], path: str, problems: Problems) -> Space:

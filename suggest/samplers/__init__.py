@@ -2,9 +2,7 @@
 
 from suggest.samplers.distinct import Distinct
 from suggest.samplers.registry import (
-    Family,
     algorithm_problems,
-    algorithms,
     cheaper_sampler,
     new_sampler,
     objective_problems,
@@ -22,11 +20,9 @@ __all__ = [
     "Computation",
     "Computed",
     "Distinct",
-    "Family",
     "PointRequest",
     "Sampler",
     "algorithm_problems",
-    "algorithms",
     "cheaper_sampler",
     "completed",
     "new_sampler",

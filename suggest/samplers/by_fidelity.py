@@ -25,23 +25,12 @@ class ByFidelity(Sampler):
         self._levels = fidelity.levels
         self._values = [0] * len(self._levels)  # how many trials have a value at each fidelity
         self._level = 0  # the one whose values are shown
-        self._trials: dict[int, Trial] = {}  # only with the fields that samplers read
+        self._trials: dict[int, Trial] = {}
         self._sampler = make()
 
     def put(self, trial: Trial) -> None:
         before = self._trials.get(trial.number)
-        kept = Trial(
-            trial.number,
-            trial.state,
-            trial.parameters,
-            value=trial.value,
-            step=trial.step,
-            labels=trial.labels,
-            fidelity=trial.fidelity,
-            rungs=trial.rungs,
-            further=trial.further,
-            constraint_values=trial.constraint_values,
-        )
+        kept = trial.for_algorithms()  # there may be many trials
         self._trials[trial.number] = kept
         for level in range(len(self._levels)):
             self._values[level] += (self._value(kept, level) is not None) - (

@@ -53,8 +53,7 @@ class Axis:
         if self.dimension.choice:
             return numbers
         scaled = np.log(numbers) if self.dimension.log else numbers
-        found: Floats = np.clip((scaled - self.low) / self.span, 0.0, 1.0)
-        return found
+        return np.clip((scaled - self.low) / self.span, 0.0, 1.0)
 
     def numbers(self, places: Floats) -> Floats:
         """Return the nearest members of the domain."""
@@ -63,8 +62,7 @@ class Axis:
         numbers = self.low + places * self.span
         numbers = np.exp(numbers) if self.dimension.log else numbers
         numbers = np.rint(numbers) if self.dimension.whole else numbers
-        found: Floats = np.clip(numbers, self.dimension.first, self.dimension.last)
-        return found
+        return np.clip(numbers, self.dimension.first, self.dimension.last)
 
     def snapped(self, places: Floats) -> Floats:
         return self.places(self.numbers(places)) if self.dimension.whole and not self.dimension.choice else places

@@ -105,22 +105,13 @@ class History:
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        # A paused trial holds its point. `by_fidelity` shows its values to algorithms.
-        state = TrialState.RUNNING if trial.state is TrialState.PAUSED else trial.state
         self._running.pop(number, None)
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
-        # Keep only what models need, because there may be many trials.
-        kept = Trial(
-            number,
-            state,
-            trial.parameters,
-            value=trial.value,
-            step=trial.step,
-            further=trial.further,
-            constraint_values=trial.constraint_values,
-        )
-        if state is TrialState.RUNNING:
+        kept = trial.for_algorithms()  # there may be many trials
+        if trial.state is TrialState.PAUSED:  # it holds its point; `by_fidelity` shows its values to algorithms
+            kept = replace(kept, state=TrialState.RUNNING)
+        if kept.state is TrialState.RUNNING:
             self._running[number] = kept
         elif self._teaches(trial):
             self._finished[number] = kept

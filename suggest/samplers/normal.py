@@ -120,8 +120,7 @@ def truncated(quantiles: Floats, a: Floats, b: Floats, outside: Floats) -> Float
     right = above + (1.0 - quantiles) * mass
     # np.clip takes three times as long for arrays of this size.
     z = _lower_quantile(np.minimum(np.maximum(np.minimum(left, right), 1e-300), 0.5))
-    found: Floats = np.minimum(np.maximum(np.where(left < right, z, -z), a), b)
-    return found
+    return np.minimum(np.maximum(np.where(left < right, z, -z), a), b)
 
 
 def _lower_quantile(p: Floats) -> Floats:

@@ -61,12 +61,13 @@ class Metrics:
         )
         self._series: dict[tuple[str, str], Histogram] = {}  # a lookup by labels takes longer than observing
         self._taking_calls = True
+        self.calls = CallMetrics(self._ended)
 
     @property
     def port(self) -> int:
         return self._server.server_port
 
-    def ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
+    def _ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
         series = self._series.get((method, code))
         if series is None:
             series = self._series[method, code] = self._calls.labels(method, code)
@@ -74,9 +75,9 @@ class Metrics:
         if method == "SuggestTrials" and reply is not None:
             self._handed_out.inc(len(reply.message.trials))
 
-    def start(self, calls: CallMetrics, queue: KeyedQueue, store_health: StoreHealth, studies: StudyService) -> None:
+    def start(self, queue: KeyedQueue, store_health: StoreHealth, studies: StudyService) -> None:
         """Answer requests, with values that are read from these objects at each scrape."""
-        self._registry.register(_Collector(calls, queue, store_health, studies))
+        self._registry.register(_Collector(self.calls, queue, store_health, studies))
         self._server.start()
 
     def stopping(self) -> None:

@@ -74,7 +74,8 @@ class KeyPair:
         try:
             context.load_cert_chain(certificate, key, password=lambda: "")  # never asks on the terminal
         except (ssl.SSLError, OSError, ValueError) as e:
-            problem = "the key does not belong to the certificate" if _mismatch(e) else "one of them is not plain PEM"
+            is_mismatch = isinstance(e, ssl.SSLError) and e.reason == "KEY_VALUES_MISMATCH"
+            problem = "the key does not belong to the certificate" if is_mismatch else "one of them is not plain PEM"
             message = f"cannot be used together: {problem}; see: openssl x509 -in {certificate} -noout -text"
             raise InvalidArgument.at(f"{certificate} and {key}", message) from e
         _refuse_readable(key)
@@ -106,7 +107,3 @@ def _refuse_readable(key: Path) -> None:
             "(for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
         )
         raise InvalidArgument.at(str(key), message)
-
-
-def _mismatch(error: Exception) -> bool:
-    return isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"

@@ -94,6 +94,7 @@ class LoadedProtection:
     def __init__(self, protection: Protection) -> None:
         self.authorizer: Authorizer | None = None  # None if every caller may do everything
         self.pair: KeyPair | None = None  # None without TLS
+        self.certified = bool(protection.tls_client_ca)  # whether clients have certificates
         self._watched: list[KeyPair | FileReloader[Tokens]] = []
         if protection.tokens:
             from suggest.server.access.authorization import Authorizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -90,6 +90,15 @@ class TrialRecord:
             return TrialState.QUEUED
         return self.trial.state
 
+    def so_far(self, last: Measurement | None) -> TrialRecord:
+        """Return a running trial with the last value that it has reported: the study has none before the trial ends."""
+        newest = self.newest
+        if last is None or self.trial.state is not TrialState.RUNNING:
+            return self
+        if not self.by_client and (newest is None or newest.ended or newest.number != last.attempt):
+            return self
+        return replace(self, trial=replace(self.trial, value=last.value, step=last.step))
+
     @property
     def start_time(self) -> datetime | None:
         """Return the start time of its first attempt that began."""
@@ -152,26 +161,27 @@ def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
     return in_order(criteria.best(record.trial for record in trials), criteria)
 
 
+def note_latest(latest: dict[int, dict[str, Measurement]], measured: Iterable[tuple[int, Measurement]]) -> None:
+    """Keep, by trial and metric, the measurement at the last step of the newest attempt."""
+    for number, measurement in measured:
+        last = latest.setdefault(number, {})
+        attempt = next(iter(last.values())).attempt if last else measurement.attempt
+        if measurement.attempt > attempt:
+            last.clear()
+        before = last.get(measurement.metric)
+        if measurement.attempt >= attempt and (before is None or measurement.step >= before.step):
+            last[measurement.metric] = measurement
+
+
 def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
     """Return, by trial, each metric's value at the last step of the newest attempt, except for the metric `without`."""
-    newest: dict[int, int] = {}
     latest: dict[int, dict[str, Measurement]] = {}
-    for number, measurement in measured:
-        if measurement.attempt > newest.get(number, 0):
-            newest[number] = measurement.attempt
-            latest[number] = {}
-        latest_known = latest[number].get(measurement.metric)
-        if (
-            measurement.metric != without
-            and measurement.attempt == newest[number]
-            and (latest_known is None or measurement.step > latest_known.step)
-        ):
-            latest[number][measurement.metric] = measurement
-    return {
-        number: {name: measurement.value for name, measurement in by_metric.items()}
+    note_latest(latest, measured)
+    values = {
+        number: {name: measurement.value for name, measurement in by_metric.items() if name != without}
         for number, by_metric in latest.items()
-        if by_metric
     }
+    return {number: by_metric for number, by_metric in values.items() if by_metric}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState, by_trial
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
 from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
@@ -350,7 +350,4 @@ async def measurements_of_curves(
         measured = await client.list_measurements(study)
     else:
         measured = [sample for number in numbers for sample in await client.list_measurements(study, number)]
-    by_trial: dict[int, list[Measurement]] = {}
-    for number, sample in measured:
-        by_trial.setdefault(number, []).append(sample)
-    return by_trial
+    return by_trial(measured)

@@ -20,7 +20,7 @@ from controller.core.model import FINAL, Experiment, ExperimentState, TrialOrFin
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
-from controller.report.record import ExperimentRecord, FigureSource, StudyTrials, TrialRecord, last_values, note_latest
+from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, last_values, note_latest
 from controller.report.top import GpuQuota
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import StudyName
@@ -218,7 +218,7 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     raise NotFound(f"{record.experiment.name} has no trial {number}; {existing}")
 
 
-def importances(record: FigureSource) -> list[Importance]:
+def importances(record: TrialList) -> list[Importance]:
     """Return the importance of each parameter, the most important first. Takes at most two seconds."""
     from suggest.server import admin
 

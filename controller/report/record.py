@@ -118,7 +118,11 @@ Metrics = Mapping[int, Mapping[str, float]]
 
 
 class TrialList(Protocol):
-    """The trials of an experiment, or of a study without one, and what else a list of them shows."""
+    """The trials of an experiment, or of a study without one, and what else lists and figures of them show.
+
+    metrics: by trial, the last values of all metrics except the objective's.
+    totals: if given, it is not computed from `trials`.
+    """
 
     @property
     def trials(self) -> Sequence[TrialRecord]: ...
@@ -127,13 +131,19 @@ class TrialList(Protocol):
     def metrics(self) -> Metrics: ...
 
     @property
+    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+    @property
+    def totals(self) -> Totals | None: ...
+
+    @property
     def name(self) -> str: ...
 
     @property
     def space(self) -> Space: ...
-
-    @property
-    def parameter_names(self) -> list[str]: ...
 
     @property
     def criteria(self) -> Criteria: ...
@@ -142,18 +152,14 @@ class TrialList(Protocol):
 
     def reason_of(self, record: TrialRecord) -> str: ...
 
-
-class FigureSource(TrialList, Protocol):
-    """What figures show."""
+    @property
+    def parameter_names(self) -> list[str]:
+        return [parameter.name for parameter in self.space.parameters]
 
     @property
-    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
-
-    @property
-    def front(self) -> Sequence[Trial]: ...
-
-    @property
-    def events(self) -> Sequence[Event]: ...
+    def front(self) -> Sequence[Trial]:
+        """Return the best trial, or the Pareto front sorted by the first objective."""
+        return best_of(self.trials, self.criteria) if self.totals is None else self.totals.best
 
 
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
@@ -207,14 +213,15 @@ def counted(record: TrialRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyTrials:
-    """The trials of a study without an experiment, which clients of the service run."""
+class StudyTrials(TrialList):
+    """The trials of a study without an experiment, which clients of the service run. Only controllers record events."""
 
     study: Study
     trials: Sequence[TrialRecord] = ()
     metrics: Metrics = field(default_factory=dict)
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     totals: Totals | None = None
+    events: Sequence[Event] = ()
 
     @property
     def name(self) -> str:
@@ -223,20 +230,6 @@ class StudyTrials:
     @property
     def space(self) -> Space:
         return self.study.spec.space
-
-    @property
-    def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.space.parameters]
-
-    @property
-    def front(self) -> Sequence[Trial]:
-        """Return the best trial, or the Pareto front sorted by the first objective."""
-        return best_of(self.trials, self.criteria) if self.totals is None else self.totals.best
-
-    @property
-    def events(self) -> Sequence[Event]:
-        """Return nothing, because only controllers record events."""
-        return ()
 
     @property
     def criteria(self) -> Criteria:
@@ -250,12 +243,10 @@ class StudyTrials:
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentRecord:
+class ExperimentRecord(TrialList):
     """Everything that is known about an experiment at one moment.
 
     controlled_by: the process that runs it now; "" if none does.
-    metrics: by trial, the last values of all metrics except the objective's.
-    totals: if given, it is not computed from `trials`.
     """
 
     experiment: Experiment
@@ -277,10 +268,6 @@ class ExperimentRecord:
     def space(self) -> Space:
         return self.experiment.spec.space
 
-    @property
-    def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.space.parameters]
-
     def trial_name(self, number: int) -> str:
         return trial_name(self.experiment.name, self.experiment.uid, number)
 
@@ -300,13 +287,6 @@ class ExperimentRecord:
     def best(self) -> Trial | None:
         """Return the best trial; with several objectives, the one of the Pareto front that is best in the first."""
         return next(iter(self.front), None)
-
-    @property
-    def front(self) -> Sequence[Trial]:
-        """Return the best trial, or the Pareto front sorted by the first objective."""
-        if self.totals is not None:
-            return self.totals.best
-        return best_of(self.trials, self.criteria)
 
     @property
     def dominated_share(self) -> float | None:

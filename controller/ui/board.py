@@ -25,7 +25,7 @@ from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState, by_trial
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
-from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
+from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import GpuQuota
 from controller.search import study_name
 from controller.ui.live_table import Json
@@ -342,7 +342,7 @@ def parameter_hint(parameter: Parameter) -> Json:
 
 
 async def measurements_of_curves(
-    client: AsyncClient, study: StudyName, record: FigureSource
+    client: AsyncClient, study: StudyName, record: TrialList
 ) -> dict[int, list[Measurement]]:
     """Return the measurements of the trials that the figure of curves shows."""
     numbers = figures.trials_of_curves(record)

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from controller.app.following import Changed
-from controller.report.record import FigureSource
+from controller.report.record import TrialList
 from controller.ui.live_table import Json, LiveTable
 from suggest.errors import NotFound, TunerError
 
 LOOK_S = 0.04  # between looks at the mark
 SHARED_S = 1.0  # between reads of a store whose changes do not show, and after a failed read
 Mark = tuple[object, ...]
-Record = TypeVar("Record", bound=FigureSource)
-Record_co = TypeVar("Record_co", bound=FigureSource, covariant=True)
+Record = TypeVar("Record", bound=TrialList)
+Record_co = TypeVar("Record_co", bound=TrialList, covariant=True)
 
 
 class Follower(Protocol[Record_co]):

@@ -246,8 +246,8 @@ class _SweepTimer:
             self._changed = False
 
 
-class _Follower(Generic[Record]):
-    """What both followers share. `record` is as of the last read, and `loaded` once everything was read."""
+class Follower(Generic[Record]):
+    """Reads a search again and again. `record` is as of the last read, and `loaded` once everything was read."""
 
     def __init__(
         self, client: AsyncClient, name: StudyName, record: Record, is_wanted: Callable[[Trial], bool]
@@ -263,6 +263,13 @@ class _Follower(Generic[Record]):
     def due(self) -> bool:
         """Return whether something should be read although nothing seems to have changed."""
         return self._sweeps.due
+
+    def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
+        """Yield the trials that may have changed, in one part or several. Raises NotFound.
+
+        `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
+        """
+        raise NotImplementedError
 
     def read_again(self, number: int) -> None:
         """Let the next read include a trial that has ended, because this process has changed it."""
@@ -289,17 +296,13 @@ class _Follower(Generic[Record]):
         return self._take(numbers)
 
 
-class StudyFollower(_Follower[StudyTrials]):
+class StudyFollower(Follower[StudyTrials]):
     """Follows a study without an experiment."""
 
     def __init__(self, client: AsyncClient, study: Study) -> None:
         super().__init__(client, study.name, StudyTrials(study, totals=Totals({}, ())), lambda trial: True)
 
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
-        """Yield the trials that may have changed, in one part or several. Raises NotFound.
-
-        `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
-        """
         self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
         if not self.loaded:
             async for numbers in self._trials.read_all():
@@ -316,7 +319,7 @@ class StudyFollower(_Follower[StudyTrials]):
         return TrialRecord(trial, by_client=True)
 
 
-class ExperimentFollower(_Follower[ExperimentRecord]):
+class ExperimentFollower(Follower[ExperimentRecord]):
     """Follows an experiment with its trials, attempts and latest events."""
 
     def __init__(self, experiments: LocalExperiments, experiment: Experiment, client: AsyncClient) -> None:

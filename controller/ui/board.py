@@ -29,7 +29,7 @@ from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import GpuQuota
 from controller.search import study_name
 from controller.ui.live_table import Json
-from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark
+from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark, when_changed
 from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
 from suggest.space import Choice, Parameter
@@ -189,16 +189,10 @@ class Board:
 
     # All experiments
 
-    async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
-        sent: Json | None = None
-        while True:
-            now = self._list()
-            if now != sent:
-                yield "list", now
-            sent = now
-            await asyncio.sleep(LIST_S)
+    def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
+        return when_changed("list", self._list, every_s=LIST_S)
 
-    def _list(self) -> Json:
+    async def _list(self) -> Json:
         experiments: list[Json] = []
         trouble = ""
         for experiment in reversed(self.all()):
@@ -221,15 +215,9 @@ class Board:
 
     # The queue
 
-    async def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
+    def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
         """Yield the trials that run or wait, with the quotas, by namespace; and again when they change."""
-        sent: Json | None = None
-        while True:
-            now = await self._queue()
-            if now != sent:
-                yield "queue", now
-            sent = now
-            await asyncio.sleep(SHARED_S)
+        return when_changed("queue", self._queue, every_s=SHARED_S)
 
     async def _queue(self) -> Json:
         namespaces: dict[str, list[ExperimentRecord]] = {}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -65,28 +65,11 @@ class Changes:
         return self.experiment is not None or bool(self.attempts) or bool(self.events)
 
 
-class ExperimentStore(Protocol):
-    """The part of the store that the loop needs.
-
-    Every method is atomic, and when it returns, its changes survive the process. Methods raise Unavailable (try again)
-    and StoreBroken (a person is needed), with messages for people.
-    """
-
-    def save(self, uid: Uid, changes: Changes) -> None: ...
-
-    def experiment(self, namespace: str, name: str) -> Experiment | None: ...
-
-    def attempts(self, uid: Uid) -> list[Attempt]: ...
-
-    def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]: ...
-
-    def stop_requested(self, uid: Uid) -> bool: ...
-
-
 class SqlExperimentStore:
-    """The `ExperimentStore` on SQLite, with the further queries of the command line.
+    """The store, on SQLite. `load_spec` turns a stored document into an `ExperimentSpec`.
 
-    `load_spec` turns a stored document into an `ExperimentSpec`.
+    Every write is atomic, and when it returns, its changes survive the process. Methods raise Unavailable (try again)
+    and StoreBroken (a person is needed), with messages for people.
     """
 
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:

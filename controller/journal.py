@@ -23,7 +23,7 @@ from controller.core.model import (
     ReasonCode,
     attempt_name,
 )
-from controller.experiment_store import Changes, ExperimentStore
+from controller.experiment_store import Changes, SqlExperimentStore
 from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ PERCENTAGE = "percentage"  # an event's kind
 class Journal:
     """Stores and publishes changes. `experiment` is as stored, except for the newest running time (see `spend`)."""
 
-    def __init__(self, experiment: Experiment, store: ExperimentStore, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, experiment: Experiment, store: SqlExperimentStore, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
         self.in_doubt = False  # a failed write of attempts may have been stored all the same: `reload`
         self._store = store

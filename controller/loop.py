@@ -31,12 +31,13 @@ from controller.core.model import (
     FinalRun,
     ReasonCode,
     TrialOrFinal,
+    by_trial,
 )
 from controller.core.observe import event_for
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
-from controller.experiment_store import ExperimentStore
+from controller.experiment_store import SqlExperimentStore
 from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
@@ -90,7 +91,7 @@ class Loop:
         self,
         experiment: Experiment,
         *,
-        store: ExperimentStore,
+        store: SqlExperimentStore,
         studies: Studies,
         runtime: Runtime,
         launcher: Launcher,
@@ -201,9 +202,8 @@ class Loop:
         memory = self._memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
-        attempts: dict[TrialOrFinal, list[Attempt]] = {}
+        attempts = by_trial((attempt.trial, attempt) for attempt in stored)
         for attempt in stored:
-            attempts.setdefault(attempt.trial, []).append(attempt)
             memory.note_attempt(attempt)
         memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
         trials = await self._reopened(await self._search.trials(), attempts)

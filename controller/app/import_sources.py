@@ -14,10 +14,10 @@ from controller.app.csv_source import read_csv, read_value
 from controller.app.experiments import find
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import ExperimentSpec
+from controller.core.model import ExperimentSpec, by_trial
 from controller.phrases import command
 from controller.search import study_name
-from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
+from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
 from suggest.server import admin
 from suggest.server.admin import MAX_ROWS, Source
@@ -121,9 +121,7 @@ async def _study_named(client: SessionClient, name: str, place: str) -> Study:
 
 
 async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
-    measured: dict[int, list[Measurement]] = {}
-    for number, measurement in await client.list_measurements(study.name):
-        measured.setdefault(number, []).append(measurement)
+    measured = by_trial(await client.list_measurements(study.name))
     finished: list[tuple[str, FinishedTrial]] = []
     left_out: Counter[str] = Counter()
     trials = await client.list_trials(study.name)
@@ -137,17 +135,13 @@ async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
         else:
             copy = FinishedTrial(
                 trial.parameters,
-                _outcome(trial),
+                Outcome(trial.state, trial.value, trial.reason, trial.failure_class),
                 _most(measured.get(trial.number, []), study.spec.objective.metric),
                 source_id=str(trial.number),
             )
             finished.append((f"trial {trial.number}", copy))
     objective = study.spec.objective
     return Source(title[:256], f"study-{study.uid}", finished, objective.direction, objective.metric, left_out=left_out)
-
-
-def _outcome(trial: Trial) -> Outcome:
-    return Outcome(trial.state, trial.value, trial.reason, trial.failure_class)
 
 
 def _most(measured: list[Measurement], metric: str) -> list[Measurement]:

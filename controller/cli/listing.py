@@ -116,10 +116,8 @@ class Printer:
 
     def _others(self, elements: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
-            case "json":
-                self._write(formatting.json_text(list(elements)) + "\n")
-            case "yaml":
-                self._write(formatting.yaml_text(list(elements)))
+            case "json" | "yaml" as form:
+                self._write(formatting.data_text(list(elements), form))
             case _:
                 self._write("".join(f"{name}\n" for name in names))
 

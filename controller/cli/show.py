@@ -161,14 +161,10 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     latest = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
     record = ranking.ranked(latest)
     match arguments.output:
-        case "json":
-            print(formatting.json_text(ranking.document(record, query.importances(record))))
-        case "yaml":
-            sys.stdout.write(formatting.yaml_text(ranking.document(record, query.importances(record))))
+        case "json" | "yaml" as form:
+            sys.stdout.write(formatting.data_text(ranking.document(record, query.importances(record)), form))
         case "csv":
-            sys.stdout.write(
-                text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
-            )
+            sys.stdout.write(text_tables.trials_csv(record))
         case _:
             sys.stdout.write(
                 ranking.text(record, query.importances(record), limit=None if arguments.all else ranking.SHOWN)
@@ -192,7 +188,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
             hint = did_you_mean(arguments.figure, available) or f"; the figures are {', '.join(available)}"
             raise InvalidArgument.at("--figure", f"no figure {arguments.figure!r}{hint}")
         drawing.check_format(Path(arguments.to))
-        drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
+        drawing.write(figures.FIGURES[arguments.figure].draw(record, query.importances(record)), Path(arguments.to))
         print(arguments.to)
     if arguments.html:
         from concurrent.futures import ThreadPoolExecutor
@@ -226,10 +222,9 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         print(f"tuner: no trial of {name} has succeeded{constrained}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
-        case "json" | "yaml":
+        case "json" | "yaml" as form:
             document = documents.best(record, query.find_trial(record, trial.number), estimate)
-            text = formatting.yaml_text if arguments.output == "yaml" else formatting.json_text
-            sys.stdout.write(text(document).rstrip("\n") + "\n")
+            sys.stdout.write(formatting.data_text(document, form))
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
             if estimate is not None and (summary := estimated(record.experiment, estimate)):
@@ -248,9 +243,7 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     else:
         record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
     if not as_json:
-        sys.stdout.write(
-            text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
-        )
+        sys.stdout.write(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):
         print(formatting.json_text(documents.whole_study(record)))
     else:

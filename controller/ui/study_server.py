@@ -73,7 +73,7 @@ async def serve_page(
     source: str,
     print_link: Callable[[str], None],
 ) -> AsyncIterator[None]:
-    """Serve the page while the block runs. Calls `say` with its address.
+    """Serve the page while the block runs. Calls `print_link` with its address.
 
     Args:
         tokens: The server has tokens, with which people sign in.

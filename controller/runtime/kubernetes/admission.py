@@ -65,7 +65,7 @@ class _Waiting:
 class AdmissionQueue:
     """The attempts that wait for room.
 
-    own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
+    is_own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
     """
 
     def __init__(self, *, is_own: bool, shares: FairShares | None = None) -> None:

@@ -521,7 +521,7 @@ class OwnerLookup:
     """Finds the owners of objects that events are about.
 
     stem: the common prefix of our attempts' names. is_attempt: whether an attempt's object has that uid; nothing above
-    it is looked up. found: called when `above` has something new.
+    it is looked up. on_found: called when `above` has something new.
     """
 
     def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,

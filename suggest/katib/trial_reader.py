@@ -79,7 +79,8 @@ class HistoryColumns:
 
     def take(self, rows: Sequence[int]) -> HistoryColumns:
         """Return the trials of these rows, in their order."""
-        if len(rows) == len(self) and list(rows) == list(range(len(self))):
+        every = range(len(self))
+        if rows == every or (len(rows) == len(self) and list(rows) == list(every)):
             return self
         taken = _taking(rows)
         return HistoryColumns(

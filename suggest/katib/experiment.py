@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value
 from suggest.errors import InvalidArgument, Problem
+from suggest.katib.decimals import read_decimals
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import NAME, Parameter, Space
 from suggest.studies.spec_rules import spec_problems
@@ -120,7 +121,11 @@ def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> tuple[
     An int among floats means a float: Go and JavaScript write 1.0 as 1.
     """
     together = ",".join(texts)
-    if len(together) > _NUMBER_LENGTH * len(texts) or together.encode().translate(None, _OF_NUMBERS):
+    if len(together) > _NUMBER_LENGTH * len(texts):
+        return (), ()
+    if kind is float and (decimals := read_decimals(texts)):
+        return decimals, texts
+    if together.encode().translate(None, _OF_NUMBERS):
         return (), ()
     try:
         numbers: list[float] = json.loads(f"[{together}]")

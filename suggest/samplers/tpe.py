@@ -182,7 +182,7 @@ class Window:
         good = sorted((loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit)
         chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})
         for place in chosen:
-            self.put(batch.trial(place))
+            self.put(batch.result(place))
         self.finished += len(succeeded) - len(chosen)
 
     def _rank(self, trial: Trial) -> None:

@@ -32,7 +32,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.storage import upgrades
 from suggest.storage.database import Database
 from suggest.storage.observation_log import SqlObservationLog
-from suggest.storage.ownership import Ownership, held, of
+from suggest.storage.ownership import Ownership, held, named, of, of_parameters
 from suggest.storage.page_sessions import SqlPageSessions
 from suggest.storage.rows import (
     AnyRow,
@@ -73,6 +73,9 @@ _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
 _AT_A_TIME = 500  # trial numbers per statement
 
+_STUDY = select(studies).where(of_parameters(studies))
+_TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
+
 
 class SqlStudyStore:
     """A `StudyStore` in a SQL database, whose schema is created or upgraded. Closing the store closes `database`."""
@@ -103,7 +106,7 @@ class SqlStudyStore:
 
     def study(self, name: StudyName) -> StudyRecord | None:
         with self._database.reading(single=True) as connection:
-            row = connection.execute(select(studies).where(of(studies, name))).one_or_none()
+            row = connection.execute(_STUDY, named(name)).one_or_none()
         return None if row is None else record_of(row)
 
     def studies(
@@ -155,10 +158,10 @@ class SqlStudyStore:
 
     def contents(self, name: StudyName) -> StudyContents:
         with self._database.reading() as connection:
-            study = connection.execute(select(studies).where(of(studies, name))).one_or_none()
+            study = connection.execute(_STUDY, named(name)).one_or_none()
             if study is None:
                 raise NotFound(f"{name} does not exist")
-            rows = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
+            rows = connection.execute(_TRIALS, named(name))
             found = [trial_of(row) for row in rows]
             # Select by trial numbers, a few hundred at a time. With a join, the database would read all measurements.
             numbers = [trial.number for trial in found if trial.state in OPEN]

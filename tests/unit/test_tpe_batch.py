@@ -16,7 +16,7 @@ from suggest.samplers.tpe_model import TOGETHER, TpeModel
 from suggest.samplers.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, study
+from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, spaces, study
 
 TREE = Space(
     (
@@ -173,3 +173,16 @@ def test_a_batch_of_any_fixed_parts_gets_a_point_for_each(
     points = model(TREE, OwnSettings(multivariate=multivariate, constant_liar=liar)).propose(done, open_, wanted)
     assert [TREE.point_problems(point, partial=False) for point in points] == [()] * len(wanted)
     assert [{name: point[name] for name in part} for point, part in zip(points, fixed, strict=True)] == fixed
+
+
+@examples(60)
+@given(spaces(most=12), st.integers(1, 200), st.integers(0, 20), st.booleans(), st.sampled_from([1, 24, 200]))
+def test_parameters_modeled_one_by_one_get_the_same_point_computed_together(
+    space: Space, finished: int, running: int, liar: bool, candidates: int
+) -> None:
+    """For the first point of a batch, each parameter's candidates are computed alone."""
+    done, open_ = history(space, finished, running)
+    settings = OwnSettings(multivariate=False, constant_liar=liar, candidates=candidates)
+    wanted = [PointRequest(900, {}), PointRequest(901, {})]
+    (alone,) = model(space, settings).propose(done, open_, wanted[:1])
+    assert alone == model(space, settings).propose(done, open_, wanted)[0]

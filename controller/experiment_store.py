@@ -25,6 +25,7 @@ from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Re
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
+from suggest.storage.table_creation import create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ class SqlExperimentStore:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             if not sa.inspect(connection).has_table(tables.schema.name):
                 self._file.refuse_emptied()
-                tables.metadata.create_all(connection)
+                create_tables(connection, tables.metadata)
                 connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
             version = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
         if version < SCHEMA_VERSION:

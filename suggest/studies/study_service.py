@@ -26,9 +26,9 @@ from suggest.space import Assignment, Space
 from suggest.storage.store import Addition, StudyRecord, StudyStore, pages_of_trials
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
-from suggest.studies.answer import Answer
 from suggest.studies.dispatch import Dispatch, ReplyBudget, revived
 from suggest.studies.estimates import Estimates
+from suggest.studies.hand_out import HandOut
 from suggest.studies.outcomes import finished_trial, in_words, paused_trial, same_way, taken
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
@@ -211,7 +211,7 @@ class StudyService:
         of the call does not suffice for another portion of a computation, it has the trials that were computed.
         """
         _refuse_own_labels(labels)
-        budget, answer = ReplyBudget(size_of), Answer(count, expired_only=expired_only, paused_only=paused_only)
+        budget, hand_out = ReplyBudget(size_of), HandOut(count, expired_only=expired_only, paused_only=paused_only)
         with self._sessions.proposing(name):
             while True:
                 with self._sessions.writing(name) as writer:
@@ -220,20 +220,20 @@ class StudyService:
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
                     repeated = engine.trials_of_request(request_id)
-                    if repeated and not answer.trials:
+                    if repeated and not hand_out.trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
                         trials = self._sessions.with_expiry(name, dispatch.again(repeated))
                         return Suggestions(tuple(trials), exhausted=False, independent=independent)
-                    answer.trials = list(repeated)
+                    hand_out.trials = list(repeated)
                     for trial in repeated:  # of earlier portions: a computation may take longer than a lease
                         writer.renew(trial.number)
                     self._requeue_expired(name, writer)
-                    last = answer.continued(dispatch)
+                    last = hand_out.continued(dispatch)
                     if last is not None:
-                        trials = self._sessions.with_expiry(name, answer.trials)
+                        trials = self._sessions.with_expiry(name, hand_out.trials)
                         exhausted = last.exhausted and not budget.full
                         return Suggestions(tuple(trials), exhausted, independent, last.waiting)
-                answer.wait()
+                hand_out.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""

@@ -1,4 +1,4 @@
-"""The trials of one SuggestTrials call, which are proposed and handed out until the answer is complete."""
+"""The trials of one SuggestTrials call, which are proposed and handed out until there are enough."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from suggest.trial import Trial
 TURNS = 8  # proposals per request; each but the last may contain known points, the last has only points to run
 
 
-class Answer:
-    """The answer to one call. Call `continued` with the study's lock and `wait` without it."""
+class HandOut:
+    """The trials of one call. Call `continued` with the study's lock and `wait` without it."""
 
     def __init__(self, count: int, *, expired_only: bool, paused_only: bool) -> None:
         self._count = count
@@ -27,7 +27,7 @@ class Answer:
         self.trials: list[Trial] = []
 
     def continued(self, dispatch: Dispatch) -> Proposal | None:
-        """Hand out trials. Return the last proposal once the answer is complete, None to be called after `wait`."""
+        """Hand out trials. Return the last proposal once it is complete, None to be called again after `wait`."""
         proposing, writer = self._proposing, dispatch.writer
         while True:
             missing = self._rest or self._count - len(self.trials)

@@ -17,8 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.decimals import read_decimals
-from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.experiment import MAX_NAME, KatibExperiment, read_numbers
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.wire_columns import Fields, NotPlain, Positions, WireColumns, bytes_tag, number_tag
 from suggest.space import Value
@@ -246,7 +245,7 @@ class TrialReader:
         """Return the states, values and reasons of trials with these texts as their objective's values."""
         if _ENDED_WELL.issuperset(conditions):
             with suppress(ValueError):
-                values = read_decimals(texts) or list(map(float, texts))
+                values = read_numbers(texts) or list(map(float, texts))
                 if math.isfinite(sum(values)):  # then all of them are
                     return [TrialState.SUCCEEDED] * len(texts), [*values], [""] * len(texts)
         outcomes = list(map(self._outcome, conditions, texts))

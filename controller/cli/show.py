@@ -89,10 +89,14 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
         printer.trials(record)
         return not arguments.watch
 
-    if query.is_study(workspace, name, namespace):
-        asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
-    else:
+    try:
         asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
+    except NotFound:
+        if not query.is_study(workspace, name, namespace):
+            raise
+    else:
+        return ExitCode.OK
+    asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
     return ExitCode.OK
 
 
@@ -238,10 +242,12 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     as_json = arguments.format == "json"
     record: ExperimentRecord | StudyTrials
-    if query.is_study(workspace, name, namespace):
-        record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
-    else:
+    try:
         record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
+    except NotFound:
+        if not query.is_study(workspace, name, namespace):
+            raise
+        record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
     if not as_json:
         sys.stdout.write(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -135,6 +135,14 @@ class Journal:
             message = f'"{metric}" is printed as a percentage and read as a fraction: {text} is {value:.6g}'
             self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
         self._percentage_told = True
+
+    def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
+        """Record, once, that the study no longer knows trials that were run."""
+        trials = f"trial {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} trials up to {numbers[-1]}"
+        what = "its database was set back to an older state; cancelled, and the search goes on"
+        message = f"the study has lost {trials}: {what}"
+        if not any(event.message == message for event in self._store.events(self.experiment.uid)):
+            self._save(Changes(None, (), [Event(now, "trialsLost", message)]))
 
     def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
         """Record that a collector found lines that are not JSON objects."""

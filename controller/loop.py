@@ -11,7 +11,7 @@ The loop makes no decisions; `controller.core` does.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, assert_never
@@ -43,10 +43,10 @@ from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened, times_handed_out
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
-from controller.search import ExperimentStudy, Studies
+from controller.search import LOST, ExperimentStudy, Studies
 from suggest import failpoints
 from suggest.backoff import Backoff
-from suggest.errors import LimitReached, Unavailable
+from suggest.errors import LimitReached, NotFound, Unavailable
 from suggest.trial import Outcome, Trial, TrialState
 
 logger = logging.getLogger(__name__)
@@ -166,6 +166,7 @@ class Loop:
 
         Raises:
             NotOwner: another process holds the study.
+            StoreBroken: the study no longer exists.
             Unavailable: the service or the store did not answer for too long; running trials continue.
         """
         failures = 0
@@ -181,6 +182,10 @@ class Loop:
                 failures = 0
                 self._trouble, self._trouble_since_s = "", None
             except (Unavailable, RuntimeLost) as error:
+                await self._back_off(error, failures)
+                failures += 1
+            except NotFound as error:  # the study's database was emptied or set back: look what it still has
+                self._journal.in_doubt = True
                 await self._back_off(error, failures)
                 failures += 1
 
@@ -224,9 +229,21 @@ class Loop:
                 memory.open(trial, of_trial, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
+        await self._cancel_lost({trial.number for trial in trials}, attempts)
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", None, now=self._clock.now())
+
+    async def _cancel_lost(self, known: Set[int], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> None:
+        """Cancel the trials that have attempts but are not known to the study, and end those that run."""
+        lost = sorted(number for number in attempts if number is not FINAL and number not in known)
+        if not lost:
+            return
+        self._journal.trials_lost(lost, now=self._clock.now())
+        for trial in await self._search.cancel_lost(lost[-1]):
+            of_trial = attempts.get(trial.number)
+            if of_trial and not of_trial[-1].ended:
+                self._memory.open(trial, of_trial, running=False)
 
     async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
         """Reopen the failed trials that have to run again, unless the experiment ends without them."""
@@ -487,6 +504,9 @@ class Loop:
             memory.handed_out += 1
             if trial.finished:  # a repeated reply may have trials that were completed long ago
                 memory.count(trial)
+            elif memory.has_ended(trial):
+                await self._search.complete(trial.number, LOST, [])
+                self._journal.in_doubt = True
             else:
                 memory.take_suggested(trial)
         if paused_only:

@@ -88,6 +88,7 @@ class Memory:
         self.regret_bound: float | None = None  # how much better than the best trial another point may still be
         self.estimated = 0  # trials that had ended when it was last bounded
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
+        self._begun: set[int] = set()  # trials with an attempt
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
         self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
@@ -133,6 +134,12 @@ class Memory:
         before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
 
+    def has_ended(self, trial: Trial) -> bool:
+        """Return whether another trial of this number has ended: the study has lost it, and gives the number again."""
+        number = trial.number
+        held = number in self.opened or number in self.paused
+        return number in self._begun and not held and times_handed_out(trial) == 1
+
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
         """Note that the study has paused the trial."""
         self.paused[trial.number] = Opened(trial, attempts, *self.new_readers(attempts), running=False)
@@ -161,6 +168,8 @@ class Memory:
     def begin(self, opened: Opened, created: Attempt, *, now_s: float) -> None:
         """Begin a new attempt of an open trial, without anything that was noted for the attempt before."""
         opened.attempts.append(created)
+        if created.trial is not FINAL:
+            self._begun.add(created.trial)
         opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
         opened.log, opened.metrics = self.new_readers(opened.attempts)
         opened.unreported.clear()
@@ -251,6 +260,7 @@ class Memory:
     def note_attempt(self, attempt: Attempt) -> None:
         if attempt.trial is FINAL:
             return
+        self._begun.add(attempt.trial)
         self._shown |= attempt.step is not None and attempt.failure_class not in BY_ITSELF
         if attempt.start_time is not None and attempt.end_time is not None:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())

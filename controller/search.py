@@ -16,7 +16,7 @@ from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner,
 from suggest.estimate import Estimate
 from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import Measurement, Outcome, StopAdvice, Trial
+from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
 BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
@@ -28,6 +28,7 @@ BEFORE_ESTIMATE, AFTER_ESTIMATE = failpoints.register("study.estimate")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 
 MOST_REOPENED = 1000  # trials per call
+LOST = Outcome(TrialState.CANCELLED, reason="lost when the study's database was set back")
 CHOOSES = "default"  # the algorithm that chooses another one, once for each study
 
 
@@ -254,6 +255,19 @@ class ExperimentStudy:
             trials += await self._studies.reopen_trials(self._name, some)
         failpoints.reach(AFTER_REOPEN)
         return trials
+
+    async def cancel_lost(self, last: int) -> list[Trial]:
+        """Take the numbers up to `last`, which the study no longer knows, as cancelled trials, and return these.
+
+        A database that was set back (a copy was restored, a standby lagged) has lost its newest trials. Their numbers
+        must not go to new trials, which would be taken for what ran under these numbers. Idempotent.
+        """
+        cancelled: list[Trial] = []
+        while not cancelled or cancelled[-1].number < last:
+            request_id = f"{self._uid}-lost-{last}-{len(cancelled)}"
+            added = await self._studies.add_trial(self._name, {}, request_id=request_id)
+            cancelled.append(await self.complete(added.number, LOST, []))
+        return cancelled
 
     async def _finished(self, number: int) -> Trial:
         trial = await self._studies.get_trial(self._name, number)

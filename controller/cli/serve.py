@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,8 @@ def _page(arguments: argparse.Namespace, storage: str) -> Companion:
     sqlite = Path(storage.removeprefix("sqlite:///")) if storage.startswith("sqlite:///") else None
 
     def print_link(link: str) -> None:
-        print(f"page at {link}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a log on a full disk must not stop the server
+            print(f"page at {link}", file=sys.stderr, flush=True)
 
     def serve_page(server: Server) -> AbstractAsyncContextManager[None]:
         return study_server.serve_page(

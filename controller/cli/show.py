@@ -197,7 +197,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     if arguments.html:
         from concurrent.futures import ThreadPoolExecutor
 
-        from controller.report import html_page
+        from controller.report import html_page, output_file
         from controller.ui.vega import VegaBundle
 
         drawing.check_installed()
@@ -207,7 +207,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
             importances = query.importances(record)
             javascript = making.result().decode()
         page = html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
-        Path(arguments.html).write_text(page, encoding="utf-8")
+        output_file.write(Path(arguments.html), page)
         print(arguments.html)
     return ExitCode.OK
 

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from controller.report import output_file
 from suggest.errors import InvalidArgument
 
 FORMATS = ("svg", "png", "json")
@@ -42,11 +43,11 @@ def write(figure: dict[str, Any], path: Path) -> None:
     """Write a figure in the format that the file's name asks for. Raises InvalidArgument and OSError."""
     form = check_format(path)
     if form == "json":
-        path.write_text(json.dumps(figure, ensure_ascii=False), encoding="utf-8")
+        output_file.write(path, json.dumps(figure, ensure_ascii=False))
     elif form == "svg":
-        path.write_text(svg(figure), encoding="utf-8")
+        output_file.write(path, svg(figure))
     else:
-        path.write_bytes(_vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE))
+        output_file.write(path, _vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE))
 
 
 def svg(figure: dict[str, Any]) -> str:

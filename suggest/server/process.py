@@ -490,7 +490,8 @@ async def _serve(server: Server, announced: str, companion: Companion | None) ->
             if announced:
                 katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
                 announcement = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
-                print(announcement, file=sys.stderr, flush=True)
+                with contextlib.suppress(OSError):  # a log on a full disk must not stop the server
+                    print(announcement, file=sys.stderr, flush=True)
             code = await ended
     finally:
         await server.stop()

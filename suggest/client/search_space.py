@@ -11,7 +11,7 @@ import numbers
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, overload
 
 from suggest import domain
 from suggest.domain import Domain, Scale, Value
@@ -26,6 +26,34 @@ Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[object]]
 _SCALES = {scale.value: scale for scale in Scale}
 
 
+@overload
+def Float(
+    min: float,
+    max: float,
+    scale: str | Scale = ...,
+    step: float | None = ...,
+    points: int | None = ...,
+    *,
+    log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
+    when: None = ...,
+) -> domain.Float: ...
+@overload
+def Float(
+    min: float,
+    max: float,
+    scale: str | Scale = ...,
+    step: float | None = ...,
+    points: int | None = ...,
+    *,
+    log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
+    when: When,
+) -> Parameter: ...
 def Float(  # noqa: N802  # reads as the type that it makes
     min: float,
     max: float,
@@ -69,6 +97,32 @@ def Float(  # noqa: N802  # reads as the type that it makes
     return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Float", when))
 
 
+@overload
+def Int(
+    min: int,
+    max: int,
+    scale: str | Scale = ...,
+    step: int = ...,
+    *,
+    log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
+    when: None = ...,
+) -> domain.Int: ...
+@overload
+def Int(
+    min: int,
+    max: int,
+    scale: str | Scale = ...,
+    step: int = ...,
+    *,
+    log: bool = ...,
+    distribution: str | None = ...,
+    mean: float | None = ...,
+    deviation: float | None = ...,
+    when: When,
+) -> Parameter: ...
 def Int(  # noqa: N802  # reads as the type that it makes
     min: int,
     max: int,
@@ -98,6 +152,10 @@ def Int(  # noqa: N802  # reads as the type that it makes
     return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Int", when))
 
 
+@overload
+def Choice(values: Sequence[object], *, when: None = ...) -> domain.Choice: ...
+@overload
+def Choice(values: Sequence[object], *, when: When) -> Parameter: ...
 def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802  # reads as the type that it makes
     """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` is as in `Float`.
 
@@ -106,7 +164,9 @@ def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choi
     """
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         refuse("Choice", "values", values, "a list of values")
-    parameter_domain = _choice(values)
+    parameter_domain = domain.Choice(
+        tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values))
+    )
     return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Choice", when))
 
 
@@ -131,12 +191,8 @@ def _named(name: str, parameter: object) -> Parameter:
         case domain.Float() | domain.Int() | domain.Choice():
             return Parameter(name, parameter)
         case Sequence() if not isinstance(parameter, str | bytes):
-            return Parameter(name, _choice(parameter))
+            return Parameter(name, Choice(parameter))
     refuse("study", place, parameter, "Float, Int, Choice or a list of values")
-
-
-def _choice(values: Sequence[object]) -> domain.Choice:
-    return domain.Choice(tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values)))
 
 
 def _scale(caller: str, scale: object, log: object) -> Scale:

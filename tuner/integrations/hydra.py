@@ -13,7 +13,6 @@ from typing import Any
 
 from suggest.client.search_space import Choice, Float, Int
 from suggest.domain import Domain
-from suggest.space import Parameter
 from tuner.functions import maximize, minimize, optimize
 from tuner.integrations import needed
 from tuner.study import Study
@@ -119,7 +118,7 @@ class _Swept:
         self._texts: dict[tuple[type, object], str] = {}
         if override.is_choice_sweep():
             self._texts = {_plain(choice): str(Transformer.str(choice)) for choice in override.sweep_iterator()}
-            self.domain: Domain | Parameter = Choice(tuple(value for _, value in self._texts))
+            self.domain: Domain = Choice(tuple(value for _, value in self._texts))
         else:
             self.domain = _numbers(override)
 
@@ -135,7 +134,7 @@ def _plain(element: object) -> tuple[type, str | int | float | bool]:
     return type(value), value
 
 
-def _numbers(override: Override) -> Domain | Parameter:
+def _numbers(override: Override) -> Domain:
     """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale."""
     value = override.value()
     assert isinstance(value, IntervalSweep | RangeSweep)

@@ -116,7 +116,10 @@ class SqlExperimentStore:
         known = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
         if connection.execute(known, [tables.schema.name]).fetchone() == (0,):
             self._create()
-        (version,) = connection.execute(f"SELECT version FROM {tables.schema.name}").fetchone()
+        row = connection.execute(f"SELECT version FROM {tables.schema.name}").fetchone()
+        if row is None:
+            raise StoreBroken(f"{self._path}: its schema has no version; restore it from a backup, or move it away")
+        (version,) = row
         if version < SCHEMA_VERSION:
             version = self._upgrade()
         if version > SCHEMA_VERSION:
@@ -133,6 +136,11 @@ class SqlExperimentStore:
             if sa.inspect(connection).has_table(tables.schema.name):
                 return
             self._file.refuse_emptied()
+            taken = [name for name in sa.inspect(connection).get_table_names() if name in tables.metadata.tables]
+            if taken:
+                raise StoreBroken(
+                    f"{self._path}: has a table {taken[0]!r} that is not tuner's; use another --state-dir"
+                )
             create_tables(connection, tables.metadata)
             connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
 

@@ -78,7 +78,8 @@ class TpeModel:
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
         if len(self._criteria.objectives) > 1:
-            losses = np.array([self._criteria.losses(t) or [np.inf] * len(self._criteria.objectives) for t in finished])
+            count = len(self._criteria.objectives)
+            losses = np.array([self._criteria.losses(t) or [np.inf] * count for t in finished]).reshape(-1, count)
             ranks = by_fronts(ranks, losses.T, good_count(len(finished), self._settings.good_share))
         good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)

@@ -146,8 +146,8 @@ def test_a_controller_killed_with_a_lost_number_does_not_take_the_old_attempt_fo
     with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as connection, connection:
         connection.execute("DELETE FROM measurements WHERE trial = 1")
         connection.execute(
-            "UPDATE trials SET state = 'running', value = NULL, step = NULL, end_time_us = NULL, parameters = '{\"x\":0.5}',"
-            " request_id = client_id || '-2' WHERE number = 1"
+            "UPDATE trials SET state = 'running', value = NULL, step = NULL, end_time_us = NULL,"
+            " parameters = '{\"x\":0.5}', request_id = client_id || '-2' WHERE number = 1"
         )
     code, _, err = cli.tuner("extend", "tiny", "--trials", "3")
     assert code == 0, err

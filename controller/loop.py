@@ -41,9 +41,9 @@ from controller.experiment_store import SqlExperimentStore
 from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
-from controller.memory import Memory, Opened, times_handed_out
+from controller.memory import Memory, Opened
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
-from controller.search import LOST, ExperimentStudy, Studies
+from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from suggest import failpoints
 from suggest.backoff import Backoff
 from suggest.errors import LimitReached, NotFound, Unavailable
@@ -211,7 +211,8 @@ class Loop:
         for attempt in stored:
             memory.note_attempt(attempt)
         memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
-        trials = await self._reopened(await self._search.trials(), attempts)
+        trials = await self._cancel_given_again(await self._search.trials(), attempts)
+        trials = await self._reopened(trials, attempts)
         # The circuit breaker judges trials in the order in which they ended.
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
             of_trial = attempts.get(trial.number, [])
@@ -233,6 +234,17 @@ class Loop:
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", None, now=self._clock.now())
+
+    async def _cancel_given_again(
+        self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
+    ) -> list[Trial]:
+        """Cancel the open trials whose attempts belong to a lost trial of the same number.
+
+        A controller does this when it gets such a trial (`_suggest`), but may be killed before.
+        """
+        again = [number for number in self._search.given_again(trials) if number in attempts]
+        cancelled = {number: await self._search.complete(number, LOST, []) for number in again}
+        return [cancelled.get(trial.number, trial) for trial in trials]
 
     async def _cancel_lost(self, known: Set[int], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> None:
         """Cancel the trials that have attempts but are not known to the study, and end those that run."""
@@ -287,7 +299,11 @@ class Loop:
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(isinstance(action, wanted.Suggest) for action in actions):
             # No later request repeats this id: take in the trials that the lost reply handed out now or never.
-            self._memory.take_in(await self._search.trials())
+            trials = await self._search.trials()
+            if any(map(self._memory.is_of_another, trials)):
+                self._journal.in_doubt = True
+                return False
+            self._memory.take_in(trials)
             actions = core.decide(self._snapshot())
         acted = bool(actions)
         while actions:
@@ -504,7 +520,7 @@ class Loop:
             memory.handed_out += 1
             if trial.finished:  # a repeated reply may have trials that were completed long ago
                 memory.count(trial)
-            elif memory.has_ended(trial):
+            elif memory.is_of_another(trial):
                 await self._search.complete(trial.number, LOST, [])
                 self._journal.in_doubt = True
             else:

@@ -24,6 +24,7 @@ from controller.core.model import (
 )
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
+from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
 BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than the runtime's `brisk_s`
@@ -61,11 +62,6 @@ class Opened:
             return  # the study takes no measurements of a completed trial or of the final stage
         attempt = self.attempts[-1].number
         self.unreported += [Measurement(attempt, r.metric, r.step, r.value) for r in readings]
-
-
-def times_handed_out(trial: Trial) -> int:
-    """Return how often the study has handed out a trial; older versions of the service did not count."""
-    return max(1, trial.tries)
 
 
 class Memory:
@@ -134,11 +130,16 @@ class Memory:
         before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
 
-    def has_ended(self, trial: Trial) -> bool:
-        """Return whether another trial of this number has ended: the study has lost it, and gives the number again."""
-        number = trial.number
-        held = number in self.opened or number in self.paused
-        return number in self._begun and not held and times_handed_out(trial) == 1
+    def is_of_another(self, trial: Trial) -> bool:
+        """Return whether the attempts of this number belong to another trial, which the study has lost.
+
+        The study was set back to an older state, and hands out the number again. An attempt that still runs may be
+        taken for the new trial only if both have the same parameters.
+        """
+        if trial.finished or trial.number not in self._begun or times_handed_out(trial) != 1:
+            return False
+        held = self.opened.get(trial.number) or self.paused.get(trial.number)
+        return held is None or held.trial.parameters != trial.parameters
 
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
         """Note that the study has paused the trial."""

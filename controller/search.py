@@ -5,6 +5,7 @@ Each call is idempotent: this process or the next one may repeat it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -71,6 +72,11 @@ class Studies(Protocol):
     ) -> Trial: ...
 
     async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]: ...
+
+
+def times_handed_out(trial: Trial) -> int:
+    """Return how often the study has handed out a trial; older versions of the service did not count."""
+    return max(1, trial.tries)
 
 
 def study_name(experiment: Experiment) -> StudyName:
@@ -255,6 +261,25 @@ class ExperimentStudy:
             trials += await self._studies.reopen_trials(self._name, some)
         failpoints.reach(AFTER_REOPEN)
         return trials
+
+    def given_again(self, trials: Sequence[Trial]) -> list[int]:
+        """Return which of this experiment's trials are open and have a number that the study may have given before.
+
+        A request's id contains how many times trials had been handed out before it. A study that knows of fewer has
+        lost some. With a fidelity that proves nothing: another client may have taken over a paused trial.
+        """
+        if self._spec.fidelity is not None:
+            return []
+        handed_out = sum(map(times_handed_out, trials))
+        of_request = Counter(trial.request_id for trial in trials)
+        return [
+            trial.number
+            for trial in trials
+            if not trial.finished
+            and times_handed_out(trial) == 1
+            and (before := trial.request_id.removeprefix(f"{self._uid}-")).isdecimal()
+            and int(before) > handed_out - of_request[trial.request_id]
+        ]
 
     async def cancel_lost(self, last: int) -> list[Trial]:
         """Take the numbers up to `last`, which the study no longer knows, as cancelled trials, and return these.

@@ -80,8 +80,11 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
     """List trials; with --watch, until the experiment has ended."""
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     printer = Printer(arguments)
+    seen = False
 
     async def see(record: ExperimentRecord) -> bool:
+        nonlocal seen
+        seen = True
         printer.trials(record)
         return not arguments.watch or query.over(record)
 
@@ -92,7 +95,8 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
     try:
         asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
     except NotFound:
-        if not query.is_study(workspace, name, namespace):
+        # An experiment that was shown and then deleted is not a study's name.
+        if seen or not query.is_study(workspace, name, namespace):
             raise
     else:
         return ExitCode.OK

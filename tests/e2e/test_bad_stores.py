@@ -138,6 +138,24 @@ def test_a_study_that_was_set_back_gives_no_number_twice(finished: Cli, cli: Cli
     assert lost in ([], ["cancelled"] * 2), out
 
 
+def test_a_controller_killed_with_a_lost_number_does_not_take_the_old_attempt_for_the_new_trial(
+    finished: Cli, cli: Cli
+) -> None:
+    """The study lost trial 1, and gave its number to the third request. Its reply was the controller's last call."""
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as connection, connection:
+        connection.execute("DELETE FROM measurements WHERE trial = 1")
+        connection.execute(
+            "UPDATE trials SET state = 'running', value = NULL, step = NULL, end_time_us = NULL,"
+            " parameters = '{\"x\":0.5}', request_id = client_id || '-2' WHERE number = 1"
+        )
+    code, _, err = cli.tuner("extend", "tiny", "--trials", "3")
+    assert code == 0, err
+    assert [(trial["number"], trial["state"]) for trial in cli.trials()] == [
+        (0, "succeeded"), (1, "cancelled"), (2, "succeeded"), (3, "succeeded")
+    ]  # fmt: skip
+
+
 def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=3, waits=True))
     run = cli.start("run", cli.file)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
 from controller.spec import Document, NoConfigMap, read, read_path
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
     from suggest.study import StudySpec
@@ -62,7 +62,7 @@ class ExperimentFile:
             namespace_of=lambda name: _namespace_of(name, options.context, state),
             config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
         )
-        return cls._checked(document, Path.cwd(), options)
+        return cls._checked(document, working_directory(), options)
 
     @classmethod
     def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
@@ -73,8 +73,16 @@ class ExperimentFile:
         return cls(document, directory)
 
 
+def working_directory() -> Path:
+    """Return the working directory. Raises NotFound if it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise NotFound("the working directory was deleted; change to one that exists, and repeat this") from error
+
+
 def directory_of(path: str) -> Path:
-    return Path.cwd() if path == "-" else Path(path).absolute().parent
+    return working_directory() if path == "-" else Path(path).absolute().parent
 
 
 def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:

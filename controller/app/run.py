@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from controller.app.experiment_file import ExperimentFile
+from controller.app.experiment_file import ExperimentFile, working_directory
 from controller.app.workspace import Workspace
 from controller.core.model import FINAL, Experiment, ExperimentState
 from controller.report.lines import View
@@ -164,7 +164,7 @@ class Session:
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
             admitted = await recovery.rebuild(
-                recovered, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
+                recovered, experiments=self.experiments, client=client, service=service, directory=working_directory()
             )
             self.view.print_line(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
             if recovered.lost:
@@ -172,7 +172,7 @@ class Session:
                     f"{name}: lost with the database are trials {ranges(recovered.lost)}; they count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
-            return await self._control(admitted, client, _StartupTasks.begin(runtime, Path.cwd()))
+            return await self._control(admitted, client, _StartupTasks.begin(runtime, working_directory()))
 
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
         """Control an admitted experiment, or return the result of a finished one."""

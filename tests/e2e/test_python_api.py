@@ -206,6 +206,19 @@ for read in (short.result, short.log, short.measurements):
     assert scripts.starts() == ["0 1"]
 
 
+def test_a_search_in_a_deleted_folder_is_told_what_to_do(scripts: Scripts) -> None:
+    out = scripts.output("""
+os.mkdir("gone")
+os.chdir("gone")
+os.rmdir("../gone")
+try:
+    tuner.minimize(lambda trial: trial["x"], X, progress=False)
+except tuner.TunerError as error:
+    print(error)
+""")
+    assert out == "the working directory was deleted; change to one that exists, and repeat this\n"
+
+
 def test_an_exception_is_shown_once_with_the_traceback_of_the_objective_and_a_corrected_script_goes_on(
     scripts: Scripts,
 ) -> None:

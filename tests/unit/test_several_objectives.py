@@ -187,6 +187,15 @@ def test_a_rebuilt_engine_proposes_the_same_of_several_objectives(algorithm: str
     assert [p.parameters for p in again.propose(3).trials] == [p.parameters for p in engine.propose(3).trials]
 
 
+@pytest.mark.parametrize("algorithm", ["tpe", "optuna:tpe"])
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_model_without_startup_trials_proposes_before_any_trial_succeeds(algorithm: str, failures: int) -> None:
+    it = replace(spec(LOSS, SIZE), algorithm=Algorithm(algorithm, None, {"startupTrials": 0}))
+    failed = [Trial(number, TrialState.FAILED, {"x": 0.5, "y": 0.5}) for number in range(failures)]
+    engine = Engine(Study(StudyName("default", "d"), "uid", it, 3), failed, ())
+    assert [PLANE.point_problems(p.parameters, partial=False) for p in engine.propose(2).trials] == [(), ()]
+
+
 @pytest.mark.parametrize("algorithm", ["gp", "optuna:tpe", "optuna:nsgaii"])
 def test_a_worker_process_receives_all_values(algorithm: str) -> None:
     pool = Workers(size=1)

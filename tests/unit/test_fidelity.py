@@ -12,11 +12,11 @@ import pytest
 from suggest.engine import Engine, check_spec
 from suggest.samplers import registry
 from suggest.samplers.by_fidelity import ByFidelity
-from suggest.samplers.history import missing
+from suggest.samplers.history import History, missing
 from suggest.samplers.sampler import Sampler
 from suggest.space import Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import RungResult, Trial, TrialState
+from suggest.trial import NO_LABELS, RungResult, Trial, TrialState
 
 PAUSED, RUNNING, SUCCEEDED = TrialState.PAUSED, TrialState.RUNNING, TrialState.SUCCEEDED
 EPOCHS = Fidelity("epochs", 1, 9, 3)
@@ -220,6 +220,20 @@ class Recorder(Sampler):
     @property
     def values(self) -> dict[int, float | None]:
         return {number: trial.value for number, trial in self.shown.items() if trial.state is SUCCEEDED}
+
+
+def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:
+    trials = [Trial(number, SUCCEEDED, {"x": 0.5, "n": 2}, value=0.5, labels={"a": "b"}) for number in range(3)]
+    history = History(points=False)
+    recorder = Recorder()
+    by_fidelity = ByFidelity(EPOCHS, lambda: recorder, enough=2)
+    for trial in trials:
+        history.put(trial)
+        by_fidelity.put(trial)
+    for kept in (history.learnt(), recorder.shown.values()):
+        for trial, shown in zip(trials, kept, strict=True):
+            assert shown.parameters is trial.parameters
+            assert shown.labels is NO_LABELS
 
 
 def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from suggest.samplers.sampler import PointRequest, Sampler, Steps, generator
 from suggest.samplers.tpe import OwnSettings, tpe
-from suggest.samplers.uniform import draw_point
+from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -43,7 +43,9 @@ class BohbSampler(Sampler):
         found = (yield from self._tpe.steps(modeled)) if modeled else []
         points = {one.key: point for one, point in zip(modeled, found, strict=True)}
         others = [one for one in wanted if is_random[one.number]]
-        points |= {one.key: draw_point(self._space, self._seed, one) for one in others}
+        points |= {
+            one.key: point for one, point in zip(others, draw_points(self._space, self._seed, others), strict=True)
+        }
         return [points[one.key] for one in wanted]
 
     def warm_up(self) -> None:

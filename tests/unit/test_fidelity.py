@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -9,11 +10,14 @@ from dataclasses import replace
 
 import pytest
 
+from suggest import deadline
 from suggest.engine import Engine, check_spec
+from suggest.errors import TimedOut
 from suggest.samplers import registry
+from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.history import History, missing
-from suggest.samplers.sampler import Sampler
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.space import Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, RungResult, Trial, TrialState
@@ -234,6 +238,17 @@ def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:
         for trial, shown in zip(trials, kept, strict=True):
             assert shown.parameters is trial.parameters
             assert shown.labels is NO_LABELS
+
+
+def test_bohb_stops_drawing_random_points_at_the_deadline_of_its_call() -> None:
+    sampler = BohbSampler(a_study("bohb").spec, 5, BohbSettings(random_share=1.0))
+
+    def late() -> None:
+        deadline.begin(-1.0)
+        sampler.propose([PointRequest(number, {}) for number in range(3)])
+
+    with pytest.raises(TimedOut):
+        contextvars.Context().run(late)
 
 
 def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:

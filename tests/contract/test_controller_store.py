@@ -300,6 +300,25 @@ def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
         opened(tmp_path / "state" / "controller.db")
 
 
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("CREATE TABLE experiments (uid TEXT)", "'experiments' that is not tuner's; move the file away"),
+        ("CREATE TABLE controller_schema (version INTEGER NOT NULL)", "'controller_schema' is empty.* move it away"),
+    ],
+)
+def test_a_database_whose_tables_are_not_those_of_a_store_is_left_alone(
+    path: Path, statements: str, message: str
+) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(statements)
+    with pytest.raises(StoreBroken, match=message):
+        opened(path)
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT sql FROM sqlite_master").fetchall() == [(statements,)]
+
+
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     with closing(opened(path)) as store:
         created(store)

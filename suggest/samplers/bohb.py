@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, generator
+from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps, generator
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
@@ -27,7 +27,7 @@ class BohbSettings(OwnSettings):
     random_share: float = setting(0.33, "share of the points that are drawn at random", min=0.0, max=1.0)
 
 
-class BohbSampler(Sampler):
+class BohbSampler(SteppedSampler):
     def __init__(self, spec: StudySpec, seed: int, settings: BohbSettings, *, workers: Workers | None = None) -> None:
         self._space = spec.space
         self._seed = seed

@@ -17,8 +17,8 @@ from suggest.samplers import registry
 from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.history import History, missing
-from suggest.samplers.sampler import PointRequest, Sampler
-from suggest.space import Float, Int, Parameter, Space
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler
+from suggest.space import Assignment, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, RungResult, Trial, TrialState
 
@@ -221,9 +221,18 @@ class Recorder(Sampler):
     def put(self, trial: Trial) -> None:
         self.shown[trial.number] = trial
 
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return [{} for _ in wanted]
+
     @property
     def values(self) -> dict[int, float | None]:
         return {number: trial.value for number, trial in self.shown.items() if trial.state is SUCCEEDED}
+
+
+@pytest.mark.parametrize(("base", "required"), [(Sampler, "propose"), (SteppedSampler, "steps")])
+def test_a_sampler_that_cannot_propose_is_not_created(base: type[Sampler], required: str) -> None:
+    with pytest.raises(TypeError, match=f"abstract method '?{required}"):
+        type("Incomplete", (base,), {})()
 
 
 def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:

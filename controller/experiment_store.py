@@ -118,7 +118,10 @@ class SqlExperimentStore:
             self._create()
         row = connection.execute(f"SELECT version FROM {tables.schema.name}").fetchone()
         if row is None:
-            raise StoreBroken(f"{self._path}: its schema has no version; restore it from a backup, or move it away")
+            raise StoreBroken(
+                f"{self._path}: its table {tables.schema.name!r} is empty, so the version of its schema is unknown; "
+                "restore it from a backup, or move it away to start over"
+            )
         (version,) = row
         if version < SCHEMA_VERSION:
             version = self._upgrade()
@@ -133,14 +136,15 @@ class SqlExperimentStore:
             # An explicit transaction, because sqlite3 would commit each table by itself: two processes that start
             # at once, or a kill, must not leave half a schema.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if sa.inspect(connection).has_table(tables.schema.name):
+            existing = set(sa.inspect(connection).get_table_names())
+            if tables.schema.name in existing:
                 return
-            self._file.refuse_emptied()
-            taken = [name for name in sa.inspect(connection).get_table_names() if name in tables.metadata.tables]
-            if taken:
+            if taken := sorted(existing & set(tables.metadata.tables)):
                 raise StoreBroken(
-                    f"{self._path}: has a table {taken[0]!r} that is not tuner's; use another --state-dir"
+                    f"{self._path}: has a table {taken[0]!r} that is not tuner's; move the file away, or use another "
+                    "--state-dir"
                 )
+            self._file.refuse_emptied()
             create_tables(connection, tables.metadata)
             connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
 

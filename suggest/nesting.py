@@ -55,20 +55,20 @@ def load_json(text: str | bytes) -> Any:
     """Parse JSON as json.loads does. Raises ValueError: it is not JSON, or nested too deep (TooNested)."""
     if isinstance(text, bytes):
         text = text.decode(errors="surrogateescape")
-    if text.count("[") + text.count("{") > MAX_DEPTH and is_json_deeper(text, MAX_DEPTH):
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_nested_deeper(text, MAX_DEPTH):
         raise TooNested(f"nested more than {MAX_DEPTH} levels deep")
     return json.loads(text)
 
 
-def is_json_deeper(text: str, levels: int) -> bool:
-    """Return whether brackets are nested deeper outside of strings. A parser recurses at most as deep as they are."""
+def is_nested_deeper(text: str, levels: int) -> bool:
+    """Return whether brackets outside of strings are nested deeper than this, reading no further than necessary."""
     depth = 0
     for token in _JSON_TOKEN.finditer(text):
-        match token.group()[0]:
-            case "[" | "{":
-                depth += 1
-                if depth > levels:
-                    return True
-            case "]" | "}":
-                depth -= 1
+        first = text[token.start()]
+        if first in "[{":
+            depth += 1
+            if depth > levels:
+                return True
+        elif first in "]}":
+            depth -= 1
     return False

@@ -118,14 +118,16 @@ class Trial:
     parent: int | None = None
 
     def for_algorithms(self) -> Trial:
-        """Return the trial as algorithms see it: without owners, reasons and times. It shares parameters and labels."""
+        """Return the trial as algorithms see it: without labels, owners, reasons and times.
+
+        It shares this trial's parameters, because samplers keep many trials.
+        """
         return Trial(
             self.number,
             self.state,
             self.parameters,
             value=self.value,
             step=self.step,
-            labels=self.labels,
             further=self.further,
             constraint_values=self.constraint_values,
             fidelity=self.fidelity,

@@ -22,7 +22,7 @@ from suggest import names
 from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, compact_json, json_problem
 from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.nesting import is_json_deeper
+from suggest.nesting import is_nested_deeper
 from suggest.replies import StudySummary
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space, Value
 from suggest.study import (
@@ -70,7 +70,7 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
     """Parse null, a list or an object. The text is untrusted, so its depth is checked before it is parsed."""
     if len(text) > MAX_JSON_LENGTH:
         problem = f"it has {len(text)} characters; use at most {MAX_JSON_LENGTH}"
-    elif is_json_deeper(text, MAX_JSON_DEPTH):
+    elif is_nested_deeper(text, MAX_JSON_DEPTH):
         problem = f"it is nested more than {MAX_JSON_DEPTH} levels deep; use a flatter value"
     else:
         try:

@@ -28,6 +28,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +81,11 @@ class _WorkerLost(Exception):
         self.planned = planned
 
 
+def _picklable(trial: Trial) -> Trial:
+    """Return the trial as algorithms see it, with mappings that can be pickled."""
+    return replace(trial.for_algorithms(), parameters=dict(trial.parameters), labels={})
+
+
 class RemoteModel:
     """A model in a worker process, which proposes the same points as `setup.model()` would here. Thread-safe."""
 
@@ -107,7 +113,7 @@ class RemoteModel:
             TimedOut: the caller's deadline has passed.
         """
         finished = {trial.number: trial for trial in learnt}
-        pending = [_sendable(trial) for trial in running]
+        pending = [_picklable(trial) for trial in running]
         points = tuple(wanted)
         return lambda: list(self._computed(finished, pending, points).points)
 
@@ -146,7 +152,7 @@ class RemoteModel:
             request = ModelRequest(
                 self._id,
                 None if known else self._setup,
-                [_sendable(trial) for number, trial in finished.items() if known.get(number) is not trial],
+                [_picklable(trial) for number, trial in finished.items() if known.get(number) is not trial],
                 [number for number in known if number not in finished],
                 running,
                 wanted,
@@ -176,20 +182,6 @@ def asked(model: Model, learnt: Iterable[Trial], running: Iterable[Trial], wante
         return (yield model.computation(learnt, running, wanted))
     with _COMPUTING:
         return model.propose(learnt, running, wanted)
-
-
-def _sendable(trial: Trial) -> Trial:
-    """Return the parts of a trial that a model learns from. Mappings that only read others cannot be pickled."""
-    return Trial(
-        trial.number,
-        trial.state,
-        dict(trial.parameters),
-        value=trial.value,
-        step=trial.step,
-        labels={},
-        further=trial.further,
-        constraint_values=trial.constraint_values,
-    )
 
 
 class Workers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, generator
+from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps, generator
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
@@ -27,7 +27,7 @@ class BohbSettings(OwnSettings):
     random_share: float = setting(0.33, "share of the points that are drawn at random", min=0.0, max=1.0)
 
 
-class BohbSampler(Sampler):
+class BohbSampler(SteppedSampler):
     def __init__(self, spec: StudySpec, seed: int, settings: BohbSettings, *, workers: Workers | None = None) -> None:
         self._space = spec.space
         self._seed = seed
@@ -43,8 +43,9 @@ class BohbSampler(Sampler):
         found = (yield from self._tpe.steps(modeled)) if modeled else []
         points = {one.key: point for one, point in zip(modeled, found, strict=True)}
         others = [one for one in wanted if is_random[one.number]]
-        drawn = draw_points(self._space, self._seed, others)
-        points |= {one.key: point for one, point in zip(others, drawn, strict=True)}
+        points |= {
+            one.key: point for one, point in zip(others, draw_points(self._space, self._seed, others), strict=True)
+        }
         return [points[one.key] for one in wanted]
 
     def warm_up(self) -> None:

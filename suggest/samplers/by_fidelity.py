@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
 from suggest.study import Fidelity
 from suggest.trial import Trial, TrialState
 
 
-class ByFidelity(Sampler):
+class ByFidelity(SteppedSampler):
     """Shows one fidelity's values to a sampler that `make` creates. `enough` is how many values a fidelity needs."""
 
     def __init__(self, fidelity: Fidelity, make: Callable[[], Sampler], *, enough: int) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from suggest import deadline
 from suggest.domain import identity
 from suggest.samplers.grid import Grid
-from suggest.samplers.sampler import Computed, PointRequest, Sampler, Steps
+from suggest.samplers.sampler import Computed, PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.uniform import draw_point
 from suggest.settings import setting
 from suggest.space import Assignment, Space
@@ -43,7 +43,7 @@ class DrawSettings:
     duplicates: str = setting(ALLOW, _MEANING, words=POLICIES)
 
 
-class Distinct(Sampler):
+class Distinct(SteppedSampler):
     """A sampler that proposes points that no trial holds, as far as the policy requires it."""
 
     def __init__(self, spec: StudySpec, seed: int, sampler: Sampler, *, policy: str) -> None:

@@ -15,7 +15,7 @@ from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
 from suggest.settings import setting
 from suggest.space import Choice
@@ -44,7 +44,7 @@ MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
 SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
 
 
-class GpSampler(Sampler):
+class GpSampler(SteppedSampler):
     """Without `workers`, this process computes. first: proposes until the model does; None for random search."""
 
     def __init__(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from suggest.samplers.cmaes import CmaEsSettings, cmaes
 from suggest.samplers.gp import GpSampler, GpSettings
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.space import Assignment
 from suggest.study import StudySpec
@@ -23,7 +23,7 @@ LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and 
 SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turns, and one
 
 
-class HedgeSampler(Sampler):
+class HedgeSampler(SteppedSampler):
     """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions.
 
     first: proposes until both learn; None for random search.

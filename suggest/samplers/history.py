@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps
 from suggest.samplers.tpe import Window
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
@@ -48,7 +48,7 @@ class ShownTrials(Protocol):
         ...
 
 
-class ModelSampler(Sampler):
+class ModelSampler(SteppedSampler):
     """A sampler that asks a model. `requires` are package names. Without `workers`, the model runs in this process."""
 
     def __init__(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from suggest.domain import number
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
 from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -114,7 +114,7 @@ def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Samp
     return QuantileSampler(uneven, build(replace(spec, space=shown)))
 
 
-class QuantileSampler(Sampler):
+class QuantileSampler(SteppedSampler):
     """A sampler around one that is shown the fractions of the `uneven` parameters."""
 
     def __init__(self, uneven: dict[str, Float | Int], sampler: Sampler) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -46,13 +47,13 @@ class PointRequest:
         return generator(seed, self.number, f"{purpose} again {self.again}" if self.again else purpose)
 
 
-class Sampler:
+class Sampler(ABC):
     """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    A subclass implements `propose`, or `steps` if it computes in workers.
+    A sampler that may compute in workers derives from `SteppedSampler`.
     """
 
-    def put(self, trial: Trial) -> None:
+    def put(self, trial: Trial) -> None:  # noqa: B027 - a default that does nothing
         """Take a new trial, or a new version of a known one. By default, the sampler does not depend on trials."""
 
     def put_batch(self, batch: TrialBatch) -> None:
@@ -60,6 +61,7 @@ class Sampler:
         for trial in batch.trials():
             self.put(trial)
 
+    @abstractmethod
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         """Return a point for each request, or for the first ones only if the space is exhausted.
 
@@ -68,7 +70,6 @@ class Sampler:
         Each point takes the earlier ones into account. Points have active parameters only, in the order of the space. A
         request with fixed values always gets a point. The call has no effect on later proposals.
         """
-        return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """Return the steps of `propose`. Trials may be put into the sampler between two of them."""
@@ -82,8 +83,18 @@ class Sampler:
         """
         return {}
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> None:  # noqa: B027 - as above
         """Load the modules that the first proposal needs. Any thread may call this; a repeated call is cheap."""
+
+
+class SteppedSampler(Sampler):
+    """A sampler that is defined by its steps."""
+
+    @abstractmethod
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps: ...
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
 
 
 def generator(seed: int, number: int, purpose: str) -> random.Random:

@@ -16,7 +16,7 @@ from heapq import nsmallest
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.uniform import RandomSampler
 from suggest.settings import setting
 from suggest.space import Parameter, Space
@@ -50,7 +50,7 @@ OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.sampl
 SHORT = 2_000_000  # densities; a proposal that needs more takes over 20 ms, and a worker process computes it
 
 
-class TpeSampler(Sampler):
+class TpeSampler(SteppedSampler):
     """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`. Without `workers` it computes here.
 
     first: proposes until the model does; None for random search.

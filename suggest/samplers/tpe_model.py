@@ -78,15 +78,21 @@ class TpeModel:
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
         if len(self._criteria.objectives) > 1:
-            count = len(self._criteria.objectives)
-            losses = np.array([self._criteria.losses(t) or [np.inf] * count for t in finished]).reshape(-1, count)
-            ranks = by_fronts(ranks, losses.T, good_count(len(finished), self._settings.good_share))
+            ranks = by_fronts(ranks, self._losses(finished), good_count(len(finished), self._settings.good_share))
         good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)
         others = Others(Known(numbers[other], values[:, other]))
         if self._settings.constant_liar:
             others.running = Known(np.array([t.number for t in liars], dtype=np.intp), pending)
         return Batch(Known(numbers[good], values[:, good]), others)
+
+    def _losses(self, finished: Sequence[Trial]) -> Floats:
+        """Return the losses of all objectives, (objectives, trials), infinite where a trial has none."""
+        losses = np.full((len(self._criteria.objectives), len(finished)), np.inf)
+        for place, trial in enumerate(finished):
+            if found := self._criteria.losses(trial):
+                losses[:, place] = found
+        return losses
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
         """Return the group of these parameters, which are drawn together, as fitted for the batch."""

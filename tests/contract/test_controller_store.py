@@ -300,29 +300,31 @@ def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
         opened(tmp_path / "state" / "controller.db")
 
 
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("CREATE TABLE experiments (uid TEXT)", "'experiments' that is not tuner's; move the file away"),
+        ("CREATE TABLE controller_schema (version INTEGER NOT NULL)", "'controller_schema' is empty.* move it away"),
+    ],
+)
+def test_a_database_whose_tables_are_not_those_of_a_store_is_left_alone(
+    path: Path, statements: str, message: str
+) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(statements)
+    with pytest.raises(StoreBroken, match=message):
+        opened(path)
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT sql FROM sqlite_master").fetchall() == [(statements,)]
+
+
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     with closing(opened(path)) as store:
         created(store)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE controller_schema SET version = 99")
     with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 4\); upgrade tuner"):
-        opened(path)
-
-
-def test_a_schema_without_a_version_is_damaged(path: Path) -> None:
-    with closing(opened(path)) as store:
-        created(store)
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("DELETE FROM controller_schema")
-    with pytest.raises(StoreBroken, match=r"controller\.db: its schema has no version; restore it from a backup"):
-        opened(path)
-
-
-def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("CREATE TABLE experiments (name TEXT)")
-    with pytest.raises(StoreBroken, match="has a table 'experiments' that is not tuner's; use another --state-dir"):
         opened(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -9,14 +10,17 @@ from dataclasses import replace
 
 import pytest
 
+from suggest import deadline
 from suggest.engine import Engine, check_spec
+from suggest.errors import TimedOut
 from suggest.samplers import registry
+from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
-from suggest.samplers.history import missing
-from suggest.samplers.sampler import Sampler
-from suggest.space import Float, Int, Parameter, Space
+from suggest.samplers.history import History, missing
+from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler
+from suggest.space import Assignment, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import RungResult, Trial, TrialState
+from suggest.trial import NO_LABELS, RungResult, Trial, TrialState
 
 PAUSED, RUNNING, SUCCEEDED = TrialState.PAUSED, TrialState.RUNNING, TrialState.SUCCEEDED
 EPOCHS = Fidelity("epochs", 1, 9, 3)
@@ -217,9 +221,43 @@ class Recorder(Sampler):
     def put(self, trial: Trial) -> None:
         self.shown[trial.number] = trial
 
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return [{} for _ in wanted]
+
     @property
     def values(self) -> dict[int, float | None]:
         return {number: trial.value for number, trial in self.shown.items() if trial.state is SUCCEEDED}
+
+
+@pytest.mark.parametrize(("base", "required"), [(Sampler, "propose"), (SteppedSampler, "steps")])
+def test_a_sampler_that_cannot_propose_is_not_created(base: type[Sampler], required: str) -> None:
+    with pytest.raises(TypeError, match=f"abstract method '?{required}"):
+        type("Incomplete", (base,), {})()
+
+
+def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:
+    trials = [Trial(number, SUCCEEDED, {"x": 0.5, "n": 2}, value=0.5, labels={"a": "b"}) for number in range(3)]
+    history = History(points=False)
+    recorder = Recorder()
+    by_fidelity = ByFidelity(EPOCHS, lambda: recorder, enough=2)
+    for trial in trials:
+        history.put(trial)
+        by_fidelity.put(trial)
+    for kept in (history.learnt(), recorder.shown.values()):
+        for trial, shown in zip(trials, kept, strict=True):
+            assert shown.parameters is trial.parameters
+            assert shown.labels is NO_LABELS
+
+
+def test_bohb_stops_drawing_random_points_at_the_deadline_of_its_call() -> None:
+    sampler = BohbSampler(a_study("bohb").spec, 5, BohbSettings(random_share=1.0))
+
+    def late() -> None:
+        deadline.begin(-1.0)
+        sampler.propose([PointRequest(number, {}) for number in range(3)])
+
+    with pytest.raises(TimedOut):
+        contextvars.Context().run(late)
 
 
 def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,22 @@ def test_a_document_at_the_nesting_limit_is_read() -> None:
 def test_too_deeply_nested_json_is_not_read(opening: str) -> None:
     with pytest.raises(TooNested):
         load_json(opening * MILLION)
+
+
+def test_json_is_read_no_further_than_its_first_bracket_that_is_too_deep() -> None:
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(TooNested):
+            load_json("[" * MILLION)
+    finally:
+        sys.setprofile(None)
+    assert calls < 10 * MAX_DEPTH
 
 
 def test_a_kubeconfig_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,14 +123,6 @@ def test_a_study_refuses_objectives_that_mean_nothing(broken: StudySpec, path: s
     assert path in [problem.path for problem in check_spec(broken)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_tpe_models_from_the_first_trial_on(count: int) -> None:
-    objectives = tuple(Objective(f"m{k}", Direction.MINIMIZE) for k in range(count))
-    study_spec = replace(spec(*objectives), algorithm=Algorithm("tpe", 1, {"startupTrials": 0}))
-    engine = Engine(Study(StudyName("default", "s"), "uid", study_spec, 1), (), ())
-    assert len(engine.propose(2).trials) == 2
-
-
 @pytest.mark.parametrize(
     ("algorithm", "objectives", "rule", "instead", "not_instead"),
     [
@@ -193,6 +185,15 @@ def test_a_rebuilt_engine_proposes_the_same_of_several_objectives(algorithm: str
     engine = searched(algorithm, 25)
     again = Engine(engine.study, list(engine.trials()), ())
     assert [p.parameters for p in again.propose(3).trials] == [p.parameters for p in engine.propose(3).trials]
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "optuna:tpe"])
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_model_without_startup_trials_proposes_before_any_trial_succeeds(algorithm: str, failures: int) -> None:
+    it = replace(spec(LOSS, SIZE), algorithm=Algorithm(algorithm, None, {"startupTrials": 0}))
+    failed = [Trial(number, TrialState.FAILED, {"x": 0.5, "y": 0.5}) for number in range(failures)]
+    engine = Engine(Study(StudyName("default", "d"), "uid", it, 3), failed, ())
+    assert [PLANE.point_problems(p.parameters, partial=False) for p in engine.propose(2).trials] == [(), ()]
 
 
 @pytest.mark.parametrize("algorithm", ["gp", "optuna:tpe", "optuna:nsgaii"])

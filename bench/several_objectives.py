@@ -1,7 +1,7 @@
 """Quality of searches for several objectives: the hypervolume that their Pareto fronts dominate, compared to Optuna's.
 
-The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, a decision tree and
-gradient boosting of scikit-learn (loss against leaves and nodes), and the network of examples/digits (error against
+The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, a decision tree,
+gradient boosting and a random forest of scikit-learn (loss against leaves or nodes), and the network of examples/digits (error against
 weights, looked up in the table of digits_table.py). No algorithm of Tuner was tuned on them. Trials run one at a time;
 Tuner's algorithms run in this process without a store. Each search is saved as a line of a file, so a stopped run is
 continued by the same command. `--quick` is a smoke test that keeps no results; `--genetic` compares the evolutionary
@@ -26,7 +26,7 @@ import digits_table
 import optuna
 from record import keep, machine, table
 from sklearn.datasets import load_diabetes
-from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import cross_val_score
 from sklearn.tree import DecisionTreeRegressor
 
@@ -118,6 +118,17 @@ def _boosting(point: Assignment) -> Losses:
     return loss, math.log(float(nodes))
 
 
+def _forest(point: Assignment) -> Losses:
+    x, y = _diabetes()
+    model = RandomForestRegressor(
+        n_estimators=point["trees"], max_depth=point["depth"], min_samples_leaf=point["least"],
+        max_features=point["features"], random_state=0,
+    )  # fmt: skip
+    loss = -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    nodes = sum(tree.tree_.node_count for tree in model.fit(x, y).estimators_)
+    return loss, math.log(float(nodes))
+
+
 def _digits(point: Assignment) -> Losses:
     accuracy = _table().accuracy(point)
     weights = float(str(point["width"])) * (64 + 1 + 10) + 10
@@ -163,6 +174,19 @@ TASKS = (
         ),
         _boosting,
         (6.0, math.log(2000)),
+    ),
+    Task(
+        "random forest: loss, nodes",
+        Space(
+            (
+                Parameter("trees", Int(2, 50, Scale.LOG)),
+                Parameter("depth", Int(1, 12)),
+                Parameter("least", Int(1, 30, Scale.LOG)),
+                Parameter("features", Float(0.1, 1.0)),
+            )
+        ),
+        _forest,
+        (6.0, math.log(10_000)),
     ),
     Task("digits network: error, weights", digits_table.SPACE, _digits, (0.9, math.log(10_000))),
 )

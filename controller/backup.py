@@ -26,7 +26,6 @@ from suggest.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    Problem,
     StoreBroken,
     Unavailable,
 )
@@ -126,7 +125,7 @@ def contents(source: Path) -> dict[str, Path]:
             raise NotFound(f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner db backup")
         for name, path in files.items():
             if (kind := _kind(path)) != name:
-                raise InvalidArgument([Problem("", f"{path}: is a {kind}, not a {name}")])
+                raise InvalidArgument.at("", f"{path}: is a {kind}, not a {name}")
         return files
     if not source.exists():
         raise NotFound(f"{source}: there is no such backup")
@@ -259,7 +258,7 @@ def _kind(path: Path) -> str:
     for table, kind in _VERSION_TABLES.items():
         if table in names:
             return kind
-    raise InvalidArgument([Problem("", f"{path}: is not a tuner store")])
+    raise InvalidArgument.at("", f"{path}: is not a tuner store")
 
 
 @contextmanager

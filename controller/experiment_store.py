@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -25,6 +25,7 @@ from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Re
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
+from suggest.storage.table_creation import create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,28 +66,11 @@ class Changes:
         return self.experiment is not None or bool(self.attempts) or bool(self.events)
 
 
-class ExperimentStore(Protocol):
-    """The part of the store that the loop needs.
-
-    Every method is atomic, and when it returns, its changes survive the process. Methods raise Unavailable (try again)
-    and StoreBroken (a person is needed), with messages for people.
-    """
-
-    def save(self, uid: Uid, changes: Changes) -> None: ...
-
-    def experiment(self, namespace: str, name: str) -> Experiment | None: ...
-
-    def attempts(self, uid: Uid) -> list[Attempt]: ...
-
-    def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]: ...
-
-    def stop_requested(self, uid: Uid) -> bool: ...
-
-
 class SqlExperimentStore:
-    """The `ExperimentStore` on SQLite, with the further queries of the command line.
+    """The store, on SQLite. `load_spec` turns a stored document into an `ExperimentSpec`.
 
-    `load_spec` turns a stored document into an `ExperimentSpec`.
+    Every write is atomic, and when it returns, its changes survive the process. Methods raise Unavailable (try again)
+    and StoreBroken (a person is needed), with messages for people.
     """
 
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
@@ -94,14 +78,16 @@ class SqlExperimentStore:
         self._load_spec = load_spec
         self._file = DatabaseFile(path)
         self._engine = sa.create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=sa.QueuePool)
-        self._keeper: sa.Connection | None = None
+        self._keeper: sqlite3.Connection | None = None
         try:
             with self._errors():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._file.create()  # private: it holds people's files, which may have secrets
-                self._use_wal()
-                self._open()
-                self._keep_open()
+                # One connection stays open, so that no other process removes the side files that this one watches.
+                self._keeper = self._connect()
+                self._use_wal(self._keeper)
+                self._open(self._keeper)
+                self._file.watch()
                 self._file.mark()
         except BaseException:
             self.close()
@@ -112,38 +98,28 @@ class SqlExperimentStore:
             self._keeper.close()
         self._engine.dispose()
 
-    def _keep_open(self) -> None:
-        """Keep one connection open, so that no other process removes the side files that this one watches."""
-        self._keeper = self._engine.connect()
-        self._keeper.execute(sa.select(tables.schema.c.version)).close()
-        self._keeper.rollback()
-        self._file.watch()
-
-    def _use_wal(self) -> None:
+    @staticmethod
+    def _use_wal(connection: sqlite3.Connection) -> None:
         """Switch to WAL, retrying while the database is busy: SQLite does not apply its busy timeout to this switch."""
         deadline = time.monotonic() + BUSY_S
         while True:
             try:
-                with self._engine.connect() as connection:
-                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA journal_mode = WAL").close()
                 return
-            except sa.exc.OperationalError as error:
-                code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-                if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
 
-    def _open(self) -> None:
-        with self._engine.begin() as connection:
-            if not sa.inspect(connection).has_table(tables.schema.name):
-                # An explicit transaction, because sqlite3 would commit each table by itself: two processes that start
-                # at once, or a kill, must not leave half a schema.
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not sa.inspect(connection).has_table(tables.schema.name):
-                self._file.refuse_emptied()
-                tables.metadata.create_all(connection)
-                connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
-            version = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
+    def _open(self, connection: sqlite3.Connection) -> None:
+        """Create the tables or upgrade them, if necessary. Reads by SQL, since most commands find them as they are."""
+        known = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+        if connection.execute(known, [tables.schema.name]).fetchone() == (0,):
+            self._create()
+        row = connection.execute(f"SELECT version FROM {tables.schema.name}").fetchone()
+        if row is None:
+            raise StoreBroken(f"{self._path}: its schema has no version; restore it from a backup, or move it away")
+        (version,) = row
         if version < SCHEMA_VERSION:
             version = self._upgrade()
         if version > SCHEMA_VERSION:
@@ -151,6 +127,22 @@ class SqlExperimentStore:
                 f"{self._path} was written by a newer tuner (schema {version}, this one knows {SCHEMA_VERSION}); "
                 "upgrade tuner, or use another --state-dir"
             )
+
+    def _create(self) -> None:
+        with self._engine.begin() as connection:
+            # An explicit transaction, because sqlite3 would commit each table by itself: two processes that start
+            # at once, or a kill, must not leave half a schema.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if sa.inspect(connection).has_table(tables.schema.name):
+                return
+            self._file.refuse_emptied()
+            taken = [name for name in sa.inspect(connection).get_table_names() if name in tables.metadata.tables]
+            if taken:
+                raise StoreBroken(
+                    f"{self._path}: has a table {taken[0]!r} that is not tuner's; use another --state-dir"
+                )
+            create_tables(connection, tables.metadata)
+            connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
 
     def _upgrade(self) -> int:
         """Upgrade the schema in one transaction and return its version. A second process then finds it upgraded."""
@@ -293,15 +285,16 @@ class SqlExperimentStore:
         try:
             self._file.check()
             yield
-        except sa.exc.OperationalError as error:
-            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
-            cure = _CURES.get(code, "nothing was lost; check that its disk is healthy and not full, then try again")
-            raise Unavailable(f"{self._path}: {cure} (SQLite: {error.orig})") from error
-        except sa.exc.IntegrityError:
-            raise
-        except sa.exc.DatabaseError as error:
+        except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
+            cause = error.orig if isinstance(error, sa.exc.DatabaseError) else error
+            if isinstance(cause, sqlite3.IntegrityError):
+                raise
+            if isinstance(cause, sqlite3.OperationalError):
+                code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
+                cure = _CURES.get(code, "nothing was lost; check that its disk is healthy and not full, then try again")
+                raise Unavailable(f"{self._path}: {cure} (SQLite: {cause})") from error
             cure = "it is damaged; restore it from a backup, or move it away to start over"
-            raise StoreBroken(f"{self._path}: {cure} (SQLite: {error.orig})") from error
+            raise StoreBroken(f"{self._path}: {cure} (SQLite: {cause})") from error
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from error
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from controller.core.model import (
     ReasonCode,
     attempt_name,
 )
-from controller.experiment_store import Changes, ExperimentStore
+from controller.experiment_store import Changes, SqlExperimentStore
 from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ PERCENTAGE = "percentage"  # an event's kind
 class Journal:
     """Stores and publishes changes. `experiment` is as stored, except for the newest running time (see `spend`)."""
 
-    def __init__(self, experiment: Experiment, store: ExperimentStore, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, experiment: Experiment, store: SqlExperimentStore, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
         self.in_doubt = False  # a failed write of attempts may have been stored all the same: `reload`
         self._store = store
@@ -135,6 +135,14 @@ class Journal:
             message = f'"{metric}" is printed as a percentage and read as a fraction: {text} is {value:.6g}'
             self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
         self._percentage_told = True
+
+    def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
+        """Record, once, that the study no longer knows trials that were run."""
+        trials = f"trial {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} trials up to {numbers[-1]}"
+        what = "its database was set back to an older state; cancelled, and the search goes on"
+        message = f"the study has lost {trials}: {what}"
+        if not any(event.message == message for event in self._store.events(self.experiment.uid)):
+            self._save(Changes(None, (), [Event(now, "trialsLost", message)]))
 
     def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
         """Record that a collector found lines that are not JSON objects."""

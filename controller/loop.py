@@ -11,7 +11,7 @@ The loop makes no decisions; `controller.core` does.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, assert_never
@@ -31,21 +31,22 @@ from controller.core.model import (
     FinalRun,
     ReasonCode,
     TrialOrFinal,
+    by_trial,
 )
 from controller.core.observe import event_for
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
-from controller.experiment_store import ExperimentStore
+from controller.experiment_store import SqlExperimentStore
 from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
-from controller.memory import Memory, Opened, times_handed_out
+from controller.memory import Memory, Opened
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
-from controller.search import ExperimentStudy, Studies
+from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from suggest import failpoints
 from suggest.backoff import Backoff
-from suggest.errors import LimitReached, Unavailable
+from suggest.errors import LimitReached, NotFound, Unavailable
 from suggest.trial import Outcome, Trial, TrialState
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Loop:
         self,
         experiment: Experiment,
         *,
-        store: ExperimentStore,
+        store: SqlExperimentStore,
         studies: Studies,
         runtime: Runtime,
         launcher: Launcher,
@@ -165,6 +166,7 @@ class Loop:
 
         Raises:
             NotOwner: another process holds the study.
+            StoreBroken: the study no longer exists.
             Unavailable: the service or the store did not answer for too long; running trials continue.
         """
         failures = 0
@@ -180,6 +182,10 @@ class Loop:
                 failures = 0
                 self._trouble, self._trouble_since_s = "", None
             except (Unavailable, RuntimeLost) as error:
+                await self._back_off(error, failures)
+                failures += 1
+            except NotFound as error:  # the study's database was emptied or set back: look what it still has
+                self._journal.in_doubt = True
                 await self._back_off(error, failures)
                 failures += 1
 
@@ -201,12 +207,12 @@ class Loop:
         memory = self._memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
-        attempts: dict[TrialOrFinal, list[Attempt]] = {}
+        attempts = by_trial((attempt.trial, attempt) for attempt in stored)
         for attempt in stored:
-            attempts.setdefault(attempt.trial, []).append(attempt)
             memory.note_attempt(attempt)
         memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
-        trials = await self._reopened(await self._search.trials(), attempts)
+        trials = await self._cancel_given_again(await self._search.trials(), attempts)
+        trials = await self._reopened(trials, attempts)
         # The circuit breaker judges trials in the order in which they ended.
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
             of_trial = attempts.get(trial.number, [])
@@ -224,9 +230,32 @@ class Loop:
                 memory.open(trial, of_trial, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
+        await self._cancel_lost({trial.number for trial in trials}, attempts)
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", None, now=self._clock.now())
+
+    async def _cancel_given_again(
+        self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
+    ) -> list[Trial]:
+        """Cancel the open trials whose attempts belong to a lost trial of the same number.
+
+        A controller does this when it gets such a trial (`_suggest`), but may be killed before.
+        """
+        again = [number for number in self._search.given_again(trials) if number in attempts]
+        cancelled = {number: await self._search.complete(number, LOST, []) for number in again}
+        return [cancelled.get(trial.number, trial) for trial in trials]
+
+    async def _cancel_lost(self, known: Set[int], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> None:
+        """Cancel the trials that have attempts but are not known to the study, and end those that run."""
+        lost = sorted(number for number in attempts if number is not FINAL and number not in known)
+        if not lost:
+            return
+        self._journal.trials_lost(lost, now=self._clock.now())
+        for trial in await self._search.cancel_lost(lost[-1]):
+            of_trial = attempts.get(trial.number)
+            if of_trial and not of_trial[-1].ended:
+                self._memory.open(trial, of_trial, running=False)
 
     async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
         """Reopen the failed trials that have to run again, unless the experiment ends without them."""
@@ -270,7 +299,11 @@ class Loop:
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(isinstance(action, wanted.Suggest) for action in actions):
             # No later request repeats this id: take in the trials that the lost reply handed out now or never.
-            self._memory.take_in(await self._search.trials())
+            trials = await self._search.trials()
+            if any(map(self._memory.is_of_another, trials)):
+                self._journal.in_doubt = True
+                return False
+            self._memory.take_in(trials)
             actions = core.decide(self._snapshot())
         acted = bool(actions)
         while actions:
@@ -487,6 +520,9 @@ class Loop:
             memory.handed_out += 1
             if trial.finished:  # a repeated reply may have trials that were completed long ago
                 memory.count(trial)
+            elif memory.is_of_another(trial):
+                await self._search.complete(trial.number, LOST, [])
+                self._journal.in_doubt = True
             else:
                 memory.take_suggested(trial)
         if paused_only:

@@ -24,6 +24,7 @@ from controller.core.model import (
 )
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
+from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
 BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than the runtime's `brisk_s`
@@ -63,11 +64,6 @@ class Opened:
         self.unreported += [Measurement(attempt, r.metric, r.step, r.value) for r in readings]
 
 
-def times_handed_out(trial: Trial) -> int:
-    """Return how often the study has handed out a trial; older versions of the service did not count."""
-    return max(1, trial.tries)
-
-
 class Memory:
     """The memory of one experiment. Trials enter by `open` or `count` and leave by `close`."""
 
@@ -88,6 +84,7 @@ class Memory:
         self.regret_bound: float | None = None  # how much better than the best trial another point may still be
         self.estimated = 0  # trials that had ended when it was last bounded
         self.independent = False  # the next suggestions do not depend on the outcomes of open trials
+        self._begun: set[int] = set()  # trials with an attempt
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
         self.canary_over = spec.canary_s <= 0
         self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
@@ -133,6 +130,17 @@ class Memory:
         before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
 
+    def is_of_another(self, trial: Trial) -> bool:
+        """Return whether the attempts of this number belong to another trial, which the study has lost.
+
+        The study was set back to an older state, and hands out the number again. An attempt that still runs may be
+        taken for the new trial only if both have the same parameters.
+        """
+        if trial.finished or trial.number not in self._begun or times_handed_out(trial) != 1:
+            return False
+        held = self.opened.get(trial.number) or self.paused.get(trial.number)
+        return held is None or held.trial.parameters != trial.parameters
+
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
         """Note that the study has paused the trial."""
         self.paused[trial.number] = Opened(trial, attempts, *self.new_readers(attempts), running=False)
@@ -161,6 +169,8 @@ class Memory:
     def begin(self, opened: Opened, created: Attempt, *, now_s: float) -> None:
         """Begin a new attempt of an open trial, without anything that was noted for the attempt before."""
         opened.attempts.append(created)
+        if created.trial is not FINAL:
+            self._begun.add(created.trial)
         opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
         opened.log, opened.metrics = self.new_readers(opened.attempts)
         opened.unreported.clear()
@@ -251,6 +261,7 @@ class Memory:
     def note_attempt(self, attempt: Attempt) -> None:
         if attempt.trial is FINAL:
             return
+        self._begun.add(attempt.trial)
         self._shown |= attempt.step is not None and attempt.failure_class not in BY_ITSELF
         if attempt.start_time is not None and attempt.end_time is not None:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())

@@ -5,6 +5,7 @@ Each call is idempotent: this process or the next one may repeat it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner,
 from suggest.estimate import Estimate
 from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import Measurement, Outcome, StopAdvice, Trial
+from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
 BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
@@ -28,6 +29,7 @@ BEFORE_ESTIMATE, AFTER_ESTIMATE = failpoints.register("study.estimate")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 
 MOST_REOPENED = 1000  # trials per call
+LOST = Outcome(TrialState.CANCELLED, reason="lost when the study's database was set back")
 CHOOSES = "default"  # the algorithm that chooses another one, once for each study
 
 
@@ -70,6 +72,11 @@ class Studies(Protocol):
     ) -> Trial: ...
 
     async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]: ...
+
+
+def times_handed_out(trial: Trial) -> int:
+    """Return how often the study has handed out a trial; older versions of the service did not count."""
+    return max(1, trial.tries)
 
 
 def study_name(experiment: Experiment) -> StudyName:
@@ -254,6 +261,38 @@ class ExperimentStudy:
             trials += await self._studies.reopen_trials(self._name, some)
         failpoints.reach(AFTER_REOPEN)
         return trials
+
+    def given_again(self, trials: Sequence[Trial]) -> list[int]:
+        """Return which of this experiment's trials are open and have a number that the study may have given before.
+
+        A request's id contains how many times trials had been handed out before it. A study that knows of fewer has
+        lost some. With a fidelity that proves nothing: another client may have taken over a paused trial.
+        """
+        if self._spec.fidelity is not None:
+            return []
+        handed_out = sum(map(times_handed_out, trials))
+        of_request = Counter(trial.request_id for trial in trials)
+        return [
+            trial.number
+            for trial in trials
+            if not trial.finished
+            and times_handed_out(trial) == 1
+            and (before := trial.request_id.removeprefix(f"{self._uid}-")).isdecimal()
+            and int(before) > handed_out - of_request[trial.request_id]
+        ]
+
+    async def cancel_lost(self, last: int) -> list[Trial]:
+        """Take the numbers up to `last`, which the study no longer knows, as cancelled trials, and return these.
+
+        A database that was set back (a copy was restored, a standby lagged) has lost its newest trials. Their numbers
+        must not go to new trials, which would be taken for what ran under these numbers. Idempotent.
+        """
+        cancelled: list[Trial] = []
+        while not cancelled or cancelled[-1].number < last:
+            request_id = f"{self._uid}-lost-{last}-{len(cancelled)}"
+            added = await self._studies.add_trial(self._name, {}, request_id=request_id)
+            cancelled.append(await self.complete(added.number, LOST, []))
+        return cancelled
 
     async def _finished(self, number: int) -> Trial:
         trial = await self._studies.get_trial(self._name, number)

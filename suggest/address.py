@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 MAX_SOCKET_PATH = 100  # the system's limit is 108 bytes on Linux and 104 on macOS, with a final zero
 _UNIX = "unix:"
@@ -46,7 +46,9 @@ def parse_address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise _refused(f"{text!r} is not an address; use HOST:PORT, such as localhost:8765, or unix:PATH")
+        raise InvalidArgument.at(
+            "address", f"{text!r} is not an address; use HOST:PORT, such as localhost:8765, or unix:PATH"
+        )
     return Address(host=host, port=int(port))
 
 
@@ -60,14 +62,11 @@ def _socket(text: str) -> Address:
     if path.startswith("//"):
         path = path.removeprefix("//")  # unix:///PATH, the URL form
     if not path:
-        raise _refused(f"{text!r} names no socket; use unix:PATH")
+        raise InvalidArgument.at("address", f"{text!r} names no socket; use unix:PATH")
     if (size := len(path.encode())) > MAX_SOCKET_PATH:
-        raise _refused(
+        raise InvalidArgument.at(
+            "address",
             f"{text}: a socket's path may have {MAX_SOCKET_PATH} bytes, this has {size}; use a shorter one, "
-            "such as unix:/tmp/tuner.sock"
+            "such as unix:/tmp/tuner.sock",
         )
     return Address(path=path)
-
-
-def _refused(message: str) -> InvalidArgument:
-    return InvalidArgument([Problem("address", message)])

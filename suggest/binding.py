@@ -36,9 +36,10 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
 
 
 def refuse_taken(address: Address, *, clear: bool = True) -> None:
-    """`clear`: a dead server's socket is removed.
+    """Raise Unavailable if the address is in use. `clear` removes the socket of a dead server.
 
-    gRPC's own error would name neither the reason nor a cure, and it would replace a live socket."""
+    gRPC's own error names neither the reason nor a cure, and gRPC would replace a live socket.
+    """
     if address.path:
         _refuse_taken_socket(Path(address.path), clear=clear)
         return

@@ -478,3 +478,27 @@ def spelled(domain: Domain, value: Value) -> Value:
 
 def _is_continuous(domain: Domain) -> bool:
     return isinstance(domain, Float) and domain.count is None
+
+
+# How models see values: as numbers. Elsewhere, 1 and True would be the same choice.
+
+
+def _has_index(domain: Domain) -> bool:
+    """Return whether models see the index of a value: of a choice, and of steps that are even on the scale."""
+    return domain.count is not None and not (isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1)
+
+
+def encode(domain: Domain, value: Value) -> float | int | None:
+    """Return the number by which models know a value: its index, or the value itself; None if it is not a member."""
+    if isinstance(domain, Choice) or _has_index(domain):
+        return domain.index_of(value)
+    member = domain.canonical(value)
+    return None if member is NO_MEMBER else member
+
+
+def decode(domain: Domain, number: float | int) -> Value:
+    """Return the value of a number, which may lie outside of a range by a rounding error."""
+    if isinstance(domain, Choice) or _has_index(domain):
+        return domain.at(int(number))
+    inside = min(max(number, domain.min), domain.max)
+    return float(inside) if isinstance(domain, Float) else int(inside)

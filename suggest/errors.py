@@ -1,12 +1,12 @@
 """The errors of the suggestion service, which the service, its clients and the controller share.
 
-Pure: gRPC codes are in `suggest.wire.status`, which maps types to codes and back. Each message is a sentence for a
+Pure: gRPC codes are in `suggest.grpc_status`, which maps types to codes and back. Each message is a sentence for a
 person, with the place, the value, the rule and the cure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -64,6 +64,17 @@ class InvalidArgument(TunerError):
     def __init__(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems))
+
+    @classmethod
+    def at(cls, path: str, message: str) -> InvalidArgument:
+        """Return the error for a single problem."""
+        return cls([Problem(path, message)])
+
+
+def raise_if(problems: Sequence[Problem]) -> None:
+    """Raise InvalidArgument if there are problems."""
+    if problems:
+        raise InvalidArgument(tuple(problems))
 
 
 class NotFound(TunerError):

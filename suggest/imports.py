@@ -97,7 +97,7 @@ def fit(space: Space, given: Assignment) -> Fit:
             remarks.append(Problem(name, domain.problem_with(given[name])))
             member = read
         kept[name] = member
-    return Fit({p.name: kept[p.name] for p in space.parameters if p.name in kept}, tuple(remarks), tuple(refused))
+    return Fit(space.in_order(kept), tuple(remarks), tuple(refused))
 
 
 def _readable(domain: Domain, value: Value) -> Value | NoMember:

@@ -18,7 +18,7 @@ LABEL_RULE = "lower-case letters, digits and '-', at most 63, with a letter or d
 
 
 def label_problem(text: str) -> str:
-    """What is wrong with a namespace or a study id; empty if nothing is."""
+    """Return why the text is not a namespace or a study id; "" if it is one."""
     return "" if _LABEL.fullmatch(text) else f"{text[:80]!r} is not a name; use {LABEL_RULE}"
 
 
@@ -35,7 +35,7 @@ def all_trials_name(study: StudyName) -> str:
 
 
 def parse_namespace(text: str, field: str, *, wildcard: bool = False) -> str:
-    """`-` (all) is let through with wildcard."""
+    """Parse the name of a namespace. `wildcard` allows `-`, all of them."""
     (namespace,) = _split(text, field, "namespaces/{namespace}")
     if not (wildcard and namespace == ALL):
         _check_labels(field, namespace)
@@ -51,39 +51,35 @@ def parse_study(text: str, field: str) -> StudyName:
 def parse_trial(text: str, field: str) -> tuple[StudyName, int]:
     study, number = parse_trials(text, field)
     if number is None:
-        raise _invalid(field, "one trial is needed here, by its number")
+        raise InvalidArgument.at(field, "one trial is needed here, by its number")
     return study, number
 
 
 def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
-    """One trial, or None for `trials/-`: all of the study."""
+    """Parse the name of a trial; its number is None for `trials/-`, all trials of the study."""
     namespace, study, number = _split(text, field, "namespaces/{namespace}/studies/{study}/trials/{number}")
     _check_labels(field, namespace, study)
     if number == ALL:
         return StudyName(namespace, study), None
     if not _NUMBER.fullmatch(number):
-        raise _invalid(field, f"{number[:80]!r} is not a trial number; use 0, 1, 2…")
+        raise InvalidArgument.at(field, f"{number[:80]!r} is not a trial number; use 0, 1, 2…")
     return StudyName(namespace, study), int(number)
 
 
 def namespace_in(text: str) -> str | None:
-    """The namespace that any name here begins with, `-` too; None for what none of the above would take."""
+    """Return the namespace with which a name begins, which may be `-`; None if it begins with none."""
     segments = text.split("/", 2)
     return segments[1] if len(segments) > 1 and segments[0] == "namespaces" else None
 
 
 def _split(text: str, field: str, form: str) -> list[str]:
-    """The variable segments of `text`, if its fixed ones are those of `form`."""
+    """Return the variable segments of `text`, whose fixed ones must be those of `form`."""
     segments, expected = text.split("/"), form.split("/")
     if len(segments) != len(expected) or segments[::2] != expected[::2]:
-        raise _invalid(field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}")
+        raise InvalidArgument.at(field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}")
     return segments[1::2]
 
 
 def _check_labels(field: str, *labels: str) -> None:
     if problems := [Problem(field, problem) for label in labels if (problem := label_problem(label))]:
         raise InvalidArgument(problems)
-
-
-def _invalid(field: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem(field, message)])

@@ -1,8 +1,8 @@
-"""How deep a document from outside may be nested, judged before it is parsed.
+"""How deep a document from outside may be nested, checked before it is parsed.
 
 Parsers recurse: a megabyte of `[` overflows the stack of libyaml's composer, which ends the process, and raises
-RecursionError in Python's json. Aliases are counted as often as they are written, for a few lines of them can stand for
-billions of values. Pure; knows nothing of what the documents mean.
+RecursionError in Python's json. Each use of an alias counts, because a few lines of aliases can expand to billions of
+values. Pure.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from typing import Any
 
 MAX_DEPTH = 64
-MAX_NODES = 50_000  # after aliases are written out
+MAX_NODES = 50_000  # with aliases expanded
 
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class TooNested(ValueError):
-    """`line`: from 1; 0 where it is not known."""
+    """`line` counts from 1; 0 if it is unknown."""
 
     def __init__(self, message: str, *, line: int = 0) -> None:
         self.line = line
@@ -26,7 +26,7 @@ class TooNested(ValueError):
 
 
 def check_yaml(content: str | bytes) -> None:
-    """Reads the events only, which takes no recursion. Raises TooNested, yaml.YAMLError."""
+    """Check a YAML document by its events, which takes no recursion. Raises TooNested, yaml.YAMLError."""
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     sizes: dict[str, int] = {}  # by anchor
@@ -52,13 +52,23 @@ def check_yaml(content: str | bytes) -> None:
 
 
 def load_json(text: str | bytes) -> Any:
-    """As json.loads gives it. Raises ValueError: it is not JSON, or nested too deep (TooNested)."""
+    """Parse JSON as json.loads does. Raises ValueError: it is not JSON, or nested too deep (TooNested)."""
     if isinstance(text, bytes):
         text = text.decode(errors="surrogateescape")
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        depth = 0
-        for token in _JSON_TOKEN.finditer(text):
-            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
-            if depth > MAX_DEPTH:
-                raise TooNested(f"nested more than {MAX_DEPTH} levels deep")
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_json_deeper(text, MAX_DEPTH):
+        raise TooNested(f"nested more than {MAX_DEPTH} levels deep")
     return json.loads(text)
+
+
+def is_json_deeper(text: str, levels: int) -> bool:
+    """Return whether brackets are nested deeper outside of strings. A parser recurses at most as deep as they are."""
+    depth = 0
+    for token in _JSON_TOKEN.finditer(text):
+        match token.group()[0]:
+            case "[" | "{":
+                depth += 1
+                if depth > levels:
+                    return True
+            case "]" | "}":
+                depth -= 1
+    return False

@@ -1,7 +1,7 @@
 """Settings of algorithms: declared once as a dataclass, and read from what people send, with all problems at once.
 
 A field made by `setting` has a meaning and bounds; its type is that of its default. Names are camelCase for people.
-Pure: this module knows no algorithm.
+Pure: this module does not depend on any algorithm.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from suggest.domain import Value, number, show
 from suggest.errors import MAX_HINTED, Problem, did_you_mean
@@ -70,7 +70,7 @@ def declared(settings: type) -> tuple[Setting, ...]:
 
 
 def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
-    """Yield the problems of the given values. Paths are the given names."""
+    """Return the problems of the given values. Paths are the given names."""
     known = {s.name: s for s in declared(settings)}
     found: list[Problem] = []
     for name, value in given.items():
@@ -88,14 +88,17 @@ def read(settings: type[T], given: Mapping[str, Value]) -> T:
     return settings(**{_snake(name): kinds[name](value) for name, value in given.items()})
 
 
-class Choosable(Protocol):
+@dataclass(frozen=True, slots=True)
+class Choosable:
     """Something that people choose by name and give settings: an algorithm or a pruning rule."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    summary: str
+    settings_type: type
 
     @property
-    def settings_type(self) -> type: ...
+    def settings(self) -> tuple[Setting, ...]:
+        return declared(self.settings_type)
 
 
 C = TypeVar("C", bound=Choosable)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -121,6 +121,18 @@ class Space:
             if (name in assignment or name == also) and parameter.active(kept):
                 kept[name] = assignment.get(name, "")
         return kept
+
+    def point(self, value_of: Callable[[Parameter], Value]) -> dict[str, Value]:
+        """Return the point in which each active parameter has the value that `value_of` returns, parents first."""
+        values: dict[str, Value] = {}
+        for parameter in self.ordered:
+            if parameter.active(values):
+                values[parameter.name] = value_of(parameter)
+        return self.in_order(values)
+
+    def in_order(self, values: Assignment) -> dict[str, Value]:
+        """Return the values of the parameters that have one, in the order of the space."""
+        return {p.name: values[p.name] for p in self.parameters if p.name in values}
 
     def missing(self, assignment: Assignment) -> tuple[Parameter, ...]:
         """Return the parameters that are active in the assignment but have no value in it."""

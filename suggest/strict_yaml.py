@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.nesting import TooNested, check_yaml
 
 
@@ -19,12 +19,12 @@ def load(content: bytes, *, place: str, page: str) -> Any:
         check_yaml(content)
         return yaml.load(content, Loader=_loader())
     except TooNested as e:
-        raise InvalidArgument([Problem(f"{place}:{e.line}", f"{e}; {page} shows what it should look like")]) from None
+        raise InvalidArgument.at(f"{place}:{e.line}", f"{e}; {page} shows what it should look like") from None
     except (yaml.YAMLError, ValueError, RecursionError) as e:
         mark = getattr(e, "problem_mark", None)
         where = f"{place}:{mark.line + 1}" if mark else place
         message = f"cannot be read as YAML, or has a name twice; {page} shows what it should look like"
-        raise InvalidArgument([Problem(where, message)]) from None
+        raise InvalidArgument.at(where, message) from None
 
 
 def _loader() -> Any:  # PyYAML's loaders have no common type

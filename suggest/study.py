@@ -86,8 +86,8 @@ def better(objectives: Sequence[Objective], values: Sequence[float], than: Seque
     This is the only definition of "better": at least as good in each objective, and better in one (Pareto dominance).
     Of equal trials neither is better, and the first one counts. NaN is never better.
     """
-    pairs = [(o.direction.sign * a, o.direction.sign * b) for o, a, b in zip(objectives, values, than, strict=True)]
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+    losses = ([o.direction.sign * value for o, value in zip(objectives, each, strict=True)] for each in (values, than))
+    return pareto.dominates(*losses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,21 @@ class Trial:
     rungs: tuple[RungResult, ...] = ()
     parent: int | None = None
 
+    def for_algorithms(self) -> Trial:
+        """Return the trial as algorithms see it: without owners, reasons and times. It shares parameters and labels."""
+        return Trial(
+            self.number,
+            self.state,
+            self.parameters,
+            value=self.value,
+            step=self.step,
+            labels=self.labels,
+            further=self.further,
+            constraint_values=self.constraint_values,
+            fidelity=self.fidelity,
+            rungs=self.rungs,
+        )
+
     @property
     def values(self) -> tuple[float, ...]:
         """Return the values of all objectives; empty if the first one has none."""
@@ -177,6 +192,11 @@ class TrialBatch:
 
     def trials(self) -> Iterator[Trial]:
         return map(self.trial, range(len(self)))
+
+    def result(self, place: int) -> Trial:
+        """Return a trial with its point and its value only: each object delays the garbage collector."""
+        point = {name: column.values[place] for name, column in self.parameters.items()}
+        return Trial(self.first + place, self.states[place], point, value=self.values[place])
 
 
 @dataclass(frozen=True, slots=True)

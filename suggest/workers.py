@@ -107,7 +107,7 @@ class RemoteModel:
             TimedOut: the caller's deadline has passed.
         """
         finished = {trial.number: trial for trial in learnt}
-        pending = [_outcome(trial) for trial in running]
+        pending = [_sendable(trial) for trial in running]
         points = tuple(wanted)
         return lambda: list(self._computed(finished, pending, points).points)
 
@@ -146,7 +146,7 @@ class RemoteModel:
             request = ModelRequest(
                 self._id,
                 None if known else self._setup,
-                [_outcome(trial) for number, trial in finished.items() if known.get(number) is not trial],
+                [_sendable(trial) for number, trial in finished.items() if known.get(number) is not trial],
                 [number for number in known if number not in finished],
                 running,
                 wanted,
@@ -178,8 +178,8 @@ def asked(model: Model, learnt: Iterable[Trial], running: Iterable[Trial], wante
         return model.propose(learnt, running, wanted)
 
 
-def _outcome(trial: Trial) -> Trial:
-    """Return the parts of a trial that a model learns from, without labels, owners and times."""
+def _sendable(trial: Trial) -> Trial:
+    """Return the parts of a trial that a model learns from. Mappings that only read others cannot be pickled."""
     return Trial(
         trial.number,
         trial.state,

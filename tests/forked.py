@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -196,7 +197,7 @@ def _forking() -> _Forking:
 PACKAGES = (
     "controller", "controller.app", "controller.cli", "controller.core", "controller.report", "controller.runtime",
     "controller.runtime.kubernetes", "controller.spec", "suggest", "suggest.client", "suggest.server",
-    "suggest.storage", "suggest.studies", "suggest.wire", "tuner",
+    "suggest.storage", "suggest.studies", "tuner",
 )  # fmt: skip
 IMPORTED_LATE = (
     "controller.ui.server", "controller.ui.study_server", "google.rpc.error_details_pb2", "google.rpc.status_pb2",
@@ -215,6 +216,20 @@ def import_all() -> None:
     for name in IMPORTED_LATE:
         importlib.import_module(name)
     importlib.import_module("controller.cli.arguments").parser_of()  # kept for all commands
+
+
+def open_stores() -> None:
+    """Open what almost every command opens: what SQLAlchemy computes on the way, such as SQL of new tables, is kept."""
+    from controller.app.local_experiments import opened
+    from controller.app.state_directory import StateDirectory
+    from suggest.storage.sqlite_store import SqliteStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        state = StateDirectory(Path(folder, "state"))
+        with opened(state, make=True) as experiments:
+            experiments.experiments()
+        SqliteStore(state.studies_db).close()
+    tempfile.tempdir = None  # a command may have another TMPDIR
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
@@ -289,6 +304,7 @@ def main() -> int:
     atexit.register(leave)  # the first to be registered is the last to be called
     sys.path[0] = str(TUNER.parent)
     import_all()
+    open_stores()
     gc.collect()
     gc.freeze()  # collections in the children leave the shared pages alone
     request = serve(socket.socket(fileno=int(sys.argv[1])))

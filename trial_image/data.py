@@ -11,33 +11,21 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from decoded import decode_once, default_folder, kept, key_of
-from formats import ARCHIVES, FOLDERS, KNOWN, UNKNOWN, Array, DataError, Decoded, batches_in, read_archive, read_folder
+from formats import ARCHIVES, FOLDERS, KNOWN, UNKNOWN, DataError, Dataset, batches_in, read_archive, read_folder
 from pack import JPEG75, read_pack
 
 __all__ = ["JPEG75", "KNOWN", "UNKNOWN", "DataError", "Dataset", "load"]
 
 
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """images: (n, 32, 32, 3) uint8, read-only and, if it could be cached, memory-mapped; labels: (n,) uint8.
-
-    The first `train` images are the training set, the others the test set. `name` is printed with every figure.
-    """
-
-    images: Array
-    labels: Array
-    train: int
-    name: str
-
-
 def load(source: str | None, *, verify: bool = True, download: bool = False, cache: Path | None = None) -> Dataset:
     """Load the data from a path, or from CIFAR10_DATA if `source` is None.
+
+    The images are read-only and, if they could be cached, memory-mapped.
 
     Raises:
         DataError: there is no data, or it is invalid.
@@ -55,15 +43,14 @@ def load(source: str | None, *, verify: bool = True, download: bool = False, cac
                 "no data: neither --data nor CIFAR10_DATA names a path, and nothing is downloaded unasked; name the "
                 f"folder {' or '.join(FOLDERS)}, one that it lies in, its .tar.gz or a pack, or say --download"
             )
-        files = _found(place, verify=verify, cache=folder)
+        return _found(place, verify=verify, cache=folder)
     except OSError as problem:
         raise DataError(
             f"{problem.filename or named}: {problem.strerror or problem}; the data must be readable"
         ) from problem
-    return Dataset(images=files.images, labels=files.labels, train=files.train, name=files.name)
 
 
-def _found(place: Path, *, verify: bool, cache: Path) -> Decoded:
+def _found(place: Path, *, verify: bool, cache: Path) -> Dataset:
     files, read_files = _recognized(place)
     key = key_of(files)
     decoded = kept(key, cache)
@@ -73,7 +60,7 @@ def _found(place: Path, *, verify: bool, cache: Path) -> Decoded:
     return read_files(verify=True) if verify and decoded.name == UNKNOWN else decoded
 
 
-def _recognized(place: Path) -> tuple[list[Path], Callable[..., Decoded]]:
+def _recognized(place: Path) -> tuple[list[Path], Callable[..., Dataset]]:
     """Return the files of a source and the function that reads it."""
     if place.is_dir():
         for folder in (place, *(place / name for name in FOLDERS)):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from formats import Decoded
+from formats import Dataset
 
 FORMAT = 1  # version of the entries; part of the key
 ENDS = 64 << 10
@@ -57,7 +57,7 @@ def key_of(files: list[Path]) -> str:
     return digest.hexdigest()[:24]
 
 
-def kept(key: str, folder: Path) -> Decoded | None:
+def kept(key: str, folder: Path) -> Dataset | None:
     """Return the entry, with read-only memory-mapped arrays; None if there is none, or it is incomplete."""
     entry = folder / key
     try:
@@ -65,14 +65,14 @@ def kept(key: str, folder: Path) -> Decoded | None:
         images = np.load(entry / "images.npy", mmap_mode="r")
         labels = np.load(entry / "labels.npy")
         labels.flags.writeable = False
-        data = Decoded(images=images, labels=labels, train=about["train"], name=about["name"])
+        data = Dataset(images=images, labels=labels, train=about["train"], name=about["name"])
     except (OSError, ValueError, KeyError, TypeError, EOFError):
         return None  # absent or truncated: a map longer than its file raises ValueError
     shapes = images.shape == (about.get("count"), 32, 32, 3) and labels.shape == images.shape[:1]
     return data if shapes and images.dtype == labels.dtype == np.uint8 else None
 
 
-def decode_once(key: str, folder: Path, decode: Callable[[], Decoded]) -> Decoded:
+def decode_once(key: str, folder: Path, decode: Callable[[], Dataset]) -> Dataset:
     """Return the entry, decoding it unless another process does; in memory if it cannot be cached."""
     with contextlib.ExitStack() as lock:
         try:
@@ -83,7 +83,7 @@ def decode_once(key: str, folder: Path, decode: Callable[[], Decoded]) -> Decode
         return kept(key, folder) or _made(key, folder, decode())
 
 
-def _made(key: str, folder: Path, fresh: Decoded) -> Decoded:
+def _made(key: str, folder: Path, fresh: Dataset) -> Dataset:
     for leftover in folder.glob(f"{key}.*.new"):  # left by a process that was killed while writing
         shutil.rmtree(leftover, ignore_errors=True)
     beside = None
@@ -112,7 +112,7 @@ def _write(path: Path, content: Callable[[BinaryIO], object]) -> None:
         os.fsync(file.fileno())  # else a power failure may keep the name without the contents
 
 
-def _in_memory(fresh: Decoded, folder: Path, problem: OSError | str) -> Decoded:
+def _in_memory(fresh: Dataset, folder: Path, problem: OSError | str) -> Dataset:
     reason = problem if isinstance(problem, str) else problem.strerror or problem
     print(
         f"data.py: {folder}: {reason}; the decoded images stay in memory, and each trial decodes them again: "

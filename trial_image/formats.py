@@ -55,8 +55,11 @@ class DataError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """images: (n, 32, 32, 3) uint8; labels: (n,) uint8. The first `train` images are the training set."""
+class Dataset:
+    """images: (n, 32, 32, 3) uint8; labels: (n,) uint8.
+
+    The first `train` images are the training set, the others the test set. `name` is printed with every figure.
+    """
 
     images: Array
     labels: Array
@@ -72,7 +75,7 @@ def batches_in(folder: Path) -> dict[str, str] | None:
     return None
 
 
-def read_folder(folder: Path, *, verify: bool) -> Decoded:
+def read_folder(folder: Path, *, verify: bool) -> Dataset:
     hashes = batches_in(folder)
     assert hashes is not None
     missing = [name for name in hashes if not (folder / name).exists()]
@@ -83,7 +86,7 @@ def read_folder(folder: Path, *, verify: bool) -> Decoded:
     return _join(((name, (folder / name).read_bytes()) for name in hashes), folder, hashes, verify=verify)
 
 
-def read_archive(path: Path, *, verify: bool) -> Decoded:
+def read_archive(path: Path, *, verify: bool) -> Dataset:
     members: dict[str, bytes] = {}
     try:
         with gzip.open(path) as unpacked:
@@ -111,7 +114,7 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, place: str) -> by
     return opened.read()
 
 
-def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, str], *, verify: bool) -> Decoded:
+def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, str], *, verify: bool) -> Dataset:
     """Concatenate all batches. Batches with other hashes are refused, or mark the data as an unverified copy."""
     images: list[Array] = []
     labels: list[Array] = []
@@ -127,7 +130,7 @@ def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, s
         images.append(planes)
         labels.append(classes)
     planes = np.concatenate(images).reshape(-1, 3, 32, 32)
-    return Decoded(
+    return Dataset(
         images=np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
         labels=np.concatenate(labels),
         train=len(planes) - len(labels[-1]),

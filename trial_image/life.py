@@ -47,25 +47,29 @@ class Life:
 
     def live(self) -> dict[str, Any]:
         """Run the training and return the result, which is empty for all workers but the first."""
+        options = self.options
         self.place = place_of(dict(os.environ))
         world = World(self.place)
         if self.recipe.batch % world.size:
             raise Infeasible(
                 f"--batch {self.recipe.batch} cannot be shared by {world.size} workers; use a multiple of {world.size}"
             )
-        device = self._timed("context", lambda: chosen_device(self.options.device, self.place.local))
-        self.precision = chosen_precision(self.options.precision, device)
-        data = self._timed("data", self._data)
+        device = self._timed("context", lambda: chosen_device(options.device, self.place.local))
+        self.precision = chosen_precision(options.precision, device)
+        data = self._timed("data", lambda: load(options.data, verify=not options.no_verify, download=options.download))
         learn, judge = self._rows(data)
         self.recipe.steps(len(learn))  # check feasibility before waiting for other workers
         identity = self._identity(data, learn, judge)
         if not world.alone:
             about = {"parameters": identity, "data": fingerprint(data)}
             about |= {"device": device.type, "precision": self.precision}
-            patience_s = self.options.join_seconds
+            patience_s = options.join_seconds
             self._timed("joining", lambda: world.join(about, device, gpu_of(device), patience_s=patience_s))
         images = self._timed("data", lambda: Images.on(device, data.images, data.labels))
-        training = self._timed("network", lambda: self._training(images, learn, world))
+        dtype, sync_bn = DTYPES[self.precision], options.sync_bn
+        training = self._timed(
+            "network", lambda: TrainingRun(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=sync_bn)
+        )
         self._resume(training, identity)
         try:
             while training.done < training.epochs:
@@ -84,10 +88,6 @@ class Life:
 
     def _add(self, part: str, seconds: float) -> None:
         self.seconds[part] = self.seconds.get(part, 0.0) + seconds
-
-    def _data(self) -> Dataset:
-        options = self.options
-        return load(options.data, verify=not options.no_verify, download=options.download)
 
     def _rows(self, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
         """Return (training rows, evaluation rows)."""
@@ -112,10 +112,6 @@ class Life:
         options = self.options
         flags = f"final={options.final} precision={options.precision} sync_bn={options.sync_bn}"
         return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
-
-    def _training(self, images: Images, learn: np.ndarray, world: World) -> TrainingRun:
-        dtype = DTYPES[self.precision]
-        return TrainingRun(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=self.options.sync_bn)
 
     def _resume(self, training: TrainingRun, identity: str) -> None:
         """Distribute the first worker's checkpoint to all workers, or its weights if it has no checkpoint."""

@@ -188,15 +188,8 @@ def build(recipe: Recipe, world: World | None = None) -> Fast | Sweep:
 
 def averaged(network: nn.Module) -> list[Tensor]:
     """Return everything that training changes, in a fixed order: weights, biases and running statistics."""
-    return [
-        tensor for name, tensor in network.state_dict().items() if name not in _FIXED and not _is_scale(network, name)
-    ]
-
-
-_FIXED = frozenset({"whitening.weight"})
-
-
-def _is_scale(network: nn.Module, name: str) -> bool:
-    """Return whether the name is that of a batch norm's constant scale."""
-    owner = network.get_submodule(name.rpartition(".")[0])
-    return isinstance(owner, Norm) and name.endswith(".weight") and not isinstance(owner.weight, nn.Parameter)
+    constant = {"whitening.weight"}
+    for name, module in network.named_modules():
+        if isinstance(module, Norm) and not isinstance(module.weight, nn.Parameter):
+            constant.add(f"{name}.weight")
+    return [tensor for name, tensor in network.state_dict().items() if name not in constant]

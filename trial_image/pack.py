@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from formats import CURE, UNKNOWN, Array, DataError, Decoded, checked_labels
+from formats import CURE, UNKNOWN, Array, DataError, Dataset, checked_labels
 
 JPEG75 = "CIFAR-10 (JPEG q75 copy)"
 SHA256 = "9c648cde2a4082a45c0348b491806379cf3b4fa1d851a34a00c28ec854bdacd4"
@@ -22,14 +22,14 @@ FIELDS = {"head": np.uint8, "scans": np.uint8, "lens": np.uint16, "labels": np.u
 END = b"\xff\xd9"  # the end of every JPEG, omitted from the scans
 
 
-def read_pack(path: Path, *, verify: bool) -> Decoded:
+def read_pack(path: Path, *, verify: bool) -> Dataset:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if verify and digest != SHA256:
         raise DataError(f"{path}: its SHA-256 is {digest}, and the pack that is known has {SHA256}; {CURE}")
     fields = _fields(path)
     labels = checked_labels(fields["labels"], str(path))
-    return Decoded(
+    return Dataset(
         images=_decoded(path, fields),
         labels=labels,
         train=len(labels) * 5 // 6,

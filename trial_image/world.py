@@ -96,7 +96,7 @@ class World:
                 raise
             if "invalid usage" in str(error):
                 raise ConfigurationError(f"NCCL does not take these workers: {_last_line(error)}") from error
-            raise self._lost(error) from error
+            raise Lost(f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too") from error
         start = 0
         for tensor in tensors:
             tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
@@ -204,9 +204,6 @@ class World:
                 f"ranks {ranks[gpu]} and {rank} are on the same GPU, {gpu}, which NCCL does not do; give each worker a "
                 "whole one of its own, or use --device cpu"
             )
-
-    def _lost(self, error: RuntimeError) -> Lost:
-        return Lost(f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too")
 
     def leave(self) -> None:
         """Leave the world. The first worker hosts the store, so it leaves last."""

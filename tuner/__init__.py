@@ -8,7 +8,7 @@
     study = tuner.minimize(objective, {"x": tuner.Float(-5, 5)}, trials=20, name="parabola")
     print(study.best.parameters)
 
-Importing this imports nothing else: each name loads its module when it is first used.
+Importing this package imports nothing else: each name loads its module when it is first used.
 """
 
 from __future__ import annotations
@@ -27,26 +27,16 @@ if TYPE_CHECKING:
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
-    "Choice": "suggest.client",
-    "Experiment": "tuner.experiment",
-    "Float": "suggest.client",
-    "Infeasible": "tuner.trial",
-    "Int": "suggest.client",
-    "Pruned": "tuner.trial",
-    "SearchFailed": "tuner.running",
-    "Study": "tuner.study",
-    "Trial": "tuner.trial",
-    "TrialResult": "tuner.study",
-    "TunerError": "suggest.errors",
-    "connect": "tuner.study",
-    "current_trial": "tuner.trial",
-    "maximize": "tuner.functions",
-    "minimize": "tuner.functions",
-    "open": "tuner.study",
-    "optimize": "tuner.functions",
-    "push": "tuner.pushing",
-    "run": "tuner.running",
+    "suggest.client": ("Choice", "Float", "Int"),
+    "suggest.errors": ("TunerError",),
+    "tuner.experiment": ("Experiment",),
+    "tuner.functions": ("maximize", "minimize", "optimize"),
+    "tuner.pushing": ("push",),
+    "tuner.running": ("SearchFailed", "run"),
+    "tuner.study": ("Study", "TrialResult", "connect", "open"),
+    "tuner.trial": ("Infeasible", "Pruned", "Trial", "current_trial"),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Choice",
@@ -73,9 +63,9 @@ __all__ = [
 
 # Any: a module's __getattr__ has no narrower type.
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

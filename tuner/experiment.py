@@ -19,7 +19,7 @@ class Experiment:
     """What to search, what to run and when to stop, as in a file.
 
     Args:
-        name: Lower-case letters, digits and `-`. An experiment of this name that is stored is continued.
+        name: Lower-case letters, digits and `-`. A stored experiment of this name is continued.
         parameters: Names to `Float`, `Int`, `Choice`, or a list of choices.
         command: The program of a trial, as a list of words; `${name}` is a parameter.
         metric: The objective, as the program prints it.
@@ -29,10 +29,10 @@ class Experiment:
         trials: The budget; None: 100.
         parallelism: Trials at a time.
         spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
-        source: What to call it in messages.
+        source: Its name in messages.
 
-    Errors are reported with the key's path when the experiment is run or written. Raises TypeError: a value that no
-    file has.
+    Errors are reported with the key's path when the experiment is run or written. Raises TypeError for a value that a
+    file cannot have.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Experiment:
         }
 
     def to_yaml(self) -> str:
-        """The file, with every default. Raises SpecErrors (a TunerError): it cannot be run."""
+        """Return the file, with every default. Raises SpecErrors (a TunerError) if it cannot be run."""
         from controller.spec import file_text, read
 
         return file_text(read(self._text, source=self._source, is_file=False).spec.document)
 
     def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
-        """As `tuner run` reads one, relative paths beginning at the current folder. Raises SpecErrors."""
+        """Return the file as `tuner run` reads one, with paths relative to the current folder. Raises SpecErrors."""
         from controller.app.experiment_file import ExperimentFile
 
         return ExperimentFile.of_text(self._text, self._source, options, state)
@@ -92,7 +92,7 @@ class Experiment:
 
 
 def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
-    """The second wins; mappings in both are merged."""
+    """Return both mappings as one. The second wins; mappings in both are merged."""
     both = dict(first)
     for key, value in second.items():
         old = both.get(key)
@@ -101,7 +101,7 @@ def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[st
 
 
 def _described(parameter: Parameter) -> dict[str, object]:
-    """As the file has it."""
+    """Return the parameter as a file describes it."""
     domain = parameter.domain
     match domain:
         case Float():

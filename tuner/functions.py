@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from suggest.client.search_space import Parameters
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from tuner.archive import archive
 from tuner.experiment import Experiment, merged
 from tuner.running import Callback, control
@@ -41,23 +41,23 @@ class SearchOptions(TypedDict, total=False):
     parallelism: int
     """Trials at a time; 1 by default."""
     name: str
-    """Of the search: one that was interrupted or killed is continued, and one that has ended is continued if there are
-    more trials. Without a name, each call is a new search."""
+    """The search's name. A stored search of this name is continued if it was interrupted or killed, or if its budget
+    has grown. Without a name, each call is a new search."""
     metric: str
-    """What the objective's value is called; "value" by default."""
+    """The name of the objective's value; "value" by default."""
     constraints: Mapping[str, Mapping[str, float]]
     """Bounds that the best trials keep, by metric: `{"latency_ms": {"max": 20}}`. The objective reports these metrics,
     or returns them in a mapping."""
     target: float
     """A value at which the search ends."""
     timeout: str | float
-    """Of the whole search: seconds, or text such as "2h"."""
+    """The limit of the whole search: seconds, or text such as "2h"."""
     algorithm: str
-    """How points are chosen; "default" by default."""
+    """What chooses the points; "default" by default."""
     seed: int
     """Makes the search repeatable."""
     settings: Mapping[str, object]
-    """Of the algorithm."""
+    """The algorithm's settings."""
     pruning: str | Mapping[str, object]
     """The name of a rule, such as "median", or a mapping with its name and settings."""
     fidelity: Mapping[str, object]
@@ -66,7 +66,7 @@ class SearchOptions(TypedDict, total=False):
     initial: Sequence[Mapping[str, object]]
     """Points to try first, whole or in part."""
     trial_timeout: str | float
-    """Of one trial, as `timeout`."""
+    """The limit of one trial, in the form of `timeout`."""
     gpu: float
     """GPUs of one trial; two trials share one at 0.5."""
     runtime: str
@@ -74,16 +74,16 @@ class SearchOptions(TypedDict, total=False):
     image: str
     """The container image of trials on a cluster. It needs this version of Python and what the objective imports."""
     namespace: str
-    """Of the cluster; the context's by default."""
+    """The namespace in the cluster; the context's by default."""
     context: str
-    """Of the kubeconfig; the current one by default."""
+    """The context of the kubeconfig; the current one by default."""
     spec: Mapping[str, object]
     """Any other keys of an experiment file's `spec`; mappings are merged."""
     callbacks: Sequence[Callback]
     """Functions that are called here, as `callback(study, result)`, when a trial has ended. `study.stop()` in one ends
     the search; an exception ends it as Ctrl-C does, and is raised."""
     state_dir: str | Path
-    """As `--state-dir`."""
+    """Where searches are stored, as `--state-dir`."""
     progress: bool
     """Show progress on stderr; true by default."""
 
@@ -107,7 +107,7 @@ def minimize(objective: Objective, parameters: Parameters, **options: Unpack[Sea
 
 
 def maximize(objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]) -> Study:
-    """Search the parameters for which `objective(trial)` returns the largest number. As `minimize` in all else."""
+    """Search the parameters for which `objective(trial)` returns the largest number. Otherwise like `minimize`."""
     return _search("maximize", objective, parameters, {options.get("metric", METRIC): "maximize"}, options)
 
 
@@ -117,12 +117,12 @@ def optimize(
     """Search the parameters with the best values of several metrics: the Pareto front, `Study.front`.
 
     Args:
-        objective: As of `minimize`, but returns a mapping of metrics to numbers, or reports them.
-        parameters: As of `minimize`.
+        objective: As for `minimize`, but returns a mapping of metrics to numbers, or reports them.
+        parameters: As for `minimize`.
         objectives: Metrics to "minimize" or "maximize".
         options: See `SearchOptions`; `metric` and `target` belong to one objective.
 
-    Raises as `minimize`.
+    Raises the errors of `minimize`.
     """
     for name in ("metric", "target"):
         if name in options:
@@ -188,7 +188,7 @@ def _search(
 
 
 def _check_lists(caller: str, options: SearchOptions) -> None:
-    """Refuse what would fail only when the search has begun. Raises TypeError."""
+    """Check what would otherwise fail only after the search has begun. Raises TypeError."""
     callbacks, initial = options.get("callbacks") or (), options.get("initial") or ()
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"{caller}: callbacks: expected a list of functions, got {callbacks!r}")
@@ -202,11 +202,11 @@ def _check_metrics(caller: str, names: Sequence[str]) -> None:
         try:
             metric_name(name)
         except (TypeError, ValueError) as error:
-            raise InvalidArgument([Problem(caller, str(error))]) from error
+            raise InvalidArgument.at(caller, str(error)) from error
 
 
 def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of `Experiment` for its objectives."""
+    """Return the arguments of `Experiment` for its objectives."""
     if len(objectives) != 1:
         return {"objectives": objectives}
     ((metric, direction),) = objectives.items()
@@ -214,7 +214,7 @@ def _goal(objectives: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _spec(options: SearchOptions) -> dict[str, Any]:
-    """What the options say beside the arguments of `Experiment`, as keys of a file."""
+    """Return the options that are not arguments of `Experiment`, as keys of a file."""
     trial: dict[str, object] = {"env": {"PYTHONUNBUFFERED": "1"}}
     if "image" in options:
         trial["image"] = options["image"]
@@ -243,12 +243,12 @@ def _duration(value: str | float) -> str:
 
 
 def _new_name(objective: Objective) -> str:
-    """A name that no stored search has: the function's, the time, and some letters."""
+    """Return a name that no stored search has: the function's, the time, and some letters."""
     called = re.sub(r"[^a-z0-9]+", "-", getattr(objective, "__name__", "search").lower()).strip("-") or "search"
     return f"{called[:30].rstrip('-')}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-# The function on its way to a trial
+# Pickling
 
 
 def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path: Sequence[str]) -> bytes:
@@ -256,7 +256,7 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
 
     metrics: of the objectives and the constraints. path: folders of modules that the objective may import.
 
-    Raises TypeError: it cannot be pickled; the message names the value that cannot.
+    Raises TypeError if it cannot be pickled; the message names the value that cannot.
     """
     import cloudpickle  # type: ignore[import-untyped]
 
@@ -274,7 +274,7 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
 
 
 def _unpicklable(objective: Objective) -> str:
-    """The names of the variables that the function uses and that cannot be pickled; "" if it is none of them."""
+    """Return the names of variables that the function uses and that cannot be pickled; "" if there are none."""
     import cloudpickle
 
     try:

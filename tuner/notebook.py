@@ -53,7 +53,7 @@ class NotebookView:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython

@@ -91,4 +91,4 @@ class Plots:
         spec = record.experiment.spec
         trials = ranking.trials_that_ran(record) if name == "importance" else []
         importances = admin.importances(spec.space, trials, direction=spec.objective.direction) if trials else []
-        return Figure(figures.FIGURES[name](record, importances))
+        return Figure(figures.FIGURES[name].draw(record, importances))

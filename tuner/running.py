@@ -1,7 +1,7 @@
 """Run an experiment from Python: `run`, and what `minimize` and `Study.resume` have in common.
 
-In the main thread Ctrl-C is taken as on the command line. Elsewhere, and where an event loop runs (a notebook), the run
-has a thread of its own, and KeyboardInterrupt in the waiting thread interrupts it.
+In the main thread, Ctrl-C is handled as on the command line. Elsewhere, and where an event loop runs (a notebook), the
+run has a thread of its own, and KeyboardInterrupt in the waiting thread interrupts it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Callback = Callable[[Study, TrialResult], object]
 
 
 class SearchFailed(RuntimeError):
-    """The search failed or is paused until a person acts. `study` has what was found.
+    """The search failed or is paused until a person acts. `study` has its results so far.
 
     The message has the reason and, where trials failed, what the last one printed.
     """
@@ -86,7 +86,8 @@ def run(
     state_dir: str | Path | None = None,
     progress: bool = True,
 ) -> Study:
-    """Run an experiment's file, or one built in Python, to its end; one that is stored under its name is continued.
+    """Run an experiment, from a file or built in Python, to its end. A stored one of its name is continued.
+
     A pause is lifted.
 
     Args:
@@ -153,7 +154,7 @@ def controlled(
     on_admitted: Callable[[StoredExperiment], None] | None = None,
     callbacks: Callbacks | None = None,
 ) -> Study:
-    """Do `act` with a session, and give the study or raise what became of it."""
+    """Run `act` with a session. Return the study, or raise if it did not end well."""
     from controller.app.run import Session
 
     view = _view(progress)
@@ -166,7 +167,7 @@ def controlled(
             )  # fmt: skip
             return await act(session)
 
-        result, interrupted = _waited_for(done, view.print_line)
+        result, interrupted = _interruptible(done, view.print_line)
     if callbacks is not None and callbacks.error is not None:
         raise callbacks.error
     study = Study(workspace, result.experiment.name, result.experiment.namespace)
@@ -189,10 +190,10 @@ def _raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Si
         raise SearchFailed(message if printed in message else f"{message}\n{printed}", study)
 
 
-def _waited_for(
+def _interruptible(
     done: Callable[[Interruptions], Awaitable[RunResult]], print_line: Callable[[str], None]
 ) -> tuple[RunResult, signal.Signals | None]:
-    """The result, and the signal that interrupted the run."""
+    """Return the result, and the signal that interrupted the run."""
     from controller.app.signals import Interruptions, SignalControls
 
     async def with_signals() -> tuple[RunResult, signal.Signals | None]:

@@ -1,10 +1,10 @@
-"""A stored search and what was found: `open` one by name. Reads the stores each time it is asked; keeps nothing."""
+"""A stored search and its results: `open` one by name. Each call reads the stores; nothing is kept."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -52,7 +52,7 @@ class Study:
         *,
         stop: Callable[[], None] | None = None,
     ) -> None:
-        """stop: how to stop it from within a callback, where nobody else can be waited for."""
+        """stop: stops the search from within a callback, which must not wait for the run."""
         self._workspace = workspace
         self._stop = stop
         self.name = name
@@ -63,7 +63,7 @@ class Study:
 
     @property
     def unique_name(self) -> str:
-        """The name and a part of the random id. A search that is deleted and made again under its name has another."""
+        """The name with a part of the random id, which changes if a search is deleted and created again."""
         from controller.core.model import short_name
 
         experiment = self._record().experiment
@@ -81,7 +81,7 @@ class Study:
 
     @property
     def reason_code(self) -> str | None:
-        """The same in a word that does not change, such as `TrialsDone` (docs/cli.md); None while it runs."""
+        """The reason as a stable word, such as `TrialsDone` (docs/cli.md); None while the search runs."""
         code = self._record().experiment.reason_code
         return None if code is None else code.value
 
@@ -102,7 +102,7 @@ class Study:
         return [_result(record, by_number[trial.number]) for trial in record.front]
 
     def trials(self) -> Any:
-        """All trials by number: a pandas DataFrame where pandas is installed, else a list of `TrialResult`."""
+        """Return all trials by number: a pandas DataFrame if pandas is installed, else a list of `TrialResult`."""
         results = self.results()
         try:
             import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -111,24 +111,24 @@ class Study:
         return pandas.DataFrame([_row(result) for result in results])
 
     def results(self) -> list[TrialResult]:
-        """All trials by number."""
+        """Return all trials by number."""
         record = self._record()
         return [_result(record, entry) for entry in record.trials]
 
     def result(self, trial: int) -> TrialResult:
-        """One trial. Raises NotFound (a TunerError): there is no trial of this number."""
+        """Return one trial. Raises NotFound (a TunerError) if there is none of this number."""
         return _result(*self._trial(trial))
 
     def measurements(self, trial: int) -> list[tuple[int, str, float]]:
-        """What a trial reported: step, metric and value, in the order of steps. Raises NotFound (a TunerError)."""
+        """Return what a trial reported: step, metric and value, by step. Raises NotFound (a TunerError)."""
         record, _ = self._trial(trial, measurements=True)
         newest = max((measurement.attempt for measurement in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
 
     def estimate(self) -> Estimate | None:
-        """What a model says of the best value without the noise of single trials, and of what is left to gain.
+        """Return what a model says of the best value without the noise of single trials, and of what is left to gain.
 
-        None with fewer than 10 values, with several objectives and with constraints.
+        Returns None with fewer than 10 values, with several objectives and with constraints.
         """
         from controller.app.query import with_estimate
 
@@ -142,7 +142,7 @@ class Study:
         return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
-        """What the newest attempt of a trial printed; "" if it is not on this machine. Raises NotFound."""
+        """Return what a trial's newest attempt printed; "" if that is not on this machine. Raises NotFound."""
         record, entry = self._trial(trial)
         if entry.newest is None:
             return ""
@@ -162,13 +162,13 @@ class Study:
         """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
         from controller.app.extend import Extension, extend
         from controller.app.run import RunResult, Session
-        from suggest.errors import InvalidArgument, Problem
+        from suggest.errors import InvalidArgument
         from tuner.running import controlled
 
         listed("extend", "overrides", overrides)
         if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
             message = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
-            raise InvalidArgument([Problem("extend", message)])
+            raise InvalidArgument.at("extend", message)
 
         async def extended(session: Session) -> RunResult:
             changes = Extension(f"+{trials}" if trials else "", tuple(overrides))
@@ -208,18 +208,15 @@ class Study:
         waited_for(delete(self._workspace, self.name, self._namespace, confirm=lambda _target: True))
 
     def last_failure(self) -> str:
-        """Of the trial that failed last: its traceback, else the last lines that it printed, else the reason.
+        """Return the traceback of the trial that failed last, else the last lines that it printed, else the reason.
 
-        "" if none failed.
+        Returns "" if none failed.
         """
         record = self._record()
-        failed = [
-            entry for entry in record.trials if entry.newest is not None and entry.newest.failure_class is not None
-        ]
         ended = {
-            (entry.newest.end_time, entry.trial.number): entry
-            for entry in failed
-            if entry.newest and entry.newest.end_time
+            (newest.end_time, entry.trial.number): entry
+            for entry in record.trials
+            if (newest := entry.newest) is not None and newest.failure_class is not None and newest.end_time is not None
         }
         if not ended:
             return ""
@@ -232,7 +229,7 @@ class Study:
         return "\n".join(printed[-10:]) or f"trial {last.trial.number}: {record.reason_of(last)}"
 
     def _trial(self, number: int, *, measurements: bool = False) -> tuple[ExperimentRecord, TrialRecord]:
-        """One trial, and what the stores have of the search. Raises NotFound."""
+        """Return the record of the search, and one of its trials. Raises NotFound."""
         from suggest.errors import NotFound
 
         record = self._record(trial=number, measurements=measurements)
@@ -257,14 +254,14 @@ class Study:
 
 
 def open(name: str, *, namespace: str | None = None, state_dir: str | Path | None = None) -> Study:
-    """A stored search, however it was started. Raises NotFound (a TunerError): there is none of this name."""
+    """Open a stored search, however it was started. Raises NotFound (a TunerError) if there is none of this name."""
     study = Study(workspace_of(state_dir), name, namespace)
     study._record()
     return study
 
 
 def connect(address: str, **options: Any) -> Client:
-    """A client of a running suggestion service: ask for points, tell outcomes. See `suggest.Client`."""
+    """Return a client of a running suggestion service, to request points and report outcomes. See `suggest.Client`."""
     from suggest.client import Client
 
     return Client(address, **options)
@@ -278,34 +275,23 @@ def workspace_of(state_dir: str | Path | None) -> Workspace:
 
 
 def listed(caller: str, argument: str, given: object) -> None:
-    """Refuse a text in place of a list of texts, which would be read letter by letter. Raises TypeError."""
+    """Check that a list was given, not a text, which would be read letter by letter. Raises TypeError."""
     if isinstance(given, str):
         raise TypeError(f"{caller}: {argument}: expected a list, such as ['spec.budget.trials=10'], got {given!r}")
 
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Its result, also where an event loop runs in this thread (a notebook)."""
+    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a notebook."""
     if not in_event_loop():
         return asyncio.run(coroutine)
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(asyncio.run(coroutine))
-        except BaseException as error:  # for the thread that waits
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="tuner-query")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    executor = ThreadPoolExecutor(1, thread_name_prefix="tuner-query")
+    result = executor.submit(asyncio.run, coroutine)
+    executor.shutdown(wait=False)
+    return result.result()
 
 
 def in_event_loop() -> bool:
-    """Whether one runs in this thread."""
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -329,7 +315,7 @@ def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
 
 
 def _row(result: TrialResult) -> dict[str, object]:
-    """Flat: parameters under their names, other metrics as metrics.NAME."""
+    """Return a flat row: parameters under their names, other metrics as metrics.NAME."""
     row = asdict(result)
     metrics, parameters = row.pop("metrics"), row.pop("parameters")
     return {

@@ -1,4 +1,4 @@
-"""What the program of a trial sees of it: parameters, `report`, folders. Lives in the trial's own process.
+"""The running trial as its program sees it: parameters, `report`, folders. Used in the trial's own process.
 
 Metrics are lines on standard output, which the controller reads from the trial's log; so they survive whatever happens
 to either process. Those of an objective function are `tuner.NAME=VALUE`; nothing else that it prints is a metric. Those
@@ -21,11 +21,14 @@ STEP = "step"
 
 
 class Pruned(Exception):  # what happened, not an error
-    """The trial was asked to stop: it was pruned, cancelled, or the search was interrupted. Let it pass."""
+    """The trial was asked to stop: it was pruned, cancelled, or the search was interrupted. Do not catch it."""
 
 
 class Infeasible(Exception):  # what happened, not an error
-    """Raise this where the parameters cannot work: no failure, and the search learns it. The message is the reason."""
+    """Raise this if the parameters cannot be used. It is not a failure, and the search learns from it.
+
+    The message is the reason.
+    """
 
 
 class Trial(Mapping[str, Any]):
@@ -52,7 +55,7 @@ class Trial(Mapping[str, Any]):
             raise KeyError(f"trial {self.number} has no parameter {name!r}; it has {names}") from None
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Say how parameters are read here, to those who know it from elsewhere. Raises AttributeError."""
+        """Explain how to read parameters, which other libraries do by methods. Raises AttributeError."""
         message = f"a trial has no attribute {name!r}"
         if name in self.__dict__.get("parameters", ()):
             message += f"; its parameters are items: trial[{name!r}]"
@@ -83,7 +86,7 @@ class Trial(Mapping[str, Any]):
         return _folder("TUNER_CHECKPOINT_DIR")
 
     def report(self, step: int | None = None, **metrics: float) -> None:
-        """Metric values at a step (default: one after the last).
+        """Report metric values at a step (default: one after the last).
 
         In an objective function, a single metric under a name that the search does not know is the objective's, if
         there is one objective.
@@ -159,7 +162,7 @@ def begin(trial: Trial) -> None:
 
 
 def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
-    """The trial that this process runs: that of an objective function, or of a script that `tuner run` started.
+    """Return the trial that this process runs: that of an objective function, or of a script that `tuner run` started.
 
     defaults: Parameters that the experiment does not search. With them, the script can also be run by hand.
     """
@@ -170,7 +173,7 @@ def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
 
 
 def as_number(name: str, value: object) -> float:
-    """Of Python, NumPy, or a tensor with one element. Raises TypeError.
+    """Return a number of Python or NumPy, or a tensor with one element, as a float. Raises TypeError.
 
     `suggest.client.search_space.measured` does the same; importing it would bring asyncio into every trial.
     """
@@ -191,7 +194,7 @@ def _folder(variable: str) -> Path:
 
 
 def metric_name(name: str) -> str:
-    """The name. Raises ValueError: no line of a log could have it."""
+    """Return the name of a metric. Raises ValueError if no line of a log could have it."""
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise ValueError(f"metric {name!r}: expected letters, digits and _ . / -, beginning with a letter or _")
     return name

@@ -49,7 +49,7 @@ def main() -> int:
     owner = os.getpid()
     try:
         objective = pickle.loads(message["objective"])
-        _be_the_script(_script_names(objective))
+        _install_script(_script_names(objective))
         objectives = message.get("objectives") or [message["metric"]]  # of versions before several objectives
         trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ()))
         begin(trial)
@@ -69,7 +69,7 @@ def main() -> int:
         return INFEASIBLE_EXIT_CODE
     except Exception as error:
         sys.stdout.flush()
-        traceback.print_exception(type(error), error, _of_the_objective(error.__traceback__))
+        traceback.print_exception(type(error), error, _without_own_frames(error.__traceback__))
         return 1
     return 0
 
@@ -83,7 +83,7 @@ def _stop(trial: Trial, owner: int) -> None:
 
 
 def _packed() -> bytes:
-    """What `tuner.functions` pickled: in the archive, if this module is in one, else in the experiment's folder."""
+    """Return what `tuner.functions` pickled, from the archive if this module is in one, else from the experiment."""
     if (file := _file()) is not None:
         return file.read_bytes()
     assert __spec__ is not None
@@ -92,7 +92,7 @@ def _packed() -> bytes:
 
 
 def _file() -> Path | None:
-    """Where the function is; None in an archive.
+    """Return the file of the function; None in an archive.
 
     Spawned processes find it in sys.path, which multiprocessing hands to them: the objective may have changed the
     environment. The last one is the trial's own, as a search in a trial adds the sys.path of that trial.
@@ -109,7 +109,7 @@ def _file() -> Path | None:
 
 # Any: an objective, and whatever its script defines
 def _script_names(objective: Any) -> dict[str, Any]:
-    """What the objective uses of its script; nothing of a module, which is imported."""
+    """Return the names of the objective's script; none if it is in a module, which is imported."""
     for function in _functions(objective):
         names = function.__globals__
         if names.get("__name__") == "__main__":
@@ -132,7 +132,7 @@ def _functions(objective: Any) -> Iterator[FunctionType]:
         yield from _functions(attributes["__wrapped__"])
 
 
-def _be_the_script(names: dict[str, Any]) -> None:
+def _install_script(names: dict[str, Any]) -> None:
     """Let pickle find functions and classes of the script under `__main__`, as multiprocessing and torch.save do."""
     if names:
         script = ModuleType("__main__")
@@ -142,8 +142,8 @@ def _be_the_script(names: dict[str, Any]) -> None:
         sys.modules["__main__"] = script
 
 
-def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
-    """Without the frames of this module and of `tuner.trial`."""
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return the traceback without the frames of this module and of `tuner.trial`."""
     own_files = {__file__, sys.modules[Trial.__module__].__file__}
     while trace is not None and trace.tb_frame.f_code.co_filename in own_files:
         trace = trace.tb_next
@@ -151,7 +151,7 @@ def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
 
 
 def run() -> NoReturn:
-    """End the process as `main` says."""
+    """Run the trial and end the process with its exit code."""
     try:
         code = main()
     except SystemExit as end:
@@ -178,5 +178,5 @@ if __name__ == "__main__":
 elif __name__ == "__mp_main__":
     try:
         globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))
-    except Exception as problem:  # a pool starts a process that fails here again, for ever
+    except Exception as problem:  # a pool starts a process that fails here again, forever
         print(f"a spawned process cannot load the objective: {problem!r}", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, trial_label
 from controller.phrases import command
 from controller.runtime.log_file import size_at
-from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.errors import InvalidArgument, NotFound
 
 POLL_S = 0.1
 PORTION = 1 << 16
@@ -42,9 +42,9 @@ class LogPart:
     ) -> LogPart:
         """Parse the flags for the log of an experiment or of one of its trials. Raises InvalidArgument."""
         if attempt is not None and trial is None:
-            raise InvalidArgument([Problem("--attempt", f"requires a trial: {name}/N --attempt {attempt}")])
+            raise InvalidArgument.at("--attempt", f"requires a trial: {name}/N --attempt {attempt}")
         if tail is not None and tail < 0:
-            raise InvalidArgument([Problem("--tail", f"{tail} is not a number of lines; write 0 or more")])
+            raise InvalidArgument.at("--tail", f"{tail} is not a number of lines; write 0 or more")
         return cls(tail, None if since is None else parse_moment(since), attempt)
 
     def begins_at(self, file: BinaryIO, log: Path, attempt: Attempt) -> int:
@@ -130,7 +130,7 @@ def parse_moment(text: str) -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None:
         cure = "write 90s, 10m or 1h30m, or a time with its zone: 2026-01-31T09:00:00Z"
-        raise InvalidArgument([Problem("--since", f"{text!r} is neither a duration nor a time; {cure}")])
+        raise InvalidArgument.at("--since", f"{text!r} is neither a duration nor a time; {cure}")
     return moment
 
 

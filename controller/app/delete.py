@@ -24,7 +24,6 @@ from suggest.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
-    Problem,
     StoreBroken,
     Unauthenticated,
     Unavailable,
@@ -64,7 +63,7 @@ async def delete(
         experiment = find(experiments, name, namespace)
         service = workspace.service_of(experiment)
         if local_only and not experiment.spec.traits.on_cluster:
-            raise InvalidArgument([Problem("--local-only", f"{experiment.name} ran on this machine, not on a cluster")])
+            raise InvalidArgument.at("--local-only", f"{experiment.name} ran on this machine, not on a cluster")
         if not confirm(_what(experiments, experiment)):
             return None
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
 from controller.spec import Document, NoConfigMap, read, read_path
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from suggest.study import StudySpec
@@ -67,8 +67,8 @@ class ExperimentFile:
     @classmethod
     def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
         if options.context and not document.spec.traits.on_cluster:
-            raise InvalidArgument(
-                [Problem("--context", "applies to a cluster, and trials run on this machine; add --runtime kubernetes")]
+            raise InvalidArgument.at(
+                "--context", "applies to a cluster, and trials run on this machine; add --runtime kubernetes"
             )
         return cls(document, directory)
 

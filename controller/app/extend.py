@@ -32,7 +32,7 @@ from controller.spec import (
     from_document,
     read,
 )
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound
 from suggest.space import Choice, Space, Value
 from suggest.trial import Trial
 
@@ -74,7 +74,7 @@ async def extend(
     """
     file = target if isinstance(target, ExperimentFile) else None
     if file is not None and extension.trials:
-        raise InvalidArgument([Problem("--trials", "requires the experiment's name; in a file write spec.budget")])
+        raise InvalidArgument.at("--trials", "requires the experiment's name; in a file write spec.budget")
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
     with service.known_and_leased(named, namespace, refused="{name} cannot be extended while it runs") as (
@@ -111,7 +111,7 @@ async def extend(
 def _from_request(experiments: LocalExperiments, experiment: Experiment, extension: Extension) -> tuple[Document, bool]:
     """Return the file in force with the extension, or the file in force and True if it has this extension already."""
     if not extension.trials and not extension.overrides:
-        raise InvalidArgument([Problem("", "specify what to extend: --trials +20, or --set PATH=VALUE")])
+        raise InvalidArgument.at("", "specify what to extend: --trials +20, or --set PATH=VALUE")
     revisions = experiments.revisions(experiment.uid)
     if len(revisions) > 1 and not _ran_since(experiments, experiment, revisions[-1].time):
         try:
@@ -147,15 +147,11 @@ def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
     if not trials:
         return
     if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
-        raise InvalidArgument(
-            [Problem("--trials", f"{trials} is not a number of trials; write +20, or 120 for the total")]
-        )
+        raise InvalidArgument.at("--trials", f"{trials} is not a number of trials; write +20, or 120 for the total")
     if not trials.startswith("+"):
         yield f"spec.budget.trials={trials}"
     elif spec.budget.trials is None:
-        raise InvalidArgument(
-            [Problem("--trials", f"{name} has no limit of trials to raise; widen its parameters with --set")]
-        )
+        raise InvalidArgument.at("--trials", f"{name} has no limit of trials to raise; widen its parameters with --set")
     else:
         yield f"spec.budget.trials={spec.budget.trials + int(trials)}"
 

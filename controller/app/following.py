@@ -26,6 +26,7 @@ from controller.report.record import (
     TrialRecord,
     counted,
     in_order,
+    note_latest,
 )
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import AsyncClient, StudyName
@@ -39,6 +40,7 @@ LATEST_EVENTS = 30  # in a record
 SWEEP_S = 20.0  # between two sweeps
 SWEEP_SPARE = 10  # a page is read after this many times the duration of the last one
 Item = TypeVar("Item")
+Record = TypeVar("Record", StudyTrials, ExperimentRecord)
 Changed: TypeAlias = Mapping[int, TrialRecord | None]  # by number; None: the trial was deleted
 
 
@@ -132,7 +134,7 @@ class _Trials:
                 numbers = self._keep(page)
                 while measurements.more and (not trials.more or measured_to < page[-1].number):
                     measured = await measurements.next()
-                    self._note(measured)
+                    note_latest(self.last, measured)
                     measured_to = measured[-1][0] if measured else measured_to
                     numbers |= {number for number, _ in measured}
                 yield numbers
@@ -198,10 +200,10 @@ class _Trials:
 
     async def _measure(self, numbers: Sequence[int]) -> None:
         if len(numbers) > ONE_BY_ONE:
-            self._note(await self._client.list_measurements(self._name, latest=True))
+            note_latest(self.last, await self._client.list_measurements(self._name, latest=True))
             return
         for number in numbers:
-            self._note(await self._client.list_measurements(self._name, number, latest=True))
+            note_latest(self.last, await self._client.list_measurements(self._name, number, latest=True))
 
     def _keep(self, page: Sequence[Trial]) -> set[int]:
         if page:
@@ -216,16 +218,6 @@ class _Trials:
         self.known.pop(number, None)
         self.last.pop(number, None)
         self.unfinished.discard(number)
-
-    def _note(self, measured: Iterable[tuple[int, Measurement]]) -> None:
-        for number, measurement in measured:
-            last = self.last.setdefault(number, {})
-            attempt = next(iter(last.values())).attempt if last else measurement.attempt
-            if measurement.attempt > attempt:
-                last.clear()
-            before = last.get(measurement.metric)
-            if measurement.attempt >= attempt and (before is None or measurement.step >= before.step):
-                last[measurement.metric] = measurement
 
 
 class _SweepTimer:
@@ -254,31 +246,63 @@ class _SweepTimer:
             self._changed = False
 
 
-class StudyFollower:
-    """A study without an experiment. `record` is as of the last read, and `loaded` once everything was read."""
+class Follower(Generic[Record]):
+    """Reads a search again and again. `record` is as of the last read, and `loaded` once everything was read."""
 
-    def __init__(self, client: AsyncClient, study: Study) -> None:
+    def __init__(
+        self, client: AsyncClient, name: StudyName, record: Record, is_wanted: Callable[[Trial], bool]
+    ) -> None:
         self._client = client
-        self._trials = _Trials(client, study.name, lambda trial: True)
-        self._records = _Records(study.spec.criteria)
+        self._trials = _Trials(client, name, is_wanted)
+        self._records = _Records(record.criteria)
         self._sweeps = _SweepTimer()
         self.loaded = False
-        self.record = StudyTrials(study, totals=Totals({}, ()))
+        self.record: Record = record
 
     @property
     def due(self) -> bool:
         """Return whether something should be read although nothing seems to have changed."""
         return self._sweeps.due
 
-    def read_again(self, number: int) -> None:
-        """Let the next read include a trial that has ended, because this process has changed it."""
-        self._trials.read_again(number)
-
-    async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
+    def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound.
 
         `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
         """
+        raise NotImplementedError
+
+    def read_again(self, number: int) -> None:
+        """Let the next read include a trial that has ended, because this process has changed it."""
+        self._trials.read_again(number)
+
+    def _record_of(self, trial: Trial) -> TrialRecord:
+        raise NotImplementedError
+
+    def _take(self, numbers: set[int]) -> Changed:
+        objective = self.record.criteria.objectives[0].metric
+        for number in numbers:
+            trial, last = self._trials.known.get(number), self._trials.last.get(number, {})
+            new = None if trial is None else self._record_of(trial).so_far(last.get(objective))
+            self._records.put(number, new, last)
+        trials = list(self._records.by_number.values())
+        metrics, totals = self._records.metrics, self._records.totals()
+        self.record = replace(self.record, trials=trials, metrics=metrics, totals=totals)
+        return {number: self._records.by_number.get(number) for number in numbers}
+
+    async def _sweep(self) -> Changed:
+        began = time.monotonic()
+        numbers = await self._trials.sweep()
+        self._sweeps.swept(began, sweeping=self._trials.sweeping)
+        return self._take(numbers)
+
+
+class StudyFollower(Follower[StudyTrials]):
+    """Follows a study without an experiment."""
+
+    def __init__(self, client: AsyncClient, study: Study) -> None:
+        super().__init__(client, study.name, StudyTrials(study, totals=Totals({}, ())), lambda trial: True)
+
+    async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
         if not self.loaded:
             async for numbers in self._trials.read_all():
@@ -289,40 +313,21 @@ class StudyFollower:
             self._sweeps.changed()
             yield self._take(await self._trials.read_changes())
         if self._sweeps.due:
-            yield self._take(await _swept(self._trials, self._sweeps))
+            yield await self._sweep()
 
-    def _take(self, numbers: set[int]) -> Changed:
-        objective = self.record.study.spec.objective.metric
-        for number in numbers:
-            trial, last = self._trials.known.get(number), self._trials.last.get(number, {})
-            new = None if trial is None else TrialRecord(_so_far(trial, last.get(objective)), by_client=True)
-            self._records.put(number, new, last)
-        trials = list(self._records.by_number.values())
-        metrics, totals = self._records.metrics, self._records.totals()
-        self.record = replace(self.record, trials=trials, metrics=metrics, totals=totals)
-        return {number: self._records.by_number.get(number) for number in numbers}
+    def _record_of(self, trial: Trial) -> TrialRecord:
+        return TrialRecord(trial, by_client=True)
 
 
-class ExperimentFollower:
-    """An experiment with its trials, attempts and latest events; otherwise as `StudyFollower`."""
+class ExperimentFollower(Follower[ExperimentRecord]):
+    """Follows an experiment with its trials, attempts and latest events."""
 
     def __init__(self, experiments: LocalExperiments, experiment: Experiment, client: AsyncClient) -> None:
+        record = ExperimentRecord(experiment, totals=Totals({}, ()))
+        super().__init__(client, study_name(experiment), record, lambda trial: query.belongs(trial, experiment))
         self._experiments = experiments
-        self._client = client
-        self._trials = _Trials(client, study_name(experiment), lambda trial: query.belongs(trial, experiment))
-        self._records = _Records(experiment.spec.criteria)
-        self._sweeps = _SweepTimer()
         self._attempts: dict[int, list[Attempt]] = {}
         self._changing: set[int] = set()  # trials that are unfinished, or whose newest attempt may change
-        self.loaded = False
-        self.record = ExperimentRecord(experiment, totals=Totals({}, ()))
-
-    @property
-    def due(self) -> bool:
-        return self._sweeps.due
-
-    def read_again(self, number: int) -> None:
-        self._trials.read_again(number)
 
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         before = self.record.experiment
@@ -344,9 +349,11 @@ class ExperimentFollower:
                     self._sweeps.changed()
                     yield await self._read_changes(experiment)
                 if self._sweeps.due:
-                    yield self._take(await _swept(self._trials, self._sweeps))
+                    yield await self._sweep()
                 return
-            await self._read_settings(experiment)
+            if experiment.spec.algorithm.name == CHOOSES:
+                study = await self._client.get_study(study_name(experiment))
+                self.record = replace(self.record, settings=study.spec.algorithm.settings)
             async for numbers in self._trials.read_all():
                 if numbers:
                     self._group(self._experiments.attempts_between(experiment.uid, min(numbers), max(numbers)))
@@ -367,11 +374,6 @@ class ExperimentFollower:
             self._group(self._experiments.attempts_that_change(experiment.uid, new))
         return self._take(changed | requested | numbers)
 
-    async def _read_settings(self, experiment: Experiment) -> None:
-        if experiment.spec.algorithm.name == CHOOSES:
-            study = await self._client.get_study(study_name(experiment))
-            self.record = replace(self.record, settings=study.spec.algorithm.settings)
-
     def _group(self, attempts: Iterable[Attempt]) -> set[int]:
         """Replace the known attempts by those given, and return the numbers of their trials."""
         by_trial: dict[int, dict[int, Attempt]] = {}
@@ -384,39 +386,11 @@ class ExperimentFollower:
         return set(by_trial)
 
     def _take(self, numbers: set[int]) -> Changed:
-        objective = self.record.experiment.spec.objective.metric
-        for number in numbers:
-            trial, last = self._trials.known.get(number), self._trials.last.get(number, {})
-            new = None
-            self._changing.discard(number)
-            if trial is not None:
-                new = TrialRecord(trial, self._attempts.get(number, ()))
-                newest, measurement = new.newest, last.get(objective)
-                if (
-                    newest is not None
-                    and not newest.ended
-                    and measurement is not None
-                    and measurement.attempt == newest.number
-                ):
-                    new = replace(new, trial=_so_far(trial, measurement))
-                if newest is not None and (not newest.ended or newest.rerun):
-                    self._changing.add(number)
-            self._records.put(number, new, last)
-        trials = list(self._records.by_number.values())
-        metrics, totals = self._records.metrics, self._records.totals()
-        self.record = replace(self.record, trials=trials, metrics=metrics, totals=totals)
-        return {number: self._records.by_number.get(number) for number in numbers}
+        self._changing -= numbers
+        return super()._take(numbers)
 
-
-async def _swept(trials: _Trials, sweeps: _SweepTimer) -> set[int]:
-    began = time.monotonic()
-    numbers = await trials.sweep()
-    sweeps.swept(began, sweeping=trials.sweeping)
-    return numbers
-
-
-def _so_far(trial: Trial, last: Measurement | None) -> Trial:
-    """Return the trial; a running one with the last value that it has reported."""
-    if trial.state is not TrialState.RUNNING or last is None:
-        return trial
-    return replace(trial, value=last.value, step=last.step)
+    def _record_of(self, trial: Trial) -> TrialRecord:
+        record = TrialRecord(trial, self._attempts.get(trial.number, ()))
+        if record.newest is not None and (not record.newest.ended or record.newest.rerun):
+            self._changing.add(trial.number)
+        return record

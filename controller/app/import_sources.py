@@ -14,11 +14,11 @@ from controller.app.csv_source import read_csv, read_value
 from controller.app.experiments import find
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import ExperimentSpec
+from controller.core.model import ExperimentSpec, by_trial
 from controller.phrases import command
 from controller.search import study_name
-from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, TrialState
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
 from suggest.server import admin
 from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Assignment
@@ -63,13 +63,13 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
             study = await _study_named(client, chosen.study, place)
             return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, value, fill)
     if _is_sqlite(text):
-        raise InvalidArgument([Problem("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")])
+        raise InvalidArgument.at("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")
     if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
         return read_csv(text, spec, value=value, fill=fill)
     with workspace.opened() as experiments:
         experiment = find(experiments, text, None)
     if (experiment.name, experiment.namespace) == (spec.name, spec.namespace):
-        raise InvalidArgument([Problem("--from", f"{text} is the experiment itself, which already has its trials")])
+        raise InvalidArgument.at("--from", f"{text} is the experiment itself, which already has its trials")
     async with workspace.connected(experiment.server) as client:
         source = await _of_study(client, await client.get_study(study_name(experiment)), experiment.name)
     return _fitting(source, spec, value, fill)
@@ -91,13 +91,13 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not text:
-            raise InvalidArgument([Problem("--fill", f"{word}: write NAME=VALUE")])
+            raise InvalidArgument.at("--fill", f"{word}: write NAME=VALUE")
         if name not in parameters:
-            raise InvalidArgument([Problem("--fill", f"unknown parameter {name}{did_you_mean(name, parameters)}")])
+            raise InvalidArgument.at("--fill", f"unknown parameter {name}{did_you_mean(name, parameters)}")
         try:
             read_value(parameters[name], text)
         except ValueError as error:
-            raise InvalidArgument([Problem("--fill", str(error))]) from None
+            raise InvalidArgument.at("--fill", str(error)) from None
         filled[name] = text
     return filled
 
@@ -116,21 +116,17 @@ async def _study_named(client: SessionClient, name: str, place: str) -> Study:
         return next(iter(studies.values()))
     some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "")
     if not name:
-        raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some or 'there is none'}")])
+        raise InvalidArgument.at("--study", f"say which of the studies in {place}: {some or 'there is none'}")
     raise NotFound(f"{place} has no study {name}{did_you_mean(full_name, studies) or f'; there are {some or None}'}")
 
 
 async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
-    measured: dict[int, list[Measurement]] = {}
-    for number, measurement in await client.list_measurements(study.name):
-        measured.setdefault(number, []).append(measurement)
+    measured = by_trial(await client.list_measurements(study.name))
     finished: list[tuple[str, FinishedTrial]] = []
     left_out: Counter[str] = Counter()
     trials = await client.list_trials(study.name)
     if len(trials) > MAX_ROWS:
-        raise InvalidArgument(
-            [Problem("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")]
-        )
+        raise InvalidArgument.at("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")
     for trial in trials:
         if not trial.finished:
             left_out["not finished"] += 1
@@ -139,17 +135,13 @@ async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
         else:
             copy = FinishedTrial(
                 trial.parameters,
-                _outcome(trial),
+                Outcome(trial.state, trial.value, trial.reason, trial.failure_class),
                 _most(measured.get(trial.number, []), study.spec.objective.metric),
                 source_id=str(trial.number),
             )
             finished.append((f"trial {trial.number}", copy))
     objective = study.spec.objective
     return Source(title[:256], f"study-{study.uid}", finished, objective.direction, objective.metric, left_out=left_out)
-
-
-def _outcome(trial: Trial) -> Outcome:
-    return Outcome(trial.state, trial.value, trial.reason, trial.failure_class)
 
 
 def _most(measured: list[Measurement], metric: str) -> list[Measurement]:

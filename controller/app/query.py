@@ -16,11 +16,11 @@ from controller.app.experiments import final_attempts, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace, described
-from controller.core.model import FINAL, Attempt, Experiment, ExperimentState, TrialOrFinal, trial_name
+from controller.core.model import FINAL, Experiment, ExperimentState, TrialOrFinal, by_trial, trial_name
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
-from controller.report.record import ExperimentRecord, FigureSource, StudyTrials, TrialRecord, last_values
+from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, last_values, note_latest
 from controller.report.top import GpuQuota
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import StudyName
@@ -60,9 +60,7 @@ async def gather(
         now = experiments.experiment(experiment.namespace, experiment.name)
         experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_name(experiment)
-    attempts: dict[TrialOrFinal, list[Attempt]] = {}
-    for attempt in experiments.attempts(experiment.uid):
-        attempts.setdefault(attempt.trial, []).append(attempt)
+    attempts = by_trial((attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid))
     trials: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
     last: list[tuple[int, Measurement]] = []
@@ -73,8 +71,7 @@ async def gather(
         trials = [found_trial for found_trial in await client.list_trials(name) if belongs(found_trial, experiment)]
         exists = trial is None or any(found_trial.number == trial for found_trial in trials)
         if measurements and exists and trial is not FINAL:
-            for number, measurement in await client.list_measurements(name, trial):
-                measured.setdefault(number, []).append(measurement)
+            measured = by_trial(await client.list_measurements(name, trial))
         if latest and exists and trial is not FINAL:
             last = await client.list_measurements(name, trial, latest=True)
     except NotFound as error:
@@ -82,9 +79,14 @@ async def gather(
             raise lost(name, experiment.name) from error
         # otherwise the controller was killed before it created the study
     objective = experiment.spec.objective.metric
+    latest_of: dict[int, dict[str, Measurement]] = {}
+    note_latest(latest_of, last)
     return ExperimentRecord(
         experiment=experiment,
-        trials=_records(trials, attempts, last, objective),
+        trials=[
+            TrialRecord(t, attempts.get(t.number, ())).so_far(latest_of.get(t.number, {}).get(objective))
+            for t in trials
+        ],
         events=experiments.events(experiment.uid, trial),
         controlled_by="" if holder is None else str(holder),
         measurements=measured,
@@ -98,41 +100,6 @@ def belongs(trial: Trial, experiment: Experiment) -> bool:
     """Return whether a trial of the experiment's study is one of the experiment's own, or counts as one."""
     record = TrialRecord(trial)
     return bool(trial.client_id == experiment.uid or record.imported_from or record.value_of)
-
-
-def _records(
-    trials: Sequence[Trial],
-    attempts: Mapping[TrialOrFinal, Sequence[Attempt]],
-    last: Sequence[tuple[int, Measurement]],
-    objective: str,
-) -> list[TrialRecord]:
-    """Return trials with their attempts; running ones have the objective's last value."""
-    reported: dict[int, list[Measurement]] = {}
-    for number, measurements in last:
-        if measurements.metric == objective:
-            reported.setdefault(number, []).append(measurements)
-    return [
-        _so_far(
-            TrialRecord(trial, attempts.get(trial.number, ())),
-            reported.get(trial.number, ()) if trial.state is TrialState.RUNNING else (),
-            objective,
-        )
-        for trial in trials
-    ]
-
-
-def _so_far(record: TrialRecord, measured: Sequence[Measurement], metric: str) -> TrialRecord:
-    """Return the trial with the last value of its running attempt, since the study has none before the trial ends."""
-    newest = record.newest
-    if newest is None or newest.ended:
-        return record
-    of_attempt = [
-        measurement for measurement in measured if measurement.metric == metric and measurement.attempt == newest.number
-    ]
-    if not of_attempt:
-        return record
-    last = max(of_attempt, key=lambda measurement: measurement.step)
-    return replace(record, trial=replace(record.trial, value=last.value, step=last.step))
 
 
 async def look_up(
@@ -251,7 +218,7 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     raise NotFound(f"{record.experiment.name} has no trial {number}; {existing}")
 
 
-def importances(record: FigureSource) -> list[Importance]:
+def importances(record: TrialList) -> list[Importance]:
     """Return the importance of each parameter, the most important first. Takes at most two seconds."""
     from suggest.server import admin
 
@@ -370,9 +337,7 @@ async def _study_trials(
         ) from None
     trials = [TrialRecord(trial, by_client=True) for trial in await client.list_trials(name)]
     last = await client.list_measurements(name, latest=True)
-    measured: dict[int, list[Measurement]] = {}
-    for number, measurement in await client.list_measurements(name) if measurements else ():
-        measured.setdefault(number, []).append(measurement)
+    measured = by_trial(await client.list_measurements(name) if measurements else ())
     return StudyTrials(study, trials, last_values(last, without=study.spec.objective.metric), measured)
 
 

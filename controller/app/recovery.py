@@ -18,10 +18,11 @@ from controller.app.suggestion_service import SessionClient
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.experiment_store import Changes
 from controller.phrases import command
-from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient, Raw
+from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
 from controller.runtime.kubernetes.lease import wait_until_free
+from controller.runtime.kubernetes.objects import Raw
 from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
 from controller.spec.problems import Marks

@@ -16,7 +16,15 @@ from controller.app.experiment_service import Admitted, ExperimentService, allow
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace
 from controller.core import budget
-from controller.core.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass, TrialOrFinal
+from controller.core.model import (
+    Attempt,
+    AttemptState,
+    Experiment,
+    ExperimentSpec,
+    FailureClass,
+    TrialOrFinal,
+    by_trial,
+)
 from controller.phrases import command
 from controller.report.formatting import ranges
 from controller.search import study_name
@@ -35,9 +43,9 @@ class RetrySelection:
     def parse(cls, numbers: Sequence[str], *, failed: bool, reason: str) -> RetrySelection:
         """Parse the words of the command line. Raises InvalidArgument."""
         if numbers and (failed or reason):
-            raise InvalidArgument([Problem("", "name trials by their numbers or with --failed, not both")])
+            raise InvalidArgument.at("", "name trials by their numbers or with --failed, not both")
         if not (numbers or failed or reason):
-            raise InvalidArgument([Problem("", "specify the trials to retry: their numbers, or --failed for all")])
+            raise InvalidArgument.at("", "specify the trials to retry: their numbers, or --failed for all")
         bad = [text for text in numbers if not (text.isascii() and text.isdigit())]
         if bad:
             raise InvalidArgument([Problem("", f"{text} is not the number of a trial") for text in bad])
@@ -143,9 +151,7 @@ async def retry(
                 trials = await client.list_trials(study_name(experiment), client_id=experiment.uid)
             except NotFound:  # its controller was killed before it created the study
                 trials = []
-        attempts: dict[TrialOrFinal, list[Attempt]] = {}
-        for attempt in experiments.attempts(experiment.uid):
-            attempts.setdefault(attempt.trial, []).append(attempt)
+        attempts = by_trial((attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid))
         chosen = choose(experiment.name, selection, trials, attempts)
         again = set(chosen.failures)
         again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}

@@ -213,7 +213,7 @@ class Session:
                     raise file.document.locate(error.problems) from error
                 if startup.checked is not None:
                     await startup.checked
-                context = runtimes.context_of(runtime)
+                context = "" if cluster is None else cluster.context
                 admitted = service.create(
                     file.document, file.directory, reserved, service=workspace.service, context=context
                 )

@@ -65,15 +65,6 @@ async def discard(experiment: Experiment) -> None:
         await client.close()
 
 
-def context_of(runtime: Runtime) -> str:
-    """Return the context that the runtime uses, which is recorded with the experiment."""
-    return "" if isinstance(runtime, LocalRuntime) else _context(runtime)
-
-
-def _context(runtime: Any) -> str:
-    return str(runtime.context)
-
-
 def same_context(experiment: Experiment, requested: str | None) -> None:
     """Raise FailedPrecondition if a cluster was requested that is not the one with the experiment's trials."""
     if requested and experiment.spec.traits.on_cluster and requested != experiment.context:

@@ -68,7 +68,7 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
         demand_of(objects)
     except ValueError as error:
         place = TEMPLATE if part.manifest is not None else "spec.trial.resources"
-        raise InvalidArgument([Problem(place, str(error))]) from error
+        raise InvalidArgument.at(place, str(error)) from error
     shared = build_files(launch)
     return objects if shared is None else [shared, *objects]
 
@@ -87,7 +87,7 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
     try:
         demand_of(objects)
     except ValueError as error:
-        raise InvalidArgument([Problem(f"{FINAL_STAGE}.resources", str(error))]) from error
+        raise InvalidArgument.at(f"{FINAL_STAGE}.resources", str(error)) from error
     return objects
 
 

@@ -233,13 +233,8 @@ def dry_run(spec: ExperimentSpec, directory: Path) -> DryRun:
     Raises InvalidArgument if the trials do not run on a cluster.
     """
     if not spec.traits.on_cluster:
-        raise InvalidArgument(
-            [
-                Problem(
-                    "--dry-run",
-                    "shows the objects for a cluster, and trials run on this machine; check the file with validate",
-                )
-            ]
+        raise InvalidArgument.at(
+            "--dry-run", "shows the objects for a cluster, and trials run on this machine; check the file with validate"
         )
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 

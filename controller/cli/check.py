@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +44,7 @@ def _validated(arguments: argparse.Namespace) -> Document:
 
 
 def init(arguments: argparse.Namespace) -> ExitCode:
+    from controller.report import output_file
     from controller.spec import starter
 
     if arguments.file == "-":
@@ -52,11 +52,10 @@ def init(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     path = Path(arguments.file)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        path.touch(exist_ok=False)
     except FileExistsError:
         raise FailedPrecondition(f"{path} already exists; name another file, or - for standard output") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(starter())
+    output_file.write(path, starter())
     if not arguments.quiet:
         from controller.cli.invocation import rendered
 

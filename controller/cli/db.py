@@ -13,7 +13,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.options import state_of, storage_of
 from controller.phrases import command
-from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.errors import InvalidArgument, NotFound
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
@@ -70,9 +70,7 @@ def restore(arguments: argparse.Namespace) -> ExitCode:
     databases = backup.contents(Path(arguments.source).expanduser().absolute())
     sources = {name: path for name, path in databases.items() if name in targets}
     if not sources:
-        raise InvalidArgument(
-            [Problem("", f"{arguments.source}: has no {backup.STUDIES}, which is what --storage names")]
-        )
+        raise InvalidArgument.at("", f"{arguments.source}: has no {backup.STUDIES}, which is what --storage names")
     for database in backup.restore(sources, targets, force=arguments.force, check=_check_copy):
         previous = "" if database.kept is None else f"; the one that was there is now {database.kept.name}"
         print(f"{database.path}: {_counted(database.rows)}{previous}")
@@ -110,15 +108,11 @@ def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
         return {backup.STUDIES: state.studies_db, backup.CONTROLLER: state.controller_db}
     path = sqlite_file(storage_of(arguments))
     if path is None:
-        raise InvalidArgument(
-            [
-                Problem(
-                    "storage",
-                    "PostgreSQL is backed up by its own programs: pg_dump --format=custom --file=FILE DATABASE while "
-                    "servers run, pg_restore --clean --if-exists --single-transaction --dbname=DATABASE FILE while "
-                    "none does",
-                )
-            ]
+        raise InvalidArgument.at(
+            "storage",
+            "PostgreSQL is backed up by its own programs: pg_dump --format=custom --file=FILE DATABASE while "
+            "servers run, pg_restore --clean --if-exists --single-transaction --dbname=DATABASE FILE while "
+            "none does",
         )
     return {backup.STUDIES: path}
 

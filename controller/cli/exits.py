@@ -6,6 +6,7 @@ No verb maps errors itself. This module is fast to import: each function imports
 from __future__ import annotations
 
 import enum
+import errno
 import signal
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,11 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             )
         case OSError() if error.filename is not None:
             return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
+            return ExitCode.UNAVAILABLE, (
+                f"tuner: {error.strerror}: standard output or a temporary file is incomplete; free some space, and "
+                "repeat the command"
+            )
         case _:
             return ExitCode.BUG, (
                 f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"

@@ -1,27 +1,31 @@
-"""The flags of the verbs. Each function adds one group of flags. Imports only argparse and the table of runtimes."""
+"""The flags of the verbs. Each public name is a function that adds one group of flags.
+
+Besides the standard library, imports only the table of runtimes.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 
 
-def file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the experiment; - is standard input")
+def _one(*names: str, **options: Any) -> Callable[[argparse.ArgumentParser], None]:
+    """Return the function that adds one flag, with the arguments of `add_argument`."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(*names, **options)
+
+    return add
 
 
-def katib_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="Katib's experiment; - is standard input")
-
-
-def optional_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="an experiment whose requirements are checked too")
-
-
-def file_or_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="FILE|NAME", help="the experiment's file, or its name")
+file = _one("file", metavar="FILE", help="the experiment; - is standard input")
+katib_file = _one("file", metavar="FILE", help="Katib's experiment; - is standard input")
+optional_file = _one("file", metavar="FILE", nargs="?", help="an experiment whose requirements are checked too")
+file_or_name = _one("target", metavar="FILE|NAME", help="the experiment's file, or its name")
 
 
 def file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
@@ -46,12 +50,8 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def trials(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total")
-
-
-def name_or_file_to_fill(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that learns from the trials")
+trials = _one("--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total")
+name_or_file_to_fill = _one("name", metavar="FILE|NAME", help="the experiment that learns from the trials")
 
 
 def sources(parser: argparse.ArgumentParser) -> None:
@@ -69,30 +69,14 @@ def sources(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def shell(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
-
-
-def new_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
-
-
-def name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the experiment")
-
-
-def experiment_or_study(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the experiment, or a study without one")
-
-
-def name_or_trial(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
-
-
-def overrides(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
-    )
+shell = _one("shell", choices=("bash", "zsh", "fish"), help="your shell")
+new_file = _one("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
+name = _one("name", metavar="NAME", help="the experiment")
+experiment_or_study = _one("name", metavar="NAME", help="the experiment, or a study without one")
+name_or_trial = _one("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
+overrides = _one(
+    "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
+)
 
 
 def where(parser: argparse.ArgumentParser) -> None:
@@ -100,17 +84,14 @@ def where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", metavar="C", help="context of the kubeconfig (default: the current one)")
 
 
-def dry_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dry-run", choices=("client", "server"),
-        help="create nothing: print the cluster's objects (client), or have the cluster check them (server)",
-    )  # fmt: skip
-
-
-def from_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from-cluster", action="store_true", help="rebuild NAME from the cluster after its database was lost"
-    )
+dry_run = _one(
+    "--dry-run",
+    choices=("client", "server"),
+    help="create nothing: print the cluster's objects (client), or have the cluster check them (server)",
+)
+from_cluster = _one(
+    "--from-cluster", action="store_true", help="rebuild NAME from the cluster after its database was lost"
+)
 
 
 def service(parser: argparse.ArgumentParser) -> None:
@@ -153,10 +134,7 @@ def trial_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--columns", metavar="A,B,C", help="columns of table and csv")
 
 
-def watch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="refresh every two seconds until the experiment has ended"
-    )
+watch = _one("-w", "--watch", action="store_true", help="refresh every two seconds until the experiment has ended")
 
 
 def page(parser: argparse.ArgumentParser) -> None:
@@ -166,12 +144,8 @@ def page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which is read-only")
 
 
-def best_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
-
-
-def export_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="(default csv)")
+best_output = _one("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
+export_format = _one("--format", choices=("csv", "json"), default="csv", help="(default csv)")
 
 
 def reporting(parser: argparse.ArgumentParser) -> None:
@@ -209,12 +183,8 @@ def yes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def storage(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
-
-
-def backup_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="DIR|FILE", help="a new folder, or a new FILE.db for the study store only")
+storage = _one("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+backup_target = _one("target", metavar="DIR|FILE", help="a new folder, or a new FILE.db for the study store only")
 
 
 def backup_source(parser: argparse.ArgumentParser) -> None:

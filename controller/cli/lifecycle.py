@@ -18,7 +18,7 @@ from controller.cli.options import file_or_name, is_name, read_file, workspace_o
 from controller.core.model import ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
@@ -44,9 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 def resume(arguments: argparse.Namespace) -> int:
     by_name = is_name(arguments.target)
     if arguments.from_cluster and not by_name:
-        raise InvalidArgument([Problem("--from-cluster", "requires the experiment's name: the file is on the cluster")])
+        raise InvalidArgument.at("--from-cluster", "requires the experiment's name: the file is on the cluster")
     if by_name and arguments.set:
-        raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
+        raise InvalidArgument.at("--set", "changes a file: name the file, not the experiment")
     namespace = arguments.namespace
     if not by_name:
         file = read_file(arguments.target, arguments)
@@ -85,7 +85,7 @@ def retry(arguments: argparse.Namespace) -> int:
 
         target = file_or_name(arguments.name, arguments)
         if isinstance(target, str) and arguments.set:
-            raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
+            raise InvalidArgument.at("--set", "changes a file: name the file, not the experiment")
         if not isinstance(target, str):
             _show_notices(target.document, session.view)
         admitted = await retry(
@@ -278,7 +278,7 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
 def _sure(target: str) -> bool:
     """Ask for confirmation on a terminal. Raises InvalidArgument without a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidArgument([Problem("", f"this would delete {target}; add --yes to confirm")])
+        raise InvalidArgument.at("", f"this would delete {target}; add --yes to confirm")
     print(f"Delete {target}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from controller.report import documents, formatting, text_tables
 from controller.report.documents import Json
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
-from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.errors import InvalidArgument, did_you_mean
 from suggest.trial import TrialState
 
 Trials = TypeVar("Trials", ExperimentRecord, StudyTrials)
@@ -116,10 +116,8 @@ class Printer:
 
     def _others(self, elements: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
-            case "json":
-                self._write(formatting.json_text(list(elements)) + "\n")
-            case "yaml":
-                self._write(formatting.yaml_text(list(elements)))
+            case "json" | "yaml" as form:
+                self._write(formatting.data_text(list(elements), form))
             case _:
                 self._write("".join(f"{name}\n" for name in names))
 
@@ -146,14 +144,14 @@ class _Selection:
         for word in states:
             if word not in all_states:
                 hint = did_you_mean(word, all_states) or f"; there are {', '.join(all_states)}"
-                raise InvalidArgument([Problem("--state", f"{word} is not a state of a trial{hint}")])
+                raise InvalidArgument.at("--state", f"{word} is not a state of a trial{hint}")
         limit = getattr(arguments, "limit", None)
         if limit is not None and limit < 1:
-            raise InvalidArgument([Problem("--limit", f"{limit} is not a number of trials; write 1 or more")])
+            raise InvalidArgument.at("--limit", f"{limit} is not a number of trials; write 1 or more")
         columns = _words([getattr(arguments, "columns", None) or ""])
         if columns and arguments.output not in ("table", "csv"):
             cure = f"is for table and csv; -o {arguments.output} has everything"
-            raise InvalidArgument([Problem("--columns", cure)])
+            raise InvalidArgument.at("--columns", cure)
         sort = getattr(arguments, "sort", None) or ""
         return cls(states=frozenset(states), sort=sort, limit=limit, columns=columns)
 

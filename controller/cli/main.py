@@ -42,11 +42,18 @@ def _main(words: Sequence[str]) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has closed the pipe, as in `tuner get trials x | head`. Flushing at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has closed the pipe, as in `tuner get trials x | head`
+        _discard_output()
         return ExitCode.OK
+    except OSError as error:
+        _discard_output()
+        return _reported(error, arguments)
     return code
+
+
+def _discard_output() -> None:
+    """Prevent that flushing stdout at exit fails again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -57,22 +64,26 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # the only blanket handler: an unknown error is a bug
+        return _reported(error, arguments)
+
+
+def _reported(error: Exception, arguments: argparse.Namespace) -> int:
+    """Print the error, and return its exit code."""
+    from contextlib import suppress
+
+    from controller.cli.exits import of_error
+    from controller.cli.invocation import rendered
+
+    code, sentence = of_error(error)
+    sentence = rendered(sentence, arguments)
+    if arguments.log_format == "json":
+        import json
+
+        sentence = json.dumps({"level": "error", "message": sentence}, ensure_ascii=False)
+    with suppress(OSError):  # stderr is on a full disk: the exit code still tells what happened
         if arguments.verbose:
             import traceback
 
             traceback.print_exception(error)
-        from controller.cli.exits import of_error
-        from controller.cli.invocation import rendered
-
-        code, sentence = of_error(error)
-        sentence = rendered(sentence, arguments)
-        _print_error(sentence, as_json=arguments.log_format == "json")
-        return code
-
-
-def _print_error(sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        import json
-
-        sentence = json.dumps({"level": "error", "message": sentence}, ensure_ascii=False)
-    print(sentence, file=sys.stderr)
+        print(sentence, file=sys.stderr, flush=True)
+    return code

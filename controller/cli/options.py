@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import ServiceCredentials, Workspace, service_name
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile, FileOptions
@@ -71,7 +71,5 @@ def split_name(text: str) -> tuple[str, TrialOrFinal | None]:
     if number == trial_label(FINAL):
         return name, FINAL
     if not (number.isascii() and number.isdigit()):
-        raise InvalidArgument(
-            [Problem("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final")]
-        )
+        raise InvalidArgument.at("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final")
     return name, int(number)

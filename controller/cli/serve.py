@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from controller.cli import terminal, ui
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
 from suggest.address import parse_address
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def _page(arguments: argparse.Namespace, storage: str) -> Companion:
     sqlite = Path(storage.removeprefix("sqlite:///")) if storage.startswith("sqlite:///") else None
 
     def print_link(link: str) -> None:
-        print(f"page at {link}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a log on a full disk must not stop the server
+            print(f"page at {link}", file=sys.stderr, flush=True)
 
     def serve_page(server: Server) -> AbstractAsyncContextManager[None]:
         return study_server.serve_page(
@@ -97,7 +98,7 @@ def katib_ports(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")] if text else []
     if wrong := [word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)]:
         message = f"{wrong[0]!r} is not a port; separate them with commas, such as 6789,6788"
-        raise InvalidArgument([Problem("katib", message)])
+        raise InvalidArgument.at("katib", message)
     return tuple(map(int, words))
 
 

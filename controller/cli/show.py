@@ -22,7 +22,7 @@ from controller.report import description, documents, formatting, ranking, text_
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
-from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.errors import InvalidArgument, NotFound, did_you_mean
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
@@ -80,8 +80,11 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
     """List trials; with --watch, until the experiment has ended."""
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     printer = Printer(arguments)
+    seen = False
 
     async def see(record: ExperimentRecord) -> bool:
+        nonlocal seen
+        seen = True
         printer.trials(record)
         return not arguments.watch or query.over(record)
 
@@ -89,10 +92,15 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
         printer.trials(record)
         return not arguments.watch
 
-    if query.is_study(workspace, name, namespace):
-        asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
-    else:
+    try:
         asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
+    except NotFound:
+        # An experiment that was shown and then deleted is not a study's name.
+        if seen or not query.is_study(workspace, name, namespace):
+            raise
+    else:
+        return ExitCode.OK
+    asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
     return ExitCode.OK
 
 
@@ -161,14 +169,10 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     latest = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
     record = ranking.ranked(latest)
     match arguments.output:
-        case "json":
-            print(formatting.json_text(ranking.document(record, query.importances(record))))
-        case "yaml":
-            sys.stdout.write(formatting.yaml_text(ranking.document(record, query.importances(record))))
+        case "json" | "yaml" as form:
+            sys.stdout.write(formatting.data_text(ranking.document(record, query.importances(record)), form))
         case "csv":
-            sys.stdout.write(
-                text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
-            )
+            sys.stdout.write(text_tables.trials_csv(record))
         case _:
             sys.stdout.write(
                 ranking.text(record, query.importances(record), limit=None if arguments.all else ranking.SHOWN)
@@ -181,7 +185,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     from controller.report import drawing, figures
 
     if bool(arguments.figure) != bool(arguments.to):
-        raise InvalidArgument([Problem("--figure", "requires --to: write both, as --figure history --to history.svg")])
+        raise InvalidArgument.at("--figure", "requires --to: write both, as --figure history --to history.svg")
     record = asyncio.run(
         query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
     )
@@ -190,14 +194,14 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
         available = figures.available(record)
         if arguments.figure not in available:
             hint = did_you_mean(arguments.figure, available) or f"; the figures are {', '.join(available)}"
-            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{hint}")])
+            raise InvalidArgument.at("--figure", f"no figure {arguments.figure!r}{hint}")
         drawing.check_format(Path(arguments.to))
-        drawing.write(figures.FIGURES[arguments.figure](record, query.importances(record)), Path(arguments.to))
+        drawing.write(figures.FIGURES[arguments.figure].draw(record, query.importances(record)), Path(arguments.to))
         print(arguments.to)
     if arguments.html:
         from concurrent.futures import ThreadPoolExecutor
 
-        from controller.report import html_page
+        from controller.report import html_page, output_file
         from controller.ui.vega import VegaBundle
 
         drawing.check_installed()
@@ -207,7 +211,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
             importances = query.importances(record)
             javascript = making.result().decode()
         page = html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
-        Path(arguments.html).write_text(page, encoding="utf-8")
+        output_file.write(Path(arguments.html), page)
         print(arguments.html)
     return ExitCode.OK
 
@@ -226,10 +230,9 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         print(f"tuner: no trial of {name} has succeeded{constrained}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
-        case "json" | "yaml":
+        case "json" | "yaml" as form:
             document = documents.best(record, query.find_trial(record, trial.number), estimate)
-            text = formatting.yaml_text if arguments.output == "yaml" else formatting.json_text
-            sys.stdout.write(text(document).rstrip("\n") + "\n")
+            sys.stdout.write(formatting.data_text(document, form))
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
             if estimate is not None and (summary := estimated(record.experiment, estimate)):
@@ -243,14 +246,14 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     as_json = arguments.format == "json"
     record: ExperimentRecord | StudyTrials
-    if query.is_study(workspace, name, namespace):
-        record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
-    else:
+    try:
         record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
+    except NotFound:
+        if not query.is_study(workspace, name, namespace):
+            raise
+        record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
     if not as_json:
-        sys.stdout.write(
-            text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
-        )
+        sys.stdout.write(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):
         print(formatting.json_text(documents.whole_study(record)))
     else:

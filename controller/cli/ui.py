@@ -10,7 +10,7 @@ import sys
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import workspace_of
-from suggest.errors import FailedPrecondition, InvalidArgument, Problem
+from suggest.errors import FailedPrecondition, InvalidArgument
 
 LIBRARIES = ("starlette", "uvicorn")
 
@@ -26,7 +26,7 @@ def require_libraries() -> None:
 
 def ui(arguments: argparse.Namespace) -> ExitCode:
     if arguments.port is not None and not 0 < arguments.port < 65536:
-        raise InvalidArgument([Problem("--port", f"{arguments.port} is not a port; write 1 to 65535")])
+        raise InvalidArgument.at("--port", f"{arguments.port} is not a port; write 1 to 65535")
     require_libraries()
     if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
         raise FailedPrecondition(

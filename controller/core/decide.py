@@ -497,7 +497,7 @@ def _limit(snapshot: Snapshot) -> int:
 def _change(
     unfinished: Sequence[UnfinishedTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
 ) -> Iterator[ChangeState]:
-    """Yield the change of the experiment's own state, at most one per turn; `done` only when nothing is left open."""
+    """Yield the change of the experiment's own state, at most one per turn; its end comes only when nothing is open."""
     busy = any(trial.occupies_slot for trial in unfinished) or bool(actions)
     failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.desired is DesiredState.STOP:

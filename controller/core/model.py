@@ -7,10 +7,10 @@ decisions from them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
 from suggest.space import Assignment, Space
@@ -27,6 +27,8 @@ class Stage(enum.Enum):
 FINAL: Final = Stage.FINAL
 TrialOrFinal: TypeAlias = int | Stage  # what an attempt belongs to: a trial, by its number, or the final stage
 AttemptKey: TypeAlias = tuple[TrialOrFinal, int]  # within an experiment
+Number = TypeVar("Number", bound=TrialOrFinal)
+Value = TypeVar("Value")
 
 STEP_KEYS = ("step", "epoch")  # of a measurement, by precedence, unless the experiment names another
 MAX_NAME_LENGTH = 40  # an experiment's; leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
@@ -417,6 +419,14 @@ class Attempt:
     @property
     def ended(self) -> bool:
         return self.state.ended
+
+
+def by_trial(pairs: Iterable[tuple[Number, Value]]) -> dict[Number, list[Value]]:
+    """Group values, such as attempts or measurements, each given with its trial."""
+    groups: dict[Number, list[Value]] = {}
+    for number, value in pairs:
+        groups.setdefault(number, []).append(value)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)

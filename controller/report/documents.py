@@ -12,7 +12,7 @@ from typing import Any
 from controller.core.model import FINAL, Attempt, Event
 from controller.report.final import FinalRecord
 from controller.report.formatting import json_number, timestamp
-from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of
+from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord
 from suggest.estimate import Estimate
 from suggest.study import Criteria, Study
 from suggest.trial import Measurement, Trial, TrialState
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 def experiment(record: ExperimentRecord) -> Json:
     """Return one element of `get experiments`."""
     experiment = record.experiment
-    return _present(
+    return present(
         name=experiment.name,
         namespace=experiment.namespace,
         uid=experiment.uid,
@@ -47,7 +47,7 @@ def front(trials: Sequence[Trial], criteria: Criteria) -> list[Json] | None:
 
 def best(record: ExperimentRecord, trial_record: TrialRecord, estimate: Estimate | None = None) -> Json:
     """Return what `best` prints: the trial, a model's estimate if there is one, and the final stage if it has run."""
-    extra = _present(
+    extra = present(
         estimate=None if estimate is None else _estimate(record, estimate),
         final=None if record.final is None else final(record.final),
     )
@@ -58,7 +58,7 @@ def _estimate(record: ExperimentRecord, estimate: Estimate) -> Json:
     trial = next(
         (trial_record.trial for trial_record in record.trials if trial_record.trial.number == estimate.trial), None
     )
-    return _present(
+    return present(
         number=estimate.trial,
         parameters=None if trial is None else dict(trial.parameters),
         value=estimate.value,
@@ -73,7 +73,7 @@ def _estimate(record: ExperimentRecord, estimate: Estimate) -> Json:
 def final(record: FinalRecord) -> Json:
     """Return the final stage. It has `outputs` only if they were looked for and are on this machine."""
     newest = record.newest
-    return _present(
+    return present(
         trial=record.run.trial,
         name=record.name,
         state=record.state,
@@ -92,7 +92,7 @@ def trial(record: TrialList, trial_record: TrialRecord) -> Json:
     """Return one element of `get trials`."""
     trial = trial_record.trial
     metrics = record.metrics.get(trial.number)
-    return _present(
+    return present(
         number=trial.number,
         name=record.trial_name(trial.number),
         state=trial_record.state.value,
@@ -116,11 +116,11 @@ def trial(record: TrialList, trial_record: TrialRecord) -> Json:
 
 def _attempt(record: TrialList, execution: Attempt) -> Json:
     assert isinstance(record, ExperimentRecord), "only an experiment's trials have attempts"
-    return attempt(execution) | _present(gpuSeconds=_gpu_seconds(record, execution))
+    return attempt(execution) | present(gpuSeconds=_gpu_seconds(record, execution))
 
 
 def attempt(execution: Attempt) -> Json:
-    return _present(
+    return present(
         number=execution.number,
         state=execution.state.value,
         exitCode=execution.exit_code,
@@ -136,10 +136,6 @@ def attempt(execution: Attempt) -> Json:
 
 def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
     """Return what `export --format json` prints. `file` is the experiment's document with its secrets redacted."""
-    trials = []
-    for trial_record in record.trials:
-        measured = [measurement(sample) for sample in record.measurements.get(trial_record.trial.number, ())]
-        trials.append({**trial(record, trial_record), "measurements": measured})
     return {
         "experiment": {
             **experiment(record),
@@ -147,15 +143,23 @@ def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
             "study": record.experiment.study,
             "file": dict(file),
         },
-        "trials": trials,
+        "trials": _with_measurements(record),
         "events": [event(entry) for entry in record.events],
     }
+
+
+def _with_measurements(record: TrialList) -> list[Json]:
+    return [
+        trial(record, entry)
+        | {"measurements": [measurement(sample) for sample in record.measurements.get(entry.trial.number, ())]}
+        for entry in record.trials
+    ]
 
 
 def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | None) -> Json:
     """Return one element of `get studies`. `counts` is None if the server is too old to report them."""
     objective = study.spec.objective
-    return _present(
+    return present(
         name=study.name.study,
         namespace=study.name.namespace,
         uid=study.uid,
@@ -173,14 +177,10 @@ def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | N
 
 def whole_study(record: StudyTrials) -> Json:
     """Return what `export --format json` prints for a study without an experiment."""
-    trials = []
     states = [trial_record.state for trial_record in record.trials]
     counts = {state: n for state in TrialState if (n := states.count(state))}
-    best = next(iter(best_of(record.trials, record.study.spec.criteria)), None)
-    for trial_record in record.trials:
-        measured = [measurement(sample) for sample in record.measurements.get(trial_record.trial.number, ())]
-        trials.append({**trial(record, trial_record), "measurements": measured})
-    return {"study": study(record.study, counts, best), "trials": trials}
+    best = next(iter(record.front), None)
+    return {"study": study(record.study, counts, best), "trials": _with_measurements(record)}
 
 
 def measurement(sample: Measurement) -> Json:
@@ -189,7 +189,7 @@ def measurement(sample: Measurement) -> Json:
 
 def event(entry: Event) -> Json:
     of_final = entry.trial is FINAL
-    return _present(
+    return present(
         time=timestamp(entry.time),
         kind=entry.kind,
         message=entry.message,
@@ -200,7 +200,7 @@ def event(entry: Event) -> Json:
 
 
 def _best(trial: Trial, criteria: Criteria) -> Json:
-    return _present(
+    return present(
         number=trial.number, value=trial.value, parameters=dict(trial.parameters), **_all_values(trial, criteria)
     )
 
@@ -209,7 +209,7 @@ def _all_values(trial: Trial, criteria: Criteria) -> Json:
     """Return the values of several objectives and of constraints, by metric."""
     metrics = [objective.metric for objective in criteria.objectives]
     bounded = [constraint.metric for constraint in criteria.constraints]
-    return _present(
+    return present(
         values=dict(zip(metrics, trial.values, strict=False)) if trial.further else None,
         constraintValues=dict(zip(bounded, trial.constraint_values, strict=False)) or None,
         feasible=criteria.violation(trial) == 0 if trial.constraint_values else None,
@@ -225,8 +225,7 @@ def _objectives(criteria: Criteria) -> list[Json] | None:
 
 def _constraints(criteria: Criteria) -> list[Json] | None:
     return [
-        _present(metric=constraint.metric, min=constraint.min, max=constraint.max)
-        for constraint in criteria.constraints
+        present(metric=constraint.metric, min=constraint.min, max=constraint.max) for constraint in criteria.constraints
     ] or None
 
 
@@ -237,5 +236,6 @@ def _gpu_seconds(record: ExperimentRecord, execution: Attempt) -> float | None:
     return round(record.gpu_seconds(execution, now=execution.end_time), 3)
 
 
-def _present(**keys: object) -> Json:
+def present(**keys: object) -> Json:
+    """Return the keys that have a value."""
     return {key: value for key, value in keys.items() if value is not None}

@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from suggest.errors import InvalidArgument, Problem
+from controller.report import output_file
+from suggest.errors import InvalidArgument
 
 FORMATS = ("svg", "png", "json")
 SCALE = 2.0  # pixels of a PNG per pixel of the figure
@@ -34,7 +35,7 @@ def check_format(path: Path) -> str:
     """Return the format that the file's name asks for. Raises InvalidArgument for an unknown format."""
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
-        raise InvalidArgument([Problem("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")])
+        raise InvalidArgument.at("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")
     return form
 
 
@@ -42,11 +43,11 @@ def write(figure: dict[str, Any], path: Path) -> None:
     """Write a figure in the format that the file's name asks for. Raises InvalidArgument and OSError."""
     form = check_format(path)
     if form == "json":
-        path.write_text(json.dumps(figure, ensure_ascii=False), encoding="utf-8")
+        output_file.write(path, json.dumps(figure, ensure_ascii=False))
     elif form == "svg":
-        path.write_text(svg(figure), encoding="utf-8")
+        output_file.write(path, svg(figure))
     else:
-        path.write_bytes(_vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE))
+        output_file.write(path, _vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE))
 
 
 def svg(figure: dict[str, Any]) -> str:
@@ -67,5 +68,5 @@ def _vl_convert() -> Any:  # Any: the package has no types
     except ImportError:
         cure = "pip install '.[report]' in tuner's checkout"
         message = f"figures need the package vl-convert-python, which is not installed; install with {cure}"
-        raise InvalidArgument([Problem("", message)]) from None
+        raise InvalidArgument.at("", message) from None
     return vl_convert

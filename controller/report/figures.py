@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from controller.core.model import Attempt, AttemptState
 from controller.report import formatting
-from controller.report.record import FigureSource, TrialRecord
+from controller.report.record import TrialList, TrialRecord
 from suggest.space import Choice, Domain, Parameter, Scale
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import TrialState
@@ -46,7 +47,7 @@ STATES = (
 )
 
 
-def history(record: FigureSource) -> Json:
+def history(record: TrialList) -> Json:
     """The value of each trial in the order of their numbers, and the best so far."""
     objective = record.criteria.objectives[0]
     sign, metric = objective.direction.sign, objective.metric
@@ -90,7 +91,7 @@ def history(record: FigureSource) -> Json:
     return _figure(title, rows, {"layer": [points, line]})
 
 
-def curves(record: FigureSource) -> Json:
+def curves(record: TrialList) -> Json:
     """The first objective of each trial by step, as its newest attempt reported it."""
     metric = record.criteria.objectives[0].metric
     measured = _began(record)
@@ -134,12 +135,12 @@ def curves(record: FigureSource) -> Json:
     )
 
 
-def trials_of_curves(record: FigureSource) -> list[int]:
+def trials_of_curves(record: TrialList) -> list[int]:
     """Return the trials whose measurements `curves` needs."""
     return [entry.trial.number for entry in _some(record, _began(record), MOST_CURVES)]
 
 
-def parallel(record: FigureSource) -> Json:
+def parallel(record: TrialList) -> Json:
     """Parallel coordinates of the succeeded trials; drag over the strip of values to choose some."""
     metric = record.criteria.objectives[0].metric
     succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
@@ -206,7 +207,7 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
     return [lines, labels]
 
 
-def slice_(record: FigureSource) -> Json:
+def slice_(record: TrialList) -> Json:
     """The value over each parameter, one small chart for each."""
     metric = record.criteria.objectives[0].metric
     drawn = _some(record, _valued(record), MOST_TRIALS)
@@ -231,7 +232,7 @@ def slice_(record: FigureSource) -> Json:
     return _figure(f"{metric} over each parameter", rows, {"concat": charts, "columns": 3})
 
 
-def contour(record: FigureSource) -> Json:
+def contour(record: TrialList) -> Json:
     """Two parameters against each other, chosen from lists where the figure is drawn in a page: the mean value of the
     trials in each cell, and the trials."""
     metric = record.criteria.objectives[0].metric
@@ -311,7 +312,7 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
     return [cells, points]
 
 
-def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
+def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
     """How much each parameter matters for a good value, with the standard deviation of that."""
     metric = record.criteria.objectives[0].metric
     rows = [
@@ -342,7 +343,7 @@ def importance(record: FigureSource, importances: Sequence[Importance]) -> Json:
     return {**figure, "height": {"step": 24}}
 
 
-def timeline(record: FigureSource) -> Json:
+def timeline(record: TrialList) -> Json:
     """Each attempt from its creation to its start, and from there to its end; one that still runs ends with the newest
     time that is known."""
     attempts = [
@@ -394,7 +395,7 @@ def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
     return "%H:%M:%S" if span < timedelta(minutes=10) else "%H:%M" if span < timedelta(days=1) else "%b %d %H:%M"
 
 
-def front(record: FigureSource) -> Json:
+def front(record: TrialList) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
     objectives = record.criteria.objectives
     best = {trial.number for trial in record.front}
@@ -437,40 +438,35 @@ def front(record: FigureSource) -> Json:
     return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers})
 
 
-Figure = Callable[[FigureSource, Sequence[Importance]], Json]
-FIGURES: dict[str, Figure] = {
-    "history": lambda record, _: history(record),
-    "front": lambda record, _: front(record),
-    "curves": lambda record, _: curves(record),
-    "parallel": lambda record, _: parallel(record),
-    "slice": lambda record, _: slice_(record),
-    "contour": lambda record, _: contour(record),
-    "importance": importance,
-    "timeline": lambda record, _: timeline(record),
-}
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure: its heading on a page, its drawing of a record and importances, and the text in place of no data."""
+
+    heading: str
+    draw: Callable[[TrialList, Sequence[Importance]], Json]
+    why_empty: str
 
 
-# The text in place of a figure without data.
-WHY_EMPTY = {
-    "history": "No trial has a value yet.",
-    "front": "No trial has values of all objectives yet.",
-    "curves": "No trial has reported values by step.",
-    "parallel": "No trial has succeeded yet.",
-    "slice": "No trial has a value yet.",
-    "contour": "No trial has succeeded yet.",
-    "importance": f"Importance needs {MIN_TRIALS_TO_RANK} succeeded trials.",
-    "timeline": "No attempt has started yet.",
+FIGURES = {
+    "history": Figure("History", lambda record, _: history(record), "No trial has a value yet."),
+    "front": Figure("Pareto front", lambda record, _: front(record), "No trial has values of all objectives yet."),
+    "curves": Figure("Learning curves", lambda record, _: curves(record), "No trial has reported values by step."),
+    "parallel": Figure("Parallel coordinates", lambda record, _: parallel(record), "No trial has succeeded yet."),
+    "slice": Figure("Each parameter", lambda record, _: slice_(record), "No trial has a value yet."),
+    "contour": Figure("Two parameters", lambda record, _: contour(record), "No trial has succeeded yet."),
+    "importance": Figure("Importance", importance, f"Importance needs {MIN_TRIALS_TO_RANK} succeeded trials."),
+    "timeline": Figure("Timeline", lambda record, _: timeline(record), "No attempt has started yet."),
 }
 _OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
 
 
-def worth_showing(record: FigureSource) -> list[str]:
+def worth_showing(record: TrialList) -> list[str]:
     """Return the available figures without those that relate parameters, if there is one parameter only."""
     single = len(record.space.parameters) == 1
     return [name for name in available(record) if not (single and name in _OF_TWO_PARAMETERS)]
 
 
-def available(record: FigureSource) -> list[str]:
+def available(record: TrialList) -> list[str]:
     """Return the names of the figures that apply to the experiment; a front needs several objectives."""
     return [name for name in FIGURES if name != "front" or len(record.criteria.objectives) > 1]
 
@@ -492,12 +488,12 @@ def _short(value: object) -> object:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _valued(record: FigureSource) -> list[TrialRecord]:
+def _valued(record: TrialList) -> list[TrialRecord]:
     states = (TrialState.SUCCEEDED, TrialState.PRUNED)
     return [entry for entry in record.trials if entry.state in states and _is_finite(entry.trial.value)]
 
 
-def _began(record: FigureSource) -> list[TrialRecord]:
+def _began(record: TrialList) -> list[TrialRecord]:
     return [entry for entry in record.trials if entry.trial.step is not None]
 
 
@@ -510,11 +506,11 @@ def _value(entry: TrialRecord) -> float:
     return entry.trial.value
 
 
-def _is_minimized(record: FigureSource) -> bool:
+def _is_minimized(record: TrialList) -> bool:
     return record.criteria.objectives[0].direction is Direction.MINIMIZE
 
 
-def _some(record: FigureSource, trials: Sequence[TrialRecord], limit: int) -> list[TrialRecord]:
+def _some(record: TrialList, trials: Sequence[TrialRecord], limit: int) -> list[TrialRecord]:
     """Return at most `limit` trials by number: half of them the best, the others spread evenly over the rest."""
     if len(trials) <= limit:
         return list(trials)

@@ -89,6 +89,11 @@ def json_text(data: object) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def data_text(data: object, form: str) -> str:
+    """Return plain data in the format of `-o json` or `-o yaml`."""
+    return yaml_text(data) if form == "yaml" else json_text(data) + "\n"
+
+
 def json_number(value: float) -> float | str:
     """Return a number for JSON, which has no NaN and infinities: they become the words of protobuf's JSON."""
     if math.isfinite(value):

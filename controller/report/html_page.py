@@ -18,7 +18,7 @@ from controller.core.model import trial_name
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.description import describe_objective
-from controller.report.figures import FIGURES, WHY_EMPTY, worth_showing
+from controller.report.figures import FIGURES, worth_showing
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec.substitute import TRIAL_NAME, render
 from suggest.space import Choice, Int, Parameter, Scale
@@ -26,17 +26,6 @@ from suggest.study import Importance
 from suggest.trial import TrialState
 
 MOST_ROWS = 1000  # in the table of trials
-
-_HEADINGS = {
-    "history": "History",
-    "front": "Pareto front",
-    "curves": "Learning curves",
-    "parallel": "Parallel coordinates",
-    "slice": "Each parameter",
-    "contour": "Two parameters",
-    "importance": "Importance",
-    "timeline": "Timeline",
-}
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d9dde3; --soft: #5d6673; --back: #fff; --card: #f6f7f9; --ink: #1c232b; }
@@ -115,13 +104,13 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
         now: The time of writing, which the page shows.
     """
     experiment = record.experiment
-    drawn = {name: FIGURES[name](record, importances) for name in worth_showing(record)}
+    drawn = {name: FIGURES[name].draw(record, importances) for name in worth_showing(record)}
     # A figure without data is replaced by a sentence.
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
     sections = [
-        f"<h2>{_HEADINGS[name]}</h2>\n<div class='card wide'><div class='figure' id='figure-{name}'></div></div>"
+        f"<h2>{FIGURES[name].heading}</h2>\n<div class='card wide'><div class='figure' id='figure-{name}'></div></div>"
         if name in figures
-        else f"<h2>{_HEADINGS[name]}</h2>\n<p class='lead'>{WHY_EMPTY[name]}</p>"
+        else f"<h2>{FIGURES[name].heading}</h2>\n<p class='lead'>{FIGURES[name].why_empty}</p>"
         for name in drawn
     ]
     title = html.escape(experiment.name)

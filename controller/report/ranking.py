@@ -5,6 +5,7 @@ Pure: a record and the parameters' importances in, text or JSON out. The effects
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +13,10 @@ from typing import Any
 
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
+from controller.report.documents import present
 from controller.report.effects import Effect, ParameterLevel, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import identity
-from suggest.space import Value
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
@@ -149,16 +150,10 @@ def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
             *map(formatting.parameter, point),
             *(_cell(cells[*map(identity, (*point, value)),]) for value in levels[across]),
         ]
-        for point in _points([levels[name] for name in down])
+        for point in itertools.product(*(levels[name] for name in down))
     ]
     heads = [f"{across}={formatting.parameter(value)}" for value in levels[across]]
     return text_tables.aligned([*down, *heads], rows)
-
-
-def _points(levels: Sequence[Sequence[Value]]) -> list[tuple[Value, ...]]:
-    from itertools import product
-
-    return list(product(*levels))
 
 
 def _cell(ones: Sequence[TrialRecord]) -> str:
@@ -279,15 +274,12 @@ def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -
         "direction": objective.direction.value,
         "trials": [_trial(record, entry) for entry in record.trials],
         "importances": [
-            {
-                "parameter": importance.name,
-                "trials": importance.trials,
-                **(
-                    {}
-                    if importance.value is None or importance.spread is None
-                    else {"value": importance.value, "spread": importance.spread}
-                ),
-            }
+            present(
+                parameter=importance.name,
+                trials=importance.trials,
+                value=importance.value,
+                spread=importance.spread,
+            )
             for importance in importances
         ],
         "effects": [_effect(effect) for effect in effects_of(record, importances)],
@@ -296,35 +288,34 @@ def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -
 
 def _trial(record: ExperimentRecord, entry: TrialRecord) -> Json:
     value, metrics = entry.trial.value, record.metrics.get(entry.trial.number)
-    return {
-        "number": entry.trial.number,
-        "state": entry.state.value,
-        **({} if value is None or not math.isfinite(value) else {"value": value}),
-        **({} if (spent := text_tables.seconds(entry)) is None else {"seconds": spent}),
-        "parameters": dict(entry.trial.parameters),
-        **({"metrics": {name: formatting.json_number(number) for name, number in metrics.items()}} if metrics else {}),
-    }
+    return present(
+        number=entry.trial.number,
+        state=entry.state.value,
+        value=value if value is not None and math.isfinite(value) else None,
+        seconds=text_tables.seconds(entry),
+        parameters=dict(entry.trial.parameters),
+        metrics={name: formatting.json_number(number) for name, number in metrics.items()} if metrics else None,
+    )
 
 
 def _effect(effect: Effect) -> Json:
-    return {
-        "parameter": effect.name,
-        "spread": effect.spread,
-        **({} if effect.rank_correlation is None else {"rankCorrelation": effect.rank_correlation}),
-        "levels": [_level(level) for level in effect.levels],
-        "steps": [
+    return present(
+        parameter=effect.name,
+        spread=effect.spread,
+        rankCorrelation=effect.rank_correlation,
+        levels=[_level(level) for level in effect.levels],
+        steps=[
             {"from": effect.levels[0].low, "to": step.level, "pairs": step.pairs, "mean": step.mean,
              "min": step.lowest, "max": step.highest}
             for step in effect.steps
         ],
-    }  # fmt: skip
+    )  # fmt: skip
 
 
 def _level(level: ParameterLevel) -> Json:
-    statistics = {"mean": level.mean, "median": level.median, "best": level.best}
     return {
         **({"min": level.low, "max": level.high} if level.is_bin else {"value": level.low}),
         "trials": level.trials,
-        **{key: value for key, value in statistics.items() if value is not None},
+        **present(mean=level.mean, median=level.median, best=level.best),
         "leftOut": {state.value: count for state, count in level.left_out.items()},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -90,6 +90,15 @@ class TrialRecord:
             return TrialState.QUEUED
         return self.trial.state
 
+    def so_far(self, last: Measurement | None) -> TrialRecord:
+        """Return a running trial with the last value that it has reported: the study has none before the trial ends."""
+        newest = self.newest
+        if last is None or self.trial.state is not TrialState.RUNNING:
+            return self
+        if not self.by_client and (newest is None or newest.ended or newest.number != last.attempt):
+            return self
+        return replace(self, trial=replace(self.trial, value=last.value, step=last.step))
+
     @property
     def start_time(self) -> datetime | None:
         """Return the start time of its first attempt that began."""
@@ -109,7 +118,11 @@ Metrics = Mapping[int, Mapping[str, float]]
 
 
 class TrialList(Protocol):
-    """The trials of an experiment, or of a study without one, and what else a list of them shows."""
+    """The trials of an experiment, or of a study without one, and what else lists and figures of them show.
+
+    metrics: by trial, the last values of all metrics except the objective's.
+    totals: if given, it is not computed from `trials`.
+    """
 
     @property
     def trials(self) -> Sequence[TrialRecord]: ...
@@ -118,13 +131,19 @@ class TrialList(Protocol):
     def metrics(self) -> Metrics: ...
 
     @property
+    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+    @property
+    def totals(self) -> Totals | None: ...
+
+    @property
     def name(self) -> str: ...
 
     @property
     def space(self) -> Space: ...
-
-    @property
-    def parameter_names(self) -> list[str]: ...
 
     @property
     def criteria(self) -> Criteria: ...
@@ -133,18 +152,14 @@ class TrialList(Protocol):
 
     def reason_of(self, record: TrialRecord) -> str: ...
 
-
-class FigureSource(TrialList, Protocol):
-    """What figures show."""
+    @property
+    def parameter_names(self) -> list[str]:
+        return [parameter.name for parameter in self.space.parameters]
 
     @property
-    def measurements(self) -> Mapping[int, Sequence[Measurement]]: ...
-
-    @property
-    def front(self) -> Sequence[Trial]: ...
-
-    @property
-    def events(self) -> Sequence[Event]: ...
+    def front(self) -> Sequence[Trial]:
+        """Return the best trial, or the Pareto front sorted by the first objective."""
+        return best_of(self.trials, self.criteria) if self.totals is None else self.totals.best
 
 
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
@@ -152,26 +167,27 @@ def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
     return in_order(criteria.best(record.trial for record in trials), criteria)
 
 
+def note_latest(latest: dict[int, dict[str, Measurement]], measured: Iterable[tuple[int, Measurement]]) -> None:
+    """Keep, by trial and metric, the measurement at the last step of the newest attempt."""
+    for number, measurement in measured:
+        last = latest.setdefault(number, {})
+        attempt = next(iter(last.values())).attempt if last else measurement.attempt
+        if measurement.attempt > attempt:
+            last.clear()
+        before = last.get(measurement.metric)
+        if measurement.attempt >= attempt and (before is None or measurement.step >= before.step):
+            last[measurement.metric] = measurement
+
+
 def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
     """Return, by trial, each metric's value at the last step of the newest attempt, except for the metric `without`."""
-    newest: dict[int, int] = {}
     latest: dict[int, dict[str, Measurement]] = {}
-    for number, measurement in measured:
-        if measurement.attempt > newest.get(number, 0):
-            newest[number] = measurement.attempt
-            latest[number] = {}
-        latest_known = latest[number].get(measurement.metric)
-        if (
-            measurement.metric != without
-            and measurement.attempt == newest[number]
-            and (latest_known is None or measurement.step > latest_known.step)
-        ):
-            latest[number][measurement.metric] = measurement
-    return {
-        number: {name: measurement.value for name, measurement in by_metric.items()}
+    note_latest(latest, measured)
+    values = {
+        number: {name: measurement.value for name, measurement in by_metric.items() if name != without}
         for number, by_metric in latest.items()
-        if by_metric
     }
+    return {number: by_metric for number, by_metric in values.items() if by_metric}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +213,15 @@ def counted(record: TrialRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyTrials:
-    """The trials of a study without an experiment, which clients of the service run."""
+class StudyTrials(TrialList):
+    """The trials of a study without an experiment, which clients of the service run. Only controllers record events."""
 
     study: Study
     trials: Sequence[TrialRecord] = ()
     metrics: Metrics = field(default_factory=dict)
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     totals: Totals | None = None
+    events: Sequence[Event] = ()
 
     @property
     def name(self) -> str:
@@ -213,20 +230,6 @@ class StudyTrials:
     @property
     def space(self) -> Space:
         return self.study.spec.space
-
-    @property
-    def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.space.parameters]
-
-    @property
-    def front(self) -> Sequence[Trial]:
-        """Return the best trial, or the Pareto front sorted by the first objective."""
-        return best_of(self.trials, self.criteria) if self.totals is None else self.totals.best
-
-    @property
-    def events(self) -> Sequence[Event]:
-        """Return nothing, because only controllers record events."""
-        return ()
 
     @property
     def criteria(self) -> Criteria:
@@ -240,12 +243,10 @@ class StudyTrials:
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentRecord:
+class ExperimentRecord(TrialList):
     """Everything that is known about an experiment at one moment.
 
     controlled_by: the process that runs it now; "" if none does.
-    metrics: by trial, the last values of all metrics except the objective's.
-    totals: if given, it is not computed from `trials`.
     """
 
     experiment: Experiment
@@ -267,10 +268,6 @@ class ExperimentRecord:
     def space(self) -> Space:
         return self.experiment.spec.space
 
-    @property
-    def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.space.parameters]
-
     def trial_name(self, number: int) -> str:
         return trial_name(self.experiment.name, self.experiment.uid, number)
 
@@ -290,13 +287,6 @@ class ExperimentRecord:
     def best(self) -> Trial | None:
         """Return the best trial; with several objectives, the one of the Pareto front that is best in the first."""
         return next(iter(self.front), None)
-
-    @property
-    def front(self) -> Sequence[Trial]:
-        """Return the best trial, or the Pareto front sorted by the first objective."""
-        if self.totals is not None:
-            return self.totals.best
-        return best_of(self.trials, self.criteria)
 
     @property
     def dominated_share(self) -> float | None:

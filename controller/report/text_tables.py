@@ -14,7 +14,7 @@ from typing import Any
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
-from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.errors import InvalidArgument, did_you_mean
 from suggest.trial import TrialState
 
 Row = Sequence[object]
@@ -22,8 +22,8 @@ Row = Sequence[object]
 
 def widths(header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[int] = ()) -> list[int]:
     """Return the widths of the columns, at least `least`, which are those of a part printed before."""
-    lines = [header, *rows]
-    return [max(*(len(line[i]) for line in lines), least[i] if least else 0) for i in range(len(header))]
+    columns = zip(header, *rows, strict=True)
+    return [max([*map(len, column), *least[i : i + 1]]) for i, column in enumerate(columns)]
 
 
 def aligned(
@@ -36,7 +36,7 @@ def aligned(
     lines = [list(header), *map(list, rows)] if headers else [list(row) for row in rows]
     if not lines:
         return ""
-    wide = least or [max(len(line[i]) for line in lines) for i in range(len(header))]
+    wide = least or widths(lines[0], lines[1:])
     return "".join(
         "  ".join(cell.ljust(w) for cell, w in zip(line, wide, strict=True)).rstrip() + "\n" for line in lines
     )
@@ -195,11 +195,8 @@ def table_columns(record: TrialList) -> list[str]:
     """Return the default columns of a table."""
     lines = ["parent"] if any(row.trial.parent is not None for row in record.trials) else []
     parameters = (f"parameters.{name}" for name in record.parameter_names)
-    return [*_IN_TABLES, *lines, *parameters, *_metric_columns(record), "reason"]
-
-
-def _metric_columns(record: TrialList) -> list[str]:
-    return [f"metrics.{name}" for name in metric_names(record)[:MOST_METRICS]]
+    metrics = (f"metrics.{name}" for name in metric_names(record)[:MOST_METRICS])
+    return [*_IN_TABLES, *lines, *parameters, *metrics, "reason"]
 
 
 def csv_columns(record: TrialList) -> list[str]:
@@ -219,7 +216,7 @@ def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
 def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> InvalidArgument:
     hint = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
     choices = ", ".join(columns)
-    return InvalidArgument([Problem(flag, f"unknown column {word!r}{hint or f'; there are {choices}'}")])
+    return InvalidArgument.at(flag, f"unknown column {word!r}{hint or f'; there are {choices}'}")
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
@@ -258,11 +255,6 @@ def _sort_key(value: object) -> tuple[int, float, str] | None:
             return None
         case _:
             return 1, 0.0, str(value)
-
-
-def trial_columns(record: TrialList) -> list[str]:
-    columns = columns_of(record, now=datetime.min)
-    return [columns[name].heading for name in table_columns(record)]
 
 
 def table_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[list[str]]:
@@ -312,13 +304,10 @@ def experiment_csv_rows(records: Sequence[ExperimentRecord]) -> list[Row]:
     return rows
 
 
-def trial_csv_columns(record: TrialList) -> list[str]:
-    return csv_columns(record)
-
-
-def trial_csv_rows(record: TrialList) -> list[Row]:
-    """Return one row per trial, with empty cells for inactive parameters. Numbers are not rounded."""
-    return csv_rows(record, csv_columns(record), columns_of(record, now=datetime.min))
+def trials_csv(record: TrialList) -> str:
+    """Return all trials as CSV, with the default columns."""
+    names = csv_columns(record)
+    return csv_text(names, csv_rows(record, names, columns_of(record, now=datetime.min)))
 
 
 def _cell(value: object) -> object:

@@ -1,6 +1,6 @@
 """The environment variables of the workers of a local attempt, and the failure of one of them. Pure.
 
-Each worker is a node with one process, like a pod on a cluster (`controller.runtime.kubernetes.workers`), so that a
+Each worker is a node with one process, like a pod on a cluster (`controller.runtime.kubernetes.job_builder`), so that a
 program, including torchrun, finds the same environment in both places.
 """
 

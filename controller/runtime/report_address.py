@@ -10,8 +10,6 @@ import asyncio
 import fcntl
 import json
 import os
-import subprocess
-import sys
 import time
 from base64 import b64encode
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.runtime.protocol import RuntimeLost
+from controller.runtime.supervisor_connection import detached_output
 
 DB_MANAGER_NAMES = ("katib-db-manager.kubeflow", "katib-db-manager.kubeflow.svc", "katib-db-manager")
 IN_POD = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
@@ -122,17 +121,6 @@ async def _listens(address: ReportAddress) -> bool:
 
 
 def _spawn(folder: Path) -> bytes:
-    """Start a server and return its first output. It leaves this process group and is not a child process."""
-    try:
-        with (folder / _LOG).open("ab") as log:
-            started = subprocess.run(
-                (sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(folder)),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                check=False,
-            )
-    except OSError as error:
-        raise RuntimeLost(f"cannot start the server for the reports of trials: {error}") from error
-    return started.stdout
+    """Start a server and return its first output."""
+    arguments = ("-P", "-c", _BOOT, str(_ROOT), str(folder))
+    return detached_output(arguments, log=folder / _LOG, what="the server for the reports of trials")

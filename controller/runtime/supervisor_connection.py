@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -159,21 +159,32 @@ def _written_in_the_lock(folder: Path) -> tuple[int, str]:
 
 
 def _spawn(folder: Path, module: str) -> bytes:
-    """Start a supervisor and return its first output. It leaves this process group and is not a child process."""
+    """Start a supervisor and return its first output."""
     # Forked trials inherit the supervisor's flags, so it needs the interpreter that their command would start.
     flags = ("-c", _BOOT_TO_FORK) if module else ("-I", "-S", "-X", "utf8", "-c", _BOOT)
-    arguments = (*flags, str(_ROOT), module, str(folder))
+    env = {**os.environ, **placeholder()} if module else None
+    log = folder / "supervisor.log"
+    return detached_output(
+        (*flags, str(_ROOT), module, str(folder)), log=log, what="the supervisor of the trials", env=env
+    )
+
+
+def detached_output(arguments: Sequence[str], *, log: Path, what: str, env: Mapping[str, str] | None = None) -> bytes:
+    """Run a Python program that leaves a server behind, and return its output. Raises RuntimeLost.
+
+    The server leaves this process group and is not a child process. Its stderr goes to `log`.
+    """
     try:
-        with (folder / "supervisor.log").open("ab") as log:
+        with log.open("ab") as stderr:
             started = subprocess.run(
                 (sys.executable, *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=stderr,
                 start_new_session=True,
                 check=False,
-                env={**os.environ, **placeholder()} if module else None,
+                env=env,
             )
     except OSError as error:
-        raise RuntimeLost(f"cannot start the supervisor of the trials: {error}") from error
+        raise RuntimeLost(f"cannot start {what}: {error}") from error
     return started.stdout

@@ -31,12 +31,12 @@ LOOK_FOR_GPUS_S = 0.25  # other supervisors wake this one when they release GPUs
 class Trials:
     """The attempts of one experiment.
 
-    `tell` is called with each ended attempt once its end is recorded. `forked` is the module that is forked for trials
+    `send` is called with each ended attempt once its end is recorded. `forked` is the module that is forked for trials
     whose command runs it.
     """
 
     def __init__(self, folder: str, *, send: Callable[[Message], None], forked: ForkedModule | None = None) -> None:
-        self._tell = send
+        self._send = send
         self._forked = forked
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, SupervisedAttempt] = {}
@@ -214,7 +214,7 @@ class Trials:
             if attempt.claim is not None:
                 attempt.claim.refresh()
         for message in self._allocate():
-            self._tell(message)
+            self._send(message)
 
     def next_look(self) -> float | None:
         """Return when to call `look_after` at the latest, by the monotonic clock; None means only after a wakeup."""
@@ -316,9 +316,9 @@ class Trials:
             _log_error(f"{attempt.name}: exit.json: {error}")
         self._release(attempt)
         begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
-        self._tell(attempt.shown())
+        self._send(attempt.shown())
         for message in begun:
-            self._tell(message)
+            self._send(message)
         if attempt.when_forgotten:
             self._forget(attempt)
 

@@ -26,10 +26,10 @@ _LONGEST_LINE = 1000
 
 
 class WorkerGroup:
-    """The workers of one attempt. `own` has the additional environment variables of each worker, by rank."""
+    """The workers of one attempt. `environments` has the additional variables of each worker, by rank."""
 
     def __init__(self, environments: list[dict[str, str]], *, directory: str, grace_s: float) -> None:
-        self._own = environments
+        self._environments = environments
         self._directory = directory
         self._grace_s = grace_s
         self._meeting: socket.socket | None = None
@@ -39,7 +39,7 @@ class WorkerGroup:
         return os.path.join(self._directory, f"log.{rank}.txt" if rank else "log.txt")
 
     def logs(self) -> list[str]:
-        return [self.log(rank) for rank in range(len(self._own))]
+        return [self.log(rank) for rank in range(len(self._environments))]
 
     def divide(self, env: dict[str, str], *, fault: int, inherits: int | None) -> dict[str, str]:
         """Fork the workers, in the process that becomes the leader. Returns in the workers only, with the environment.
@@ -53,7 +53,7 @@ class WorkerGroup:
         reading_end, writing_end = os.pipe()
         env = {**env, **self._port(env)}
         ranks: dict[int, int] = {}
-        for rank, environment in enumerate(self._own):
+        for rank, environment in enumerate(self._environments):
             pid = os.fork()
             if pid == 0:
                 os.dup2(writing_end, fault, inheritable=False)
@@ -108,7 +108,7 @@ class WorkerGroup:
     def _record_lost(self, rank: int) -> None:
         try:
             last_line = _last_line(self.log(rank))
-            lost = {"rank": rank, "workers": len(self._own), "said": last_line}
+            lost = {"rank": rank, "workers": len(self._environments), "said": last_line}
             write_json(os.path.join(self._directory, LOST_FILE), lost)
         except OSError:
             pass  # the disk is full or the folder is gone; the exit code is still reported

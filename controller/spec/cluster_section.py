@@ -6,16 +6,16 @@ The reader checks their types, `TrialTemplate.cluster` holds them, and the Kuber
 from __future__ import annotations
 
 from controller.spec.fields import (
+    FLAG,
     INVALID,
     REQUIRED,
-    AnyData,
-    Flag,
+    SCALAR,
     Key,
-    Scalar,
     Schema,
     Text,
     WholeNumber,
     Word,
+    any_mapping,
     refuse,
 )
 from controller.spec.problems import ProblemCollector
@@ -43,8 +43,8 @@ VOLUME = Section(
             ),
             "An NFS export.",
         ),
-        Key("emptyDir", AnyData(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
-        Key("readOnly", Flag(), "Mounted read-only.", False),
+        Key("emptyDir", any_mapping(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
+        Key("readOnly", FLAG, "Mounted read-only.", False),
     ),
     refused={"hostPath": "a trial must not access the disk of its node; use claim, nfs or emptyDir"},
 )
@@ -62,7 +62,7 @@ BY_PATH = Section(
             "A field of the object, instead of `type`: its keys, joined by dots.",
             REQUIRED,
         ),
-        Key("equals", Scalar(), "The value to compare with; its type counts.", REQUIRED),
+        Key("equals", SCALAR, "The value to compare with; its type counts.", REQUIRED),
     )
 )
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Final, Protocol
 
 from controller.spec.problems import ProblemCollector
@@ -129,27 +130,27 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    expected: str = "true or false"
+class OfType:
+    """A value of one of the types, kept as it is. `form` is its schema."""
+
+    types: type | UnionType
+    expected: str
+    form: Mapping[str, object]
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, bool) else refuse(raw, at, problems, self.expected)
+        return raw if isinstance(raw, self.types) else refuse(raw, at, problems, self.expected)
 
     def schema(self) -> Schema:
-        return {"type": "boolean"}
+        return dict(self.form)
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A string, number or boolean, kept with its type."""
+FLAG = OfType(bool, "true or false", {"type": "boolean"})
+SCALAR = OfType(str | int | float, "a string, a number, true or false", {"type": ["string", "number", "boolean"]})
 
-    expected: str = "a string, a number, true or false"
 
-    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, str | int | float) else refuse(raw, at, problems, self.expected)
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number", "boolean"]}
+def any_mapping(expected: str = "a mapping") -> OfType:
+    """Return the kind of plain data that is checked elsewhere, such as a manifest."""
+    return OfType(dict, expected, {"type": "object"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,6 @@ class Parsed:
     expected: str
     read: Callable[[str | int | float], object]
     form: Mapping[str, object]
-    numbers: bool = True
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, str | int | float):
@@ -211,19 +211,6 @@ class Parsed:
 
     def schema(self) -> Schema:
         return dict(self.form)
-
-
-@dataclass(frozen=True, slots=True)
-class AnyData:
-    """Plain data that is checked elsewhere, such as a manifest."""
-
-    expected: str = "a mapping"
-
-    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return raw if isinstance(raw, dict) else refuse(raw, at, problems, self.expected)
-
-    def schema(self) -> Schema:
-        return {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)

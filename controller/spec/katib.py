@@ -12,7 +12,7 @@ import re
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.katib_collectors import AT as COLLECTOR
-from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
+from controller.spec.katib_collectors import PLACES, CustomCollector, KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
@@ -59,7 +59,7 @@ class KatibReader(KatibSectionReader):
             "spec.budget.failedTrials": "spec.maxFailedTrialCount",
             "spec.parallelism": "spec.parallelTrialCount",
             "spec.trial": "spec.trialTemplate",
-            **KatibCollectorReader.places,
+            **PLACES,
         }
 
     def place_of(self, path: str) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.problems import ProblemCollector
 
-Json = dict[str, Any]  # a file's plain data, whose shape is not checked yet
 AT = "spec.metricsCollectorSpec"
 _LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib's defaults
 _PORT, _PATH = 8080, "/metrics"
-_PLACES = {  # of native keys in Katib's file
+PLACES = {  # of native keys in Katib's file
     "spec.metrics": AT,
     "spec.metrics.file": f"{AT}.source.fileSystemPath.path",
     "spec.metrics.format": f"{AT}.source.fileSystemPath.format",
@@ -59,29 +58,25 @@ class CustomCollector:
     folder: str
 
 
-class KatibCollectorReader:
-    """Reads the section of one file. `places` has the native keys, and where Katib's file has them.
+class KatibCollectorReader(KatibSectionReader):
+    """Reads the section of one file. `custom` is the container of a Custom collector, once `native` has been called."""
 
-    `custom` is the container of a Custom collector, once `native` has been called.
-    """
-
-    places = _PLACES
     custom: CustomCollector | None = None
 
     def __init__(self, spec: Json, problems: ProblemCollector, warnings: list[str]) -> None:
+        super().__init__(problems)
         self._given = spec.get("metricsCollectorSpec")
-        self._problems = problems
         self._warnings = warnings
 
     def native(self) -> Json:
         """Return the native `metrics`."""
         if self._given is None:
             return {"pattern": DEFAULT_FILTER}
-        section = self._mapping(self._given, AT, ("collector", "source"))
-        collector = self._mapping(section.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
+        section = self._section(self._given, AT, ("collector", "source"))
+        collector = self._section(section.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
         source = section.get("source")
         source = (
-            {} if source is None else self._mapping(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
+            {} if source is None else self._section(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
         )
         kind = collector.get("kind", "StdOut")
         if "customCollector" in collector and kind != "Custom":
@@ -119,25 +114,24 @@ class KatibCollectorReader:
 
     def _custom(self, collector: Json, source: Json) -> CustomCollector:
         at = f"{AT}.collector.customCollector"
-        container = self._mapping(collector.get("customCollector"), at)
+        container = self._section(collector.get("customCollector"), at)
         for key in ("name", "image"):
             if not isinstance(container.get(key), str):
                 self._problems.add(f"{at}.{key}", "must be specified")
         path = ""
         if source.get("fileSystemPath") is not None:
-            file_system_path = self._mapping(source["fileSystemPath"], f"{AT}.source.fileSystemPath")
+            file_system_path = self._section(source["fileSystemPath"], f"{AT}.source.fileSystemPath")
             is_file = file_system_path.get("kind") != "Directory"
             path, _ = self._file(source, _LOG, "File" if is_file else "Directory", ("TEXT", "JSON") if is_file else ())
             path = path.rpartition("/")[0] if is_file else path.rstrip("/")
         return CustomCollector(container, path)
 
-    def _mapping(self, value: object, at: str, keys: Iterable[str] | None = None) -> Json:
+    def _section(self, value: object, at: str, keys: Iterable[str] | None = None) -> Json:
         if not isinstance(value, dict):
             self._problems.add(at, "expected a mapping")
             return {}
-        for name in value:
-            if keys is not None and name not in keys:
-                self._problems.add(f"{at}.{name}", "is not supported; remove it", at_key=True)
+        if keys is not None:
+            self._only(value, at, keys)
         return value
 
     def _without(self, source: Json, kind: str, *keys: str) -> None:
@@ -152,7 +146,7 @@ class KatibCollectorReader:
         at = f"{AT}.source.fileSystemPath"
         if source.get("fileSystemPath") is None:
             return default, "TEXT"
-        file_system_path = self._mapping(source["fileSystemPath"], at, ("path", "kind", "format"))
+        file_system_path = self._section(source["fileSystemPath"], at, ("path", "kind", "format"))
         path = file_system_path.get("path", default)
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(f"{at}.path", f"expected an absolute path, got {path!r}; write one such as {default}")
@@ -170,7 +164,7 @@ class KatibCollectorReader:
         at = f"{AT}.source.filter"
         if source.get("filter") is None:
             return {"pattern": DEFAULT_FILTER}
-        formats = self._mapping(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
+        formats = self._section(source["filter"], at, ("metricsFormat",)).get("metricsFormat")
         if not isinstance(formats, list) or not formats:
             self._problems.add(f"{at}.metricsFormat", "expected a list of regular expressions")
             return {}
@@ -185,7 +179,7 @@ class KatibCollectorReader:
     def _endpoint(self, source: Json) -> Json:
         at = f"{AT}.source.httpGet"
         http_get = {} if source.get("httpGet") is None else source["httpGet"]
-        http_get = self._mapping(http_get, at, ("path", "port", "scheme", "host"))
+        http_get = self._section(http_get, at, ("path", "port", "scheme", "host"))
         port, path = http_get.get("port", _PORT), http_get.get("path", _PATH)
         if isinstance(port, str) and port.isascii() and port.isdigit():
             port = int(port)  # Katib takes both

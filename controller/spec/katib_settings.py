@@ -71,7 +71,7 @@ class KatibSetting:
     """A setting of an algorithm.
 
     take: reads its text; None is the default of the native setting. to: its name in the native file; "" if it has no
-    effect here, which is said.
+    effect here, which a warning says.
     """
 
     take: Callable[[str], object]

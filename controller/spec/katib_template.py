@@ -347,7 +347,7 @@ class KatibTemplateReader(KatibSectionReader):
         primary = template.get("primaryContainerName")
         matching = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == primary]
         if not matching:
-            if isinstance(primary, str):  # otherwise it has been said that it is missing
+            if isinstance(primary, str):  # otherwise a problem says that it is missing
                 path = "spec.trialTemplate.primaryContainerName"
                 self._problems.add(path, f"{primary!r} is not a container of the Job; write the name of one")
             return {}

@@ -11,14 +11,14 @@ from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
     ABSENT,
+    FLAG,
     REQUIRED,
-    Flag,
+    SCALAR,
     JsonValue,
     Key,
     ListOf,
     Number,
     Parsed,
-    Scalar,
     Schema,
     Text,
     WholeNumber,
@@ -35,7 +35,7 @@ API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
-NAMES = MapOf(Scalar(), "a mapping of names to values")
+NAMES = MapOf(SCALAR, "a mapping of names to values")
 POINT = MapOf(JsonValue(), "a mapping of parameters to values")
 
 
@@ -222,10 +222,10 @@ METRICS = Section(
             says="`text`",
         ),
         Key("prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead.", ABSENT, says="none"),
-        Key("push", Flag(), "The trial reports its metrics with `tuner.push` instead.", says="`false`"),
+        Key("push", FLAG, "The trial reports its metrics with `tuner.push` instead.", says="`false`"),
         Key(
             "dbManager",
-            Flag(),
+            FLAG,
             "The trial reports to Katib's DBManager instead, for example by `report_metrics` of Katib's SDK.",
             says="`false`",
         ),
@@ -258,7 +258,7 @@ PRUNING = Section(
         ),
     ),
     expected="a mapping such as {name: median}",
-    rest=Scalar(),
+    rest=SCALAR,
 )
 FIDELITY = Section(
     (

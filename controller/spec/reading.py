@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeGuard
 
 from controller.core.model import ExperimentSpec
 from controller.core.runtime_traits import is_on_cluster
@@ -118,8 +119,8 @@ def read(
     if name and namespace_of is not None and (stored_namespace := namespace_of(name)):
         apply(data, marks, f"metadata.namespace={stored_namespace}", position=len(overrides))
     problems = ProblemCollector()
-    is_katib = isinstance(data, dict) and _is_katib(data)
-    if isinstance(data, dict) and is_katib:
+    is_katib = _is_katib(data)
+    if _is_katib(data):
         katib = KatibReader(data, problems, ConfigMaps(config_maps, config_map_of))
         data = katib.native()
         document = _check(data, native := ProblemCollector())
@@ -146,9 +147,7 @@ def _at_its_place(warning: str, marks: Marks) -> str:
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
     """Return the experiment, its marks, and the ConfigMaps that a file of Katib's may have beside it."""
     documents = parse_documents(text, source)
-    experiments = [
-        document for document in documents if isinstance(document[0], dict) and _is_katib(document[0])
-    ] or documents
+    experiments = [document for document in documents if _is_katib(document[0])] or documents
     data, marks = experiments[0]
     config_maps: list[Json] = []
     for other, place in documents:
@@ -157,7 +156,7 @@ def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
             config_maps.append(other)
         elif other is not data:
             raise SpecErrors(source, [second_document(place)])
-    if config_maps and not (isinstance(data, dict) and _is_katib(data)):
+    if config_maps and not _is_katib(data):
         raise SpecErrors(source, [second_document(documents[1][1])])
     return data, marks, config_maps
 
@@ -180,8 +179,8 @@ def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[L
     return []
 
 
-def _is_katib(data: Json) -> bool:
-    return str(data.get("apiVersion", "")).startswith("kubeflow.org/")
+def _is_katib(data: object) -> TypeGuard[Json]:
+    return isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/")
 
 
 def _check(data: Data, problems: ProblemCollector) -> Json:
@@ -210,21 +209,27 @@ def read_path(
         SpecErrors: As in `read`, and if the file does not exist or is not text.
     """
     if str(path) == STDIN:
-        return read(
-            _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"),
-            source="standard input",
-            overrides=overrides,
-            service=service,
-            namespace_of=namespace_of,
-            config_map_of=config_map_of,
-        )
-    source = str(path)
+        source, content = "standard input", sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        source = str(path)
+        content = _content(source)
+    return read(
+        _decode(content, source),
+        source=source,
+        overrides=overrides,
+        service=service,
+        namespace_of=namespace_of,
+        config_map_of=config_map_of,
+    )
+
+
+def _content(source: str) -> bytes:
     try:
         size = Path(source).stat().st_size
         if size > MAX_BYTES:
-            raise SpecErrors(source, [LocatedProblem(NOWHERE, "", too_large(size))])
+            raise _unreadable(source, too_large(size))
         with Path(source).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         cure = f"{command('init', source)} writes one to start from"
         raise _unreadable(source, f"there is no such file; {cure}") from None
@@ -234,14 +239,6 @@ def read_path(
         ) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return read(
-        _decode(content, source),
-        source=source,
-        overrides=overrides,
-        service=service,
-        namespace_of=namespace_of,
-        config_map_of=config_map_of,
-    )
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:

@@ -10,10 +10,9 @@ import re
 from controller.spec.cluster_section import CONDITION, DNS_NAME, LABELS, TOLERATION, VOLUME
 from controller.spec.fields import (
     ABSENT,
+    FLAG,
     INVALID,
     REQUIRED,
-    AnyData,
-    Flag,
     Key,
     ListOf,
     Number,
@@ -22,6 +21,7 @@ from controller.spec.fields import (
     Text,
     WholeNumber,
     Word,
+    any_mapping,
     found,
     refuse,
 )
@@ -281,7 +281,7 @@ TRIAL = Section(
         ),
         Key(
             "readOnlyRootFilesystem",
-            Flag(),
+            FLAG,
             "Whether the program can write to its volumes, `/tmp` and the folders that tuner names only (cluster).",
             says="`true`",
         ),
@@ -307,7 +307,7 @@ TRIAL = Section(
         ),
         Key(
             "template",
-            AnyData("a whole object with apiVersion, kind and spec"),
+            any_mapping("a whole object with apiVersion, kind and spec"),
             "A whole object of any kind, `${name}` in its strings, instead of command and image (cluster).",
         ),
         Key(

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from controller.app import query
 from controller.report import figures, html_page
-from controller.report.record import FigureSource
+from controller.report.record import TrialList
 from controller.ui.live_table import Json
 from controller.ui.vega import VegaBundle
 from suggest.errors import (
@@ -31,7 +31,6 @@ from suggest.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
-    Problem,
     TunerError,
     Unauthenticated,
 )
@@ -60,9 +59,9 @@ class PageContent(Protocol):
 
     def follow(self, namespace: str, name: str, position: str, trials: frozenset[int] | None) -> Events: ...
 
-    async def record(self, namespace: str, name: str) -> FigureSource: ...
+    async def record(self, namespace: str, name: str) -> TrialList: ...
 
-    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> FigureSource:
+    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> TrialList:
         """Return the record with what the figure needs, of one trial or of all."""
 
     async def trial(self, namespace: str, name: str, number: int) -> Json: ...
@@ -176,15 +175,16 @@ class _Page:
     async def figure(self, request: Request) -> Response:
         """Return the specification of a figure, of the whole search or of one `trial`."""
         name = request.path_params["figure"]
-        if name not in figures.FIGURES:
+        figure = figures.FIGURES.get(name)
+        if figure is None:
             raise NotFound(f"no figure {name}; there are {', '.join(figures.FIGURES)}")
         number = request.query_params.get("trial")
         trial = None if number is None else whole_number(number, "trial", least=0, limit=1 << 31)
         record = await self._shown(request).drawn(*named(request), name, trial)
         needed = query.importances if name == "importance" else lambda record: ()
         # In a thread, because it takes a while with many trials.
-        spec = await asyncio.to_thread(lambda: figures.FIGURES[name](record, needed(record)))
-        return JSONResponse(spec | {"usermeta": {"empty": figures.WHY_EMPTY[name]}})
+        spec = await asyncio.to_thread(lambda: figure.draw(record, needed(record)))
+        return JSONResponse(spec | {"usermeta": {"empty": figure.why_empty}})
 
     async def trial(self, request: Request) -> Response:
         return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))
@@ -219,16 +219,16 @@ async def body_of(request: Request) -> dict[str, Any]:  # Any: what JSON holds
     try:
         body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument([Problem("", "the body is not JSON")]) from error
+        raise InvalidArgument.at("", "the body is not JSON") from error
     if not isinstance(body, dict):
-        raise InvalidArgument([Problem("", "expected a JSON object")])
+        raise InvalidArgument.at("", "expected a JSON object")
     return body
 
 
 def texts_of(field: object, name: str) -> dict[str, str]:
     """Check an object of strings. Raises InvalidArgument."""
     if not isinstance(field, dict) or not all(isinstance(value, str) for value in field.values()):
-        raise InvalidArgument([Problem(name, "expected an object of strings")])
+        raise InvalidArgument.at(name, "expected an object of strings")
     return field
 
 
@@ -238,7 +238,7 @@ def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> in
     if isinstance(digits, bool) or not (
         text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= limit
     ):
-        raise InvalidArgument([Problem(name, f"expected a whole number from {least} to {limit}")])
+        raise InvalidArgument.at(name, f"expected a whole number from {least} to {limit}")
     return int(text)
 
 

@@ -22,14 +22,14 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState, by_trial
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
-from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
+from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import GpuQuota
 from controller.search import study_name
 from controller.ui.live_table import Json
-from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark
+from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark, when_changed
 from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
 from suggest.space import Choice, Parameter
@@ -189,16 +189,10 @@ class Board:
 
     # All experiments
 
-    async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
-        sent: Json | None = None
-        while True:
-            now = self._list()
-            if now != sent:
-                yield "list", now
-            sent = now
-            await asyncio.sleep(LIST_S)
+    def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
+        return when_changed("list", self._list, every_s=LIST_S)
 
-    def _list(self) -> Json:
+    async def _list(self) -> Json:
         experiments: list[Json] = []
         trouble = ""
         for experiment in reversed(self.all()):
@@ -221,15 +215,9 @@ class Board:
 
     # The queue
 
-    async def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
+    def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
         """Yield the trials that run or wait, with the quotas, by namespace; and again when they change."""
-        sent: Json | None = None
-        while True:
-            now = await self._queue()
-            if now != sent:
-                yield "queue", now
-            sent = now
-            await asyncio.sleep(SHARED_S)
+        return when_changed("queue", self._queue, every_s=SHARED_S)
 
     async def _queue(self) -> Json:
         namespaces: dict[str, list[ExperimentRecord]] = {}
@@ -342,7 +330,7 @@ def parameter_hint(parameter: Parameter) -> Json:
 
 
 async def measurements_of_curves(
-    client: AsyncClient, study: StudyName, record: FigureSource
+    client: AsyncClient, study: StudyName, record: TrialList
 ) -> dict[int, list[Measurement]]:
     """Return the measurements of the trials that the figure of curves shows."""
     numbers = figures.trials_of_curves(record)
@@ -350,7 +338,4 @@ async def measurements_of_curves(
         measured = await client.list_measurements(study)
     else:
         measured = [sample for number in numbers for sample in await client.list_measurements(study, number)]
-    by_trial: dict[int, list[Measurement]] = {}
-    for number, sample in measured:
-        by_trial.setdefault(number, []).append(sample)
-    return by_trial
+    return by_trial(measured)

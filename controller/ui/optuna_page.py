@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from controller.core.model import Experiment
+from controller.core.model import Experiment, by_trial
 from controller.report.record import ExperimentRecord
 from controller.search import study_name
 from controller.ui.board import Board
@@ -111,10 +111,7 @@ class _Source:
     def trials(self, identity: int) -> list[tuple[Trial, list[Measurement]]]:
         record, measured = self._in_loop(self._read(identity))
         metric = record.criteria.objectives[0].metric
-        of_trial: dict[int, list[Measurement]] = {}
-        for number, measurement in measured:
-            if measurement.metric == metric:
-                of_trial.setdefault(number, []).append(measurement)
+        of_trial = by_trial((number, measurement) for number, measurement in measured if measurement.metric == metric)
         return [(entry.trial, of_trial.get(entry.trial.number, [])) for entry in record.trials]
 
     async def _studies(self) -> list[dashboard.ShownStudy]:

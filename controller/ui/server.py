@@ -31,7 +31,7 @@ GRACE_S = 2  # for answers in progress when the server ends
 
 
 async def serve(workspace: Workspace, *, port: int | None, optuna: bool, print_link: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. Calls `say` with the link once requests are answered.
+    """Serve until SIGINT or SIGTERM. Calls `print_link` with the link once requests are answered.
 
     Args:
         optuna: Serve optuna-dashboard instead of the page.

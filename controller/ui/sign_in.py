@@ -26,7 +26,7 @@ from starlette.routing import Route
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
-from suggest.errors import InvalidArgument, PermissionDenied, Problem, TunerError
+from suggest.errors import InvalidArgument, PermissionDenied, TunerError
 
 log = logging.getLogger(__name__)
 SIGN_IN = "/api/sign-in"
@@ -247,7 +247,7 @@ class TokenAuthenticator:
     async def _sign_in(self, request: Request) -> Response:
         token = (await body_of(request)).get("token")
         if not isinstance(token, str) or not token.isascii():
-            raise InvalidArgument([Problem("token", "expected a token")])
+            raise InvalidArgument.at("token", "expected a token")
         token = token.strip()
         if len(token) > MOST_TOKEN or not self._valid(token):
             await asyncio.sleep(PAUSE_S)

@@ -12,7 +12,7 @@ from controller.report import documents
 from controller.report.record import StudyTrials, TrialRecord
 from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint
 from controller.ui.live_table import Json
-from controller.ui.watched import Mark, Watched
+from controller.ui.watched import Mark, Watched, when_changed
 from suggest.client import AsyncClient, StudyName, StudySummary
 from suggest.errors import TunerError
 from suggest.study import Study
@@ -39,25 +39,22 @@ class StudyBoard:
         self._verbs = verbs
         self._watched: dict[StudyName, Watched[StudyTrials]] = {}
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
+        self._listed: tuple[Mark, Json] = (), {}
 
     async def close(self) -> None:
         for watched in self._watched.values():
             await watched.close()
         await self._client.close()
 
-    async def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
-        seen_mark: Mark | None = None
-        sent: Json | None = None
-        while True:
-            mark = self._mark()
-            if mark != seen_mark:
-                now = await self._list()
-                if now != sent:
-                    yield "list", now
-                seen_mark, sent = mark, now
-            await asyncio.sleep(LIST_S)
+    def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
+        return when_changed("list", self._list, every_s=LIST_S)
 
     async def _list(self) -> Json:
+        if (mark := self._mark()) != self._listed[0]:
+            self._listed = mark, await self._read_list()
+        return self._listed[1]
+
+    async def _read_list(self) -> Json:
         try:
             summaries = await self._client.study_summaries()
         except TunerError as error:

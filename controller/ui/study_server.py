@@ -30,7 +30,7 @@ from controller.ui.vega import VegaBundle
 from controller.ui.watched import Mark, clock_mark, file_mark
 from suggest.address import Address
 from suggest.client import AsyncClient, Channel
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 INSIDE = "localhost:0"  # the name of the channel to the server in this process; tokens are not sent to sockets
 NO_VERBS: frozenset[str] = frozenset()
@@ -54,16 +54,12 @@ class StudyServer(Protocol):
 def check(address: Address, *, tokens: bool, tls: bool) -> None:
     """Refuse a page that is open by mistake. Raises InvalidArgument."""
     if address.path:
-        raise InvalidArgument([Problem("ui", f"{address} is a socket; browsers need HOST:PORT")])
+        raise InvalidArgument.at("ui", f"{address} is a socket; browsers need HOST:PORT")
     if not address.private and not (tokens and tls):
-        raise InvalidArgument(
-            [
-                Problem(
-                    "ui",
-                    f"people on other machines would reach the page at {address}; add --tokens, --tls-cert and "
-                    "--tls-key, or use a loopback address and a tunnel",
-                )
-            ]
+        raise InvalidArgument.at(
+            "ui",
+            f"people on other machines would reach the page at {address}; add --tokens, --tls-cert and "
+            "--tls-key, or use a loopback address and a tunnel",
         )
 
 
@@ -77,7 +73,7 @@ async def serve_page(
     source: str,
     print_link: Callable[[str], None],
 ) -> AsyncIterator[None]:
-    """Serve the page while the block runs. Calls `say` with its address.
+    """Serve the page while the block runs. Calls `print_link` with its address.
 
     Args:
         tokens: The server has tokens, with which people sign in.

@@ -10,34 +10,28 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
-from controller.app.following import Changed
-from controller.report.record import FigureSource
+from controller.app.following import Changed, Follower, Record
 from controller.ui.live_table import Json, LiveTable
 from suggest.errors import NotFound, TunerError
 
 LOOK_S = 0.04  # between looks at the mark
 SHARED_S = 1.0  # between reads of a store whose changes do not show, and after a failed read
 Mark = tuple[object, ...]
-Record = TypeVar("Record", bound=FigureSource)
-Record_co = TypeVar("Record_co", bound=FigureSource, covariant=True)
 
 
-class Follower(Protocol[Record_co]):
-    """What `controller.app.following` provides."""
-
-    loaded: bool
-
-    @property
-    def record(self) -> Record_co: ...
-
-    @property
-    def due(self) -> bool: ...
-
-    def read(self, *, changed: bool) -> AsyncIterator[Changed]: ...
-
-    def read_again(self, number: int) -> None: ...
+async def when_changed(
+    event: str, read: Callable[[], Awaitable[Json]], *, every_s: float
+) -> AsyncIterator[tuple[str, Json]]:
+    """Yield what `read` returns, under the name of an event, and again whenever it has changed."""
+    sent: Json | None = None
+    while True:
+        now = await read()
+        if now != sent:
+            yield event, now
+        sent = now
+        await asyncio.sleep(every_s)
 
 
 class Watched(Generic[Record]):
@@ -59,8 +53,8 @@ class Watched(Generic[Record]):
         slots: asyncio.Semaphore,
     ) -> None:
         self._mark = mark
-        self._connect = connect
-        self._summarize = summarize
+        self._connect: Callable[[], Awaitable[Follower[Record]]] = connect
+        self._summarize: Callable[[Record, bool], Json] = summarize
         self._slots = slots
         self._follower: Follower[Record] | None = None
         self._table = LiveTable()

@@ -7,9 +7,11 @@ idempotent. Importing this module does not import gRPC; the first call does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from suggest import names
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.client import search_space as arguments
@@ -18,6 +20,7 @@ from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.errors import Unavailable
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
+from suggest.lazy_module import LazyModule
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
@@ -26,7 +29,12 @@ from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, Tr
 if TYPE_CHECKING:
     import grpc
 
-    from suggest.client.calls import Call, Pages
+    from suggest import wire
+    from suggest.v1 import suggest_pb2 as pb
+else:
+    wire, pb = LazyModule("suggest.wire"), LazyModule("suggest.v1.suggest_pb2")
+
+PAGE = 1000
 
 # Calls of one client at a time; further ones wait. The server allows 100 per connection, and gRPC refuses calls already
 # below that while it still frees earlier ones. Refused calls pause and come back, which prolongs an overload.
@@ -74,7 +82,7 @@ class AsyncClient:
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._retired: list[Any] = []  # channels with an earlier certificate
         self._owner = ""  # the address that answered last, if not `address`
-        # Channels and their stubs by address; methods of a stub are looked up by the name in a Call.
+        # Channels and their stubs by address; methods of a stub are looked up by name.
         self._channels: dict[str, tuple[Any, Any]] = {}
         if inside is not None:
             self._reach(self.address, inside)
@@ -87,26 +95,33 @@ class AsyncClient:
         Raises:
             AlreadyExists: the name is taken by another study.
         """
-        from suggest.client import calls
-
-        return await self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
+        request = pb.CreateStudyRequest(
+            parent=names.namespace_name(name.namespace),
+            study_id=name.study,
+            study=pb.Study(spec=wire.write_spec(spec), labels=dict(labels)),
+            request_id=request_id,
+        )
+        return await self._send("CreateStudy", request, wire.read_study)
 
     async def get_study(self, name: StudyName) -> Study:
-        from suggest.client import calls
-
-        return await self._send(calls.get_study(name))
+        return await self._send("GetStudy", pb.GetStudyRequest(name=str(name)), wire.read_study)
 
     async def list_studies(self, namespace: str = "-") -> list[Study]:
         """Return the studies of a namespace; `-` means all namespaces."""
-        from suggest.client import calls
-
-        return await self._all(calls.list_studies(namespace))
+        request = pb.ListStudiesRequest(parent=names.namespace_name(namespace), page_size=PAGE)
+        return await self._all("ListStudies", request, lambda reply: list(map(wire.read_study, reply.studies)))
 
     async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
         """Return the studies of a namespace with their progress, which is None if the server is too old."""
-        from suggest.client import calls
 
-        return await self._all(calls.study_summaries(namespace))
+        def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary | None]]:
+            studies = [wire.read_study(study) for study in reply.studies]
+            if not reply.summaries:  # an older server
+                return [(study, None) for study in studies]
+            return list(zip(studies, map(wire.read_summary, reply.summaries), strict=True))
+
+        request = pb.ListStudiesRequest(parent=names.namespace_name(namespace), page_size=PAGE, summaries=True)
+        return await self._all("ListStudies", request, read)
 
     async def update_study(
         self,
@@ -122,27 +137,33 @@ class AsyncClient:
         A space can only grow: each of its points must stay valid. `pruning=None` switches pruning off. With
         `validate_only`, return the changed study without storing it.
         """
-        from suggest.client import calls
-
-        update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
-        return await self._send(update)
+        request = pb.UpdateStudyRequest(study=pb.Study(name=str(name)), validate_only=validate_only)
+        if space is not KEEP:
+            request.update_mask.paths.append("spec.parameters")
+            request.study.spec.parameters.extend(wire.write_space(space))
+        if pruning is not KEEP:
+            request.update_mask.paths.append("spec.pruning")
+            if pruning is not None:
+                request.study.spec.pruning.CopyFrom(wire.write_pruning(pruning))
+        if labels is not KEEP:
+            request.update_mask.paths.append("labels")
+            request.study.labels.update(labels)
+        return await self._send("UpdateStudy", request, wire.read_study)
 
     async def delete_study(self, name: StudyName) -> None:
         """Delete the study and all its trials permanently."""
-        from suggest.client import calls
-
-        await self._send(calls.delete_study(name))
+        await self._send("DeleteStudy", pb.DeleteStudyRequest(name=str(name)), _nothing)
 
     async def validate(self, spec: StudySpec) -> None:
         """Check a spec without storing anything. Raises InvalidArgument with all problems."""
-        from suggest.client import calls
-
-        await self._send(calls.validate(spec))
+        await self._send("ValidateStudy", pb.ValidateStudyRequest(spec=wire.write_spec(spec)), _nothing)
 
     async def algorithms(self) -> list[AlgorithmInfo]:
-        from suggest.client import calls
-
-        return await self._send(calls.algorithms())
+        return await self._send(
+            "ListAlgorithms",
+            pb.ListAlgorithmsRequest(),
+            lambda reply: [AlgorithmInfo(a.name, a.description, dict(a.settings)) for a in reply.algorithms],
+        )
 
     async def add_trial(
         self,
@@ -158,31 +179,29 @@ class AsyncClient:
 
         Without an outcome it is enqueued and handed out by the next suggest(); then `parameters` may be partial.
         """
-        from suggest.client import calls
-
-        return await self._send(
-            calls.add_trial(
-                name,
-                parameters,
-                request_id=request_id,
-                outcome=outcome,
-                measurements=measurements,
-                labels=labels,
-            )
+        request = pb.AddTrialRequest(
+            parent=str(name),
+            outcome=None if outcome is None else wire.write_outcome(outcome),
+            measurements=map(wire.write_measurement, measurements),
+            labels=dict(labels),
+            request_id=request_id,
         )
+        wire.write_values(parameters, request.parameters)
+        return await self._send("AddTrial", request, wire.read_trial)
 
     async def import_trials(
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
         """Import at most 1000 finished trials, each only once. Return a result for each, in the same order."""
-        from suggest.client import calls
-
-        return await self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
+        request = pb.ImportTrialsRequest(
+            parent=str(name), trials=map(wire.write_finished, trials), source=source, request_id=request_id
+        )
+        return await self._send(
+            "ImportTrials", request, lambda reply: list(map(wire.read_import_result, reply.results))
+        )
 
     async def get_trial(self, name: StudyName, number: int) -> Trial:
-        from suggest.client import calls
-
-        return await self._send(calls.get_trial(name, number))
+        return await self._send("GetTrial", pb.GetTrialRequest(name=names.trial_name(name, number)), wire.read_trial)
 
     async def list_trials(
         self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
@@ -191,30 +210,31 @@ class AsyncClient:
 
         Older servers ignore `first_number`.
         """
-        from suggest.client import calls
-
-        pages = calls.list_trials(name, client_id=client_id, states=states, first_number=first_number)
-        return await self._all(pages)
+        request = pb.ListTrialsRequest(
+            parent=str(name),
+            page_size=PAGE,
+            states=wire.write_states(states),
+            client_id=client_id,
+            first_number=first_number,
+        )
+        return await self._all("ListTrials", request, _read_trials)
 
     async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
         """Return a page of all trials, ordered by number, and the token of the next page.
 
         `token` is "" for the first page, and the returned token is "" after the last one.
         """
-        from suggest.client import calls
-
-        return await self._send(calls.list_trials(name, client_id="", states=(), page_size=page_size).page(token))
+        request = pb.ListTrialsRequest(parent=str(name), page_size=page_size, page_token=token)
+        return await self._page("ListTrials", request, _read_trials)
 
     async def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
-        from suggest.client import calls
-
-        return await self._send(calls.update_trial(name, number, labels))
+        request = pb.UpdateTrialRequest(trial=pb.Trial(name=names.trial_name(name, number), labels=dict(labels)))
+        request.update_mask.paths.append("labels")
+        return await self._send("UpdateTrial", request, wire.read_trial)
 
     async def delete_trial(self, name: StudyName, number: int) -> None:
         """Delete a queued or finished trial from the study. The trial's number is not used again."""
-        from suggest.client import calls
-
-        await self._send(calls.delete_trial(name, number))
+        await self._send("DeleteTrial", pb.DeleteTrialRequest(name=names.trial_name(name, number)), _nothing)
 
     async def suggest(
         self,
@@ -238,19 +258,21 @@ class AsyncClient:
             expired_only: Return only trials whose lease has expired, no new ones.
             paused_only: Return only paused trials that may continue with a larger fidelity.
         """
-        from suggest.client import calls
-
-        call = calls.suggest(
-            name,
-            count,
+        request = pb.SuggestTrialsRequest(
+            parent=str(name),
+            count=count,
             client_id=client_id,
             request_id=request_id,
-            labels=labels,
-            lease_s=lease_s,
+            labels=dict(labels),
+            lease_duration=wire.write_duration(lease_s),
             expired_only=expired_only,
             paused_only=paused_only,
         )
-        return await self._send(call)
+        return await self._send(
+            "SuggestTrials",
+            request,
+            lambda reply: Suggestions(tuple(_read_trials(reply)), reply.exhausted, reply.independent, reply.waiting),
+        )
 
     async def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
@@ -263,18 +285,23 @@ class AsyncClient:
             FailedPrecondition: the trial has finished.
             LeaseExpired: the lease expired, and the trial was handed out to another client.
         """
-        from suggest.client import calls
-
-        return await self._send(calls.report(name, number, measurements, tries=tries))
+        request = pb.ReportMeasurementsRequest(
+            name=names.trial_name(name, number),
+            measurements=map(wire.write_measurement, measurements),
+            tries=tries,
+        )
+        return await self._send(
+            "ReportMeasurements", request, lambda reply: StopAdvice(reply.should_stop, reply.reason)
+        )
 
     async def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew leases; `leases` maps trial numbers to tries.
 
         Returns the trials whose leases could not be renewed; stop running these.
         """
-        from suggest.client import calls
-
-        return await self._send(calls.renew_leases(name, leases))
+        each = [pb.TrialLease(number=number, tries=tries) for number, tries in leases.items()]
+        request = pb.RenewLeasesRequest(parent=str(name), leases=each)
+        return await self._send("RenewLeases", request, lambda reply: frozenset(reply.lost))
 
     async def complete(
         self,
@@ -289,15 +316,17 @@ class AsyncClient:
 
         A repeated call with the same outcome succeeds.
         """
-        from suggest.client import calls
-
-        return await self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
+        request = pb.CompleteTrialRequest(
+            name=names.trial_name(name, number),
+            outcome=wire.write_outcome(outcome),
+            measurements=map(wire.write_measurement, measurements),
+            tries=tries,
+        )
+        return await self._send("CompleteTrial", request, wire.read_trial)
 
     async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
         """Run at most 1000 failed trials again, all or none. A trial that already runs is returned unchanged."""
-        from suggest.client import calls
-
-        return await self._send(calls.reopen_trials(name, numbers))
+        return await self._send("ReopenTrials", pb.ReopenTrialsRequest(parent=str(name), numbers=numbers), _read_trials)
 
     async def list_measurements(
         self, name: StudyName, number: int | None = None, *, latest: bool = False
@@ -307,21 +336,19 @@ class AsyncClient:
         With `latest`, return only the last step of each metric in each trial's newest attempt, by trial and metric.
         Older servers return all measurements.
         """
-        from suggest.client import calls
-
-        return await self._all(calls.list_measurements(name, number, latest=latest))
+        parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
+        request = pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, latest=latest)
+        return await self._all("ListMeasurements", request, _read_measurements)
 
     async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
         """Return a page of `list_measurements(latest=True)` of all trials, and the token of the next page."""
-        from suggest.client import calls
-
-        return await self._send(calls.list_measurements(name, None, latest=True).page(token))
+        parent = names.all_trials_name(name)
+        request = pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, page_token=token, latest=True)
+        return await self._page("ListMeasurements", request, _read_measurements)
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best succeeded trial, if any, or the Pareto front of a study with several objectives."""
-        from suggest.client import calls
-
-        return await self._send(calls.optimal_trials(name))
+        return await self._send("ListOptimalTrials", pb.ListOptimalTrialsRequest(parent=str(name)), _read_trials)
 
     async def estimate(self, name: StudyName) -> Estimate:
         """Return what a model says of the objective without the noise of single trials.
@@ -329,9 +356,11 @@ class AsyncClient:
         Raises:
             FailedPrecondition: There are fewer than 10 values, or several objectives, or constraints.
         """
-        from suggest.client import calls
-
-        return await self._send(calls.estimate(name))
+        return await self._send(
+            "EstimateStudy",
+            pb.EstimateStudyRequest(name=str(name)),
+            lambda reply: Estimate(**{field.name: getattr(reply, field.name) for field in fields(Estimate)}),
+        )
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}
@@ -345,29 +374,38 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _send(self, call: Call[T]) -> T:
+    # The types of requests and replies are Any, because the method of the stub is looked up by name.
+
+    async def _send(self, method: str, request: Any, read: Callable[[Any], T]) -> T:
+        """Call the method of the API and return what `read` makes of its reply."""
         import grpc
 
         attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
         while True:
-            method = getattr(self._connected(attempts.address), call.method)
+            call = getattr(self._connected(attempts.address), method)
             try:
                 reply = await self._exchange(
-                    method, call.request, attempts, metadata=self._identity.metadata(attempts.address)
+                    call, request, attempts, metadata=self._identity.metadata(attempts.address)
                 )
             except grpc.RpcError as e:
                 pause_s = attempts.pause_or_raise(e)
             else:
                 self._owner = attempts.address
-                return call.read(reply)
+                return read(reply)
             await self._sleep(pause_s)
 
-    async def _all(self, pages: Pages[T]) -> list[T]:
-        items, token = await self._send(pages.page(""))
-        while token:
-            page, token = await self._send(pages.page(token))
+    async def _page(self, method: str, request: Any, read: Callable[[Any], list[T]]) -> tuple[list[T], str]:
+        """Return the items of a page, and the token of the next one."""
+        return await self._send(method, request, lambda reply: (read(reply), reply.next_page_token))
+
+    async def _all(self, method: str, request: Any, read: Callable[[Any], list[T]]) -> list[T]:
+        """Return the items of all pages."""
+        items: list[T] = []
+        while True:
+            page, request.page_token = await self._page(method, request, read)
             items += page
-        return items
+            if not request.page_token:
+                return items
 
     def _connected(self, address: str) -> Any:
         if (version := self._identity.version()) != self._version:
@@ -417,3 +455,15 @@ class AsyncClient:
         from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
         self._channels[address] = channel, SuggestServiceStub(channel)
+
+
+def _read_trials(reply: Any) -> list[Trial]:
+    return list(map(wire.read_trial, reply.trials))
+
+
+def _read_measurements(reply: pb.ListMeasurementsResponse) -> list[tuple[int, Measurement]]:
+    return [(m.trial, wire.read_measurement(m.measurement)) for m in reply.measurements]
+
+
+def _nothing(reply: object) -> None:
+    """Read the reply of a method that returns nothing."""

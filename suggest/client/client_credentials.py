@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suggest.address import parse_address
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import grpc
@@ -76,16 +76,16 @@ class ClientCredentials:
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
             present, absent = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
-            raise InvalidArgument([Problem("", f"{present} is set without {absent}; name the other half too")])
+            raise InvalidArgument.at("", f"{present} is set without {absent}; name the other half too")
         if self._tls_cert and not self._tls_ca and not parsed.path:
             message = f"a client certificate needs TLS; name the server's CA in {TLS_CA} (--tls-ca FILE)"
-            raise InvalidArgument([Problem("", message)])
+            raise InvalidArgument.at("", message)
         if self.metadata(str(parsed)) and not (self._tls_ca or parsed.private):
             message = (
                 f"the token would be sent to {parsed} unencrypted; name the server's CA in {TLS_CA} "
                 f"(--tls-ca FILE, or {SYSTEM} for the CAs that this machine trusts)"
             )
-            raise InvalidArgument([Problem("", message)])
+            raise InvalidArgument.at("", message)
 
     def credentials(self, address: str) -> grpc.ChannelCredentials | None:
         """Return the credentials of a channel to the address, None without TLS. Raises InvalidArgument."""
@@ -121,7 +121,7 @@ class ClientCredentials:
         except OSError as e:
             if self._metadata:
                 return
-            raise InvalidArgument([Problem(str(self._file), f"cannot be read: {e.strerror}; see {TOKEN_FILE}")]) from e
+            raise InvalidArgument.at(str(self._file), f"cannot be read: {e.strerror}; see {TOKEN_FILE}") from e
         except InvalidArgument:
             if self._metadata:
                 return
@@ -133,9 +133,9 @@ def _pem(path: str, variable: str, kind: str) -> bytes:
     try:
         content = Path(path).read_bytes()
     except OSError as e:
-        raise InvalidArgument([Problem(path, f"cannot be read: {e.strerror}; see {variable}")]) from e
+        raise InvalidArgument.at(path, f"cannot be read: {e.strerror}; see {variable}") from e
     if f"{kind}-----".encode() not in content:
-        raise InvalidArgument([Problem(path, f"has no {kind.lower()} in it; name a PEM file")])
+        raise InvalidArgument.at(path, f"has no {kind.lower()} in it; name a PEM file")
     return content
 
 
@@ -143,5 +143,5 @@ def _bearer(token: str, place: str) -> _Metadata:
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         # Do not show the value: it may be a secret all the same.
-        raise InvalidArgument([Problem(place, "has no token in it; write one line of ASCII without spaces")])
+        raise InvalidArgument.at(place, "has no token in it; write one line of ASCII without spaces")
     return (("authorization", f"Bearer {token}"),)

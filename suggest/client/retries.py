@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from suggest.address import parse_address
 from suggest.backoff import Backoff
-from suggest.errors import InvalidArgument, NotOwner, RateLimited, TunerError
+from suggest.errors import InvalidArgument, NotOwner, RateLimited
+from suggest.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     import grpc
+
+    from suggest import grpc_status
+else:
+    grpc_status = LazyModule("suggest.grpc_status")
 
 PATIENCE_S = 30.0  # default timeout of a client; longer than a restart of the server takes
 
@@ -102,7 +107,7 @@ class Attempts:
             # An expired deadline is the less helpful error, for example if a locked store keeps answering late.
             late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             last = self._service_error if late and self._service_error is not None else failure
-            raise _error(last, address=tried, timeout_s=self._timeout_s) from last
+            raise grpc_status.error_of(last, address=tried, timeout_s=self._timeout_s) from last
         return pause
 
     def _pause_unavailable(self, failure: grpc.RpcError) -> float | None:
@@ -111,7 +116,7 @@ class Attempts:
             self._service_error = failure
         if refused:
             return self._pause(LONGEST_REFUSED_S)
-        if _is_mismatch(failure):
+        if grpc_status.is_mismatch(failure):
             self._mismatched.add(tried)
             if self._mismatched.issuperset(self._homes):
                 return None
@@ -123,7 +128,7 @@ class Attempts:
         return self._pause(LONGEST_REFUSED_S if self._followed else LONGEST_PAUSE_S)
 
     def _follow(self, failure: grpc.RpcError) -> float | None:
-        error = _error(failure, address=self.address, timeout_s=self._timeout_s)
+        error = grpc_status.error_of(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, NotOwner) or error.address in ("", self.address):
             return None
         try:
@@ -135,7 +140,7 @@ class Attempts:
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
         """Return the pause that the service asked for, longer each time, because all refused clients come back."""
-        error = _error(failure, address=self.address, timeout_s=self._timeout_s)
+        error = grpc_status.error_of(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, RateLimited):
             return None
         self._service_error = failure
@@ -148,21 +153,7 @@ class Attempts:
         return pause_s
 
 
-def _error(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
-    from suggest.wire.status import error_of
-
-    return error_of(failure, address=address, timeout_s=timeout_s)
-
-
-def _is_mismatch(failure: grpc.RpcError) -> bool:
-    from suggest.wire.status import is_mismatch
-
-    return is_mismatch(failure)
-
-
 def _by_the_service(failure: grpc.RpcError) -> bool:
     """Return whether the service itself sent the error. gRPC reports UNAVAILABLE if nothing answers."""
-    from suggest.wire.status import DETAILS_KEY
-
     call: Any = failure  # the errors that grpc raises are also calls, which its types do not show
-    return any(key == DETAILS_KEY for key, _ in call.trailing_metadata() or ())
+    return any(key == grpc_status.DETAILS_KEY for key, _ in call.trailing_metadata() or ())

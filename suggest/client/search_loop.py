@@ -6,7 +6,6 @@ renews the lease of the open trial in a thread; errors there must never end a tr
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -17,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from suggest.backoff import Backoff
 from suggest.client import search_space as arguments
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 MAX_STEP = 2**63 - 1  # the service stores steps in 64 bits
 LEASE_S = 60.0  # default duration of a trial's lease
+BEATS = 3  # renewals per duration of a lease, so that two may be lost
 LOOKS = Backoff(first_s=0.05, longest_s=2.0)  # between two looks at trials of other processes
 
 _COUNTED_AT_ONCE = 100  # trials per page, about as many as each look reads again in a long study
@@ -266,28 +266,12 @@ def search_of(
         pruning,
         tuple(constraints),
     )
-    # Equal specs give equal request ids, so that a second client gets the study of the first one.
-    words = wire.write_spec(spec).SerializeToString(deterministic=True)
-    study = client.create_study(name, spec, request_id=f"spec-{hashlib.sha256(words).hexdigest()}")
-    return Search(client, study)
+    return Search(client, client.create_study(name, spec, request_id=wire.request_id_of(spec)))
 
 
 def _counts(trial: Trial) -> bool:
     """Return whether a trial counts toward the total: it was run, is running, or will be run."""
     return trial.state is not TrialState.CANCELLED and REUSED not in trial.labels
-
-
-BEATS = 3  # renewals per duration of a lease, so that two may be lost
-
-
-class LeasedTrial(Protocol):
-    """A trial that this process runs under a lease."""
-
-    number: int
-    tries: int
-
-    def mark_lost(self, reason: str) -> None:
-        """Called when the trial was handed out to another process."""
 
 
 class LeaseRenewal:
@@ -297,7 +281,7 @@ class LeaseRenewal:
         self._client = client
         self._study = study
         self._lease_s = lease_s
-        self._trial: LeasedTrial | None = None
+        self._trial: OpenTrial | None = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -308,7 +292,7 @@ class LeaseRenewal:
         self._over.set()  # do not join the thread, which may be in a call
 
     @contextmanager
-    def of(self, trial: LeasedTrial) -> Iterator[None]:
+    def of(self, trial: OpenTrial) -> Iterator[None]:
         """Renew the trial's lease until the `with` ends."""
         if self._lease_s is None or not trial.tries:  # older servers have no leases
             yield

@@ -15,7 +15,7 @@ from typing import NoReturn, TypeAlias, overload
 
 from suggest import domain
 from suggest.domain import Domain, Scale, Value
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.space import Condition, Parameter
 
 # Names of parameters, each with the value that makes another parameter active, or a list of such values.
@@ -202,7 +202,7 @@ def _scale(caller: str, scale: object, log: object) -> Scale:
         refuse(caller, "scale", scale, "'linear' or 'log'")
     member = _SCALES.get(scale) if isinstance(scale, str) else scale
     if member is None:
-        raise InvalidArgument([Problem(f"{caller}: scale", f"expected 'linear' or 'log', got {scale!r}")])
+        raise InvalidArgument.at(f"{caller}: scale", f"expected 'linear' or 'log', got {scale!r}")
     return Scale.LOG if log else member
 
 

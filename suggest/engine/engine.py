@@ -16,18 +16,15 @@ from dataclasses import dataclass, replace
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
-from suggest.engine.promotion import BRACKETED, PROMOTING, promotion
+from suggest.engine.promotion import PROMOTING, promotion
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
-from suggest.errors import NotFound, Problem
+from suggest.errors import NotFound
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
-from suggest.space import NAME, NAME_RULE, Assignment
-from suggest.study import MOST_RUNGS, WIDEST, Constraint, Objective, Study, StudySpec
+from suggest.space import Assignment
+from suggest.study import Constraint, Objective, Study
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialBatch, TrialState
 from suggest.workers import Workers
-
-MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto front
-MOST_CONSTRAINTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,35 +122,28 @@ class Engine:
             workers: Processes that compute long proposals. None: this process computes them.
         """
         self._workers = workers
-        self._study = study
+        self.study = study
+        self.prepared: Proposal | None = None  # what `prepare` has computed; None if the study has changed since
+        self.results = 0  # how many trials have ended since the engine was created, pauses included; it only grows
         self._source = source
-        self._prepared: Proposal | None = None  # the next proposal, if it is ready
         self._trials = TrialIndex(source)
         self._queued: list[int] = []
         self._expired: set[int] = set()  # the queued trials that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # of running trials: the last step before the latest report
-        self._advice: dict[
-            int, tuple[Curve, int, StopAdvice]
-        ] = {}  # of running trials: the curve, its length, the advice
+        # Of running trials: the curve, its length, the advice.
+        self._advice: dict[int, tuple[Curve, int, StopAdvice]] = {}
         self._running: set[int] = set()
         self._promotion = promotion(study.spec)
-        self._results = 0
         self._new_samplers()
         for trial in self._trials.fill(trials):
             self._index(trial, None)
             self._show(trial)
         reports = self._reports
         for number, measurement in measurements:
-            report = reports.get(number)
-            if report is None:
-                report = reports[number] = Report()
+            report = reports.get(number) or reports.setdefault(number, Report())
             report.add(measurement)
         self._pruner = self._new_pruner()
-
-    @property
-    def study(self) -> Study:
-        return self._study
 
     @property
     def next_number(self) -> int:
@@ -176,7 +166,7 @@ class Engine:
     @property
     def is_repeatable(self) -> bool:
         """Return whether a person set the seed, which asks for the same points each time."""
-        return self._study.spec.algorithm.seed is not None
+        return self.study.spec.algorithm.seed is not None
 
     @property
     def has_cheaper(self) -> bool:
@@ -189,25 +179,20 @@ class Engine:
         return len(self._running)
 
     @property
-    def results(self) -> int:
-        """Return how many trials have ended since the engine was created, pauses included. It only grows."""
-        return self._results
-
-    @property
     def is_prepared(self) -> bool:
         """Return whether a proposal is ready, or need not be: the algorithm proposes at once."""
-        return self._prepared is not None or not registry.learns(self._study.spec.algorithm)
+        return self.prepared is not None or not registry.learns(self.study.spec.algorithm)
 
     def prepare(self) -> Draft | None:
         """Compute the next proposal of one trial ahead of need. It is valid until the study changes.
 
         Returns the draft if a worker process has to compute it; the caller keeps the result.
         """
-        if self._prepared is None:
+        if self.prepared is None:
             draft = self.draft(1)
             if draft.proposal is None:
                 return draft
-            self._prepared = draft.proposal
+            self.prepared = draft.proposal
         return None
 
     def draft(self, count: int, *, to_run: bool = False) -> Draft:
@@ -217,7 +202,7 @@ class Engine:
             first=self.next_number,
             queued=self._chosen(count),
             basis=self._sampler,
-            results=self._results,
+            results=self.results,
         )
 
     def is_basis_of(self, draft: Draft) -> bool:
@@ -268,8 +253,8 @@ class Engine:
         if expired_only:
             again = [self.trial(number) for number in sorted(self._expired)[:count]]
             return Proposal(tuple(self._proposed_again(trial) for trial in again), exhausted=False)
-        if count == 1 and not to_run and self._prepared is not None:
-            return self._prepared
+        if count == 1 and not to_run and self.prepared is not None:
+            return self.prepared
         return samplers.completed(self._proposing(count, to_run=to_run))
 
     def propose_paused(self, count: int) -> Proposal:
@@ -310,11 +295,6 @@ class Engine:
         return self._promotion.waits_for(trial)
 
     @property
-    def prepared(self) -> Proposal | None:
-        """Return the proposal of `prepare`; None if the study has changed since."""
-        return self._prepared
-
-    @property
     def has_queued(self) -> bool:
         """Return whether known trials are handed out before any new one."""
         return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
@@ -331,18 +311,16 @@ class Engine:
         return self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
 
     def _proposing(self, count: int, *, to_run: bool) -> Computed[Proposal]:
-        space = self._study.spec.space
+        space = self.study.spec.space
         chosen = self._chosen(count)
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
-        partial.sort(
-            key=lambda request: not request.fixed
-        )  # a trial that fixes nothing may find the space exhausted, so it comes last
+        partial.sort(key=lambda request: not request.fixed)  # last those that may find the space exhausted
         requests = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
-        points = (yield from samplers.steps_of(self._sampler, requests)) if requests else []
+        points = (yield from self._sampler.steps(requests)) if requests else []
         points_by_number = dict(zip([w.number for w in partial] + list(new), points, strict=False))
-        parents = samplers.parents_of(self._sampler, requests)
+        parents = self._sampler.parents(requests)
         proposed = [
             replace(self._proposed_again(trial), parameters=points_by_number.get(trial.number, fixed[trial.number]))
             for trial in chosen
@@ -361,12 +339,12 @@ class Engine:
             for number in new
             if number in points_by_number
         ]
-        fewer, waits = len(proposed) < count, registry.waits(self._study.spec.algorithm)
+        fewer, waits = len(proposed) < count, registry.waits(self.study.spec.algorithm)
         return Proposal(tuple(proposed), exhausted=fewer and not waits, waiting=fewer and waits)
 
     def put(self, trial: Trial) -> None:
         """Take a new trial, or a new version of a known one. A deleted trial is passed as a cancelled one."""
-        self._prepared = None
+        self.prepared = None
         old = self._trials.state(trial.number)
         self._trials.put(trial)
         self._index(trial, old)
@@ -386,22 +364,22 @@ class Engine:
 
         Only for a study without a fidelity.
         """
-        self._prepared = None
+        self.prepared = None
         self._trials.put_batch(batch)
-        self._results += len(batch)
+        self.results += len(batch)
         if IMPORTED_FROM in batch.labels:
             for trial in batch.trials():
                 self._show(trial)
             return
-        samplers.put_batch(self._sampler, batch)
+        self._sampler.put_batch(batch)
         if self._cheaper is not None:
-            samplers.put_batch(self._cheaper, batch)
+            self._cheaper.put_batch(batch)
 
     def trial(self, number: int) -> Trial:
         trial = self._trials.get(number)
         if trial is None:
             numbers = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
-            raise NotFound(f"{self._study.name} has no trial {number}; there are {numbers}")
+            raise NotFound(f"{self.study.name} has no trial {number}; there are {numbers}")
         return trial
 
     def open_trial(self, number: int) -> Trial | None:
@@ -434,9 +412,7 @@ class Engine:
             if self._pruner is not None and self._pruner_loaded:
                 self._show_curve(self._pruner, number, state, None)
         else:
-            self._pruner = (
-                self._new_pruner()
-            )  # a finished curve has changed, which is too rare to be followed step by step
+            self._pruner = self._new_pruner()  # finished curves rarely change, so read all of them again
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """Take a new trial that is finished already, with all its measurements, after both were stored."""
@@ -456,7 +432,7 @@ class Engine:
             further: Measurements that are not stored yet, which count as well.
             objective: The first one by default.
         """
-        objective = objective or self._study.spec.objective
+        objective = objective or self.study.spec.objective
         curve = self._report(number).newest_with(further, objective.metric)
         if curve is None:
             return None, None
@@ -475,7 +451,7 @@ class Engine:
 
     def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
         """Return the last step of the objective's metric. `further` are measurements that are not stored yet."""
-        curve = self._report(number).newest_with(further, self._study.spec.objective.metric)
+        curve = self._report(number).newest_with(further, self.study.spec.objective.metric)
         return None if curve is None else curve.steps[-1]
 
     def advise(self, number: int) -> StopAdvice:
@@ -494,13 +470,13 @@ class Engine:
         return advice
 
     def update_study(self, study: Study) -> None:
-        self._prepared = None
-        self._study = study
+        self.prepared = None
+        self.study = study
         self._recompute()
 
     def reopen(self, trials: Sequence[Trial]) -> None:
         """Take finished trials that run again, after that was stored. Their measurements stay known."""
-        self._prepared = None
+        self.prepared = None
         for trial in trials:
             if self._source is not None and trial.number not in self._reports:
                 self._reports[trial.number] = self._source.report(trial.number)
@@ -524,13 +500,13 @@ class Engine:
         if self._promotion is not None:
             self._promotion.put(trial)
         if trial.finished or trial.state is TrialState.PAUSED:
-            self._results += old is None or old in (TrialState.QUEUED, TrialState.RUNNING)
+            self.results += old is None or old in (TrialState.QUEUED, TrialState.RUNNING)
             self._before.pop(number, None)
             self._advice.pop(number, None)
 
     def _curve(self, number: int) -> Curve | None:
         """Return the trial's curve: the values of the objective's metric in its newest attempt."""
-        return self._report(number).newest(self._study.spec.objective.metric)
+        return self._report(number).newest(self.study.spec.objective.metric)
 
     def _report(self, number: int) -> Report:
         """Return what the trial has reported. Do not change it, because it may be a copy."""
@@ -544,7 +520,7 @@ class Engine:
     def _recompute(self) -> None:
         """Compute again what depends on all trials, after a change that is too rare to be followed step by step."""
         self._new_samplers()
-        self._promotion = promotion(self._study.spec)
+        self._promotion = promotion(self.study.spec)
         for trial in self._trials.all():
             self._show(trial)
             if self._promotion is not None:
@@ -557,7 +533,7 @@ class Engine:
         An imported trial outside of the space is not shown until the space has grown to include it. Otherwise the best
         values could lie where nothing can be proposed.
         """
-        if IMPORTED_FROM not in trial.labels or not self._study.spec.space.point_problems(
+        if IMPORTED_FROM not in trial.labels or not self.study.spec.space.point_problems(
             trial.parameters, partial=False
         ):
             self._sampler.put(trial)
@@ -565,13 +541,13 @@ class Engine:
                 self._cheaper.put(trial)
 
     def _new_samplers(self) -> None:
-        spec, seed = self._study.spec, self._study.seed
+        spec, seed = self.study.spec, self.study.seed
         self._sampler: Sampler = samplers.new_sampler(spec, seed, self._workers)
         self._cheaper = None if self._workers is None else samplers.cheaper_sampler(spec, seed)
 
     def _new_pruner(self) -> Pruner | None:
         """Return a pruner. It gets the curves when first asked, because they may be half a million measurements."""
-        spec = self._study.spec
+        spec = self.study.spec
         self._advice.clear()
         self._pruner_loaded = False
         if spec.pruning is None or (spec.fidelity is not None and spec.pruning.name in PROMOTING):
@@ -594,98 +570,6 @@ class Engine:
 
     def _show_curve(self, pruner: Pruner, number: int, state: TrialState, value: float | None) -> None:
         report = self._reports.get(number)  # a report that was dropped has been shown before
-        curve = None if report is None else report.newest(self._study.spec.objective.metric)
+        curve = None if report is None else report.newest(self.study.spec.objective.metric)
         if curve is not None:
             pruner.put(TrialCurve(number, state, curve, value))
-
-
-def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
-    """Return the problems of a study's spec. Paths are fields of the spec, such as `space.lr.min` or `objectives`."""
-    return tuple(_spec_problems(spec))
-
-
-def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
-    space = spec.space.problems()
-    yield from _under("space", space)
-    yield from _objective_problems(spec)
-    yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
-    yield from _under("algorithm", samplers.objective_problems(spec))
-    if not space:
-        yield from _under("space", samplers.space_problems(spec))
-    if spec.pruning is not None:
-        yield from _under("pruning", pruners.pruning_problems(spec.pruning))
-    yield from _fidelity_problems(spec)
-
-
-def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
-    fidelity = spec.fidelity
-    if fidelity is None:
-        if spec.algorithm.name in BRACKETED:
-            yield Problem(
-                "algorithm.name",
-                f"{spec.algorithm.name} needs a fidelity, such as epochs, so that trials run in steps; set "
-                "fidelity, with parameter, min and max",
-            )
-        return
-    name, least, largest, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
-    if not NAME.fullmatch(name):
-        yield Problem("fidelity.parameter", f"{name!r} is not a name; use {NAME_RULE}")
-    elif any(p.name == name for p in spec.space.parameters):
-        yield Problem(
-            "fidelity.parameter",
-            f"{name} is also a parameter of the search, but each run of a trial has its own; remove it there",
-        )
-    if registry.waits(spec.algorithm):
-        message = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
-        yield Problem("fidelity", message)
-    if eta < 2:
-        yield Problem("fidelity.eta", f"{eta} is below 2")
-    if not (math.isfinite(least) and least > 0):
-        yield Problem("fidelity.min", f"{least:g} is not above 0")
-    elif not math.isfinite(largest):
-        yield Problem("fidelity.max", f"{largest:g} is not finite")
-    elif eta >= 2 and largest < least * eta:
-        yield Problem(
-            "fidelity.max",
-            f"{largest:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; "
-            "raise it",
-        )
-    elif largest / least > WIDEST:
-        yield Problem("fidelity.min", f"{least:g} to {largest:g} spans more than 305 powers of ten; raise it")
-    elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
-        yield Problem("fidelity.min", f"{least:g} to {largest:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
-    if not spec.criteria.is_plain:
-        yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
-    if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
-        for name in spec.pruning.settings:
-            yield Problem(f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it")
-
-
-def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
-    if not 1 <= len(spec.objectives) <= MOST_OBJECTIVES:
-        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}")
-    metrics: set[str] = set()
-    for place, objective in enumerate(spec.objectives):
-        if not objective.metric:
-            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
-        elif objective.metric in metrics:
-            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is already an objective; name it once")
-        metrics.add(objective.metric)
-    if len(spec.constraints) > MOST_CONSTRAINTS:
-        yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
-    for place, constraint in enumerate(spec.constraints):
-        path, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
-        if not constraint.metric:
-            yield Problem(f"{path}.metric", "no metric; name the one that trials report")
-        if bounds == (None, None):
-            yield Problem(path, "no bound; set min, max or both")
-        for word, bound in zip(("min", "max"), bounds, strict=True):
-            if bound is not None and not math.isfinite(bound):
-                yield Problem(f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound")
-        if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
-            yield Problem(path, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
-
-
-def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
-    for problem in problems:
-        yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)

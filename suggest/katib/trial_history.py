@@ -47,6 +47,7 @@ class TrialHistory:
         self._all: HistoryColumns | None = None  # instead of these two, if all trials were read together
         self._seen: Mapping[int, str] = {}
         self._known = [""] * len(raws)  # the names of trials that are in `_seen`, "" for the others
+        self._fresh: Sequence[int] = range(len(raws))  # the places of the others
 
     def __len__(self) -> int:
         return len(self._raws)
@@ -68,13 +69,14 @@ class TrialHistory:
         """Return the places of trials whose hashes are not in `seen`, which has names by hashes."""
         if not seen:
             return range(len(self))
-        known = self._names_in(seen)
-        return [place for place, name in enumerate(known) if not name] if "" in known else ()
+        self._look_up(seen)
+        return self._fresh
 
-    def _names_in(self, seen: Mapping[int, str]) -> list[str]:
+    def _look_up(self, seen: Mapping[int, str]) -> None:
         if seen is not self._seen:
-            self._seen, self._known = seen, list(map(seen.get, self.hashes, repeat("")))
-        return self._known
+            self._seen = seen
+            known = self._known = list(map(seen.get, self.hashes, repeat("")))
+            self._fresh = [place for place, name in enumerate(known) if not name] if "" in known else ()
 
     def names(self, seen: Mapping[int, str]) -> set[str]:
         """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
@@ -85,7 +87,8 @@ class TrialHistory:
         if self._all is not None:
             names = self._all.names
         else:
-            names = list(self._names_in(seen))
+            self._look_up(seen)
+            names = self._known.copy()
             for place, name in zip(self._rows, self._columns.names, strict=True):
                 names[place] = name
         different = set(names)
@@ -364,7 +367,8 @@ class StudyIndex:
         self._add(store, writer, columns.take(self._unknown(columns)))
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
-        self.seen.update(zip((hashes[place] for place in fresh), columns.names, strict=True))
+        new_hashes = hashes if len(fresh) == len(hashes) else [hashes[place] for place in fresh]
+        self.seen.update(zip(new_hashes, columns.names, strict=True))
         for name in sorted(self.running.difference(names)):
             trial = writer.engine.open_trial(self.known[name].number)
             if trial is None or STOPPED not in trial.labels:  # its observation is still to come

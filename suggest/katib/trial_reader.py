@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.experiment import MAX_NAME, KatibExperiment
+from suggest.katib.experiment import MAX_NAME, KatibExperiment, read_numbers
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.wire_columns import Fields, NotPlain, Positions, WireColumns, bytes_tag, number_tag
 from suggest.space import Value
@@ -78,7 +78,8 @@ class HistoryColumns:
 
     def take(self, rows: Sequence[int]) -> HistoryColumns:
         """Return the trials of these rows, in their order."""
-        if len(rows) == len(self) and list(rows) == list(range(len(self))):
+        every = range(len(self))
+        if rows == every or (len(rows) == len(self) and list(rows) == list(every)):
             return self
         taken = _taking(rows)
         return HistoryColumns(
@@ -244,7 +245,7 @@ class TrialReader:
         """Return the states, values and reasons of trials with these texts as their objective's values."""
         if _ENDED_WELL.issuperset(conditions):
             with suppress(ValueError):
-                values = list(map(float, texts))
+                values = read_numbers(texts) or list(map(float, texts))
                 if math.isfinite(sum(values)):  # then all of them are
                     return [TrialState.SUCCEEDED] * len(texts), [*values], [""] * len(texts)
         outcomes = list(map(self._outcome, conditions, texts))

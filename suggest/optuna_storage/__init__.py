@@ -1,15 +1,18 @@
 """A study as an Optuna storage: the trials that one sampler is shown for one proposal.
 
-Read-only, but for the attributes that Optuna's samplers set: `WindowStorage` drops them, `OverlayStorage` keeps them
+Read-only except for the attributes that Optuna's samplers set: `WindowStorage` drops them, `OverlayStorage` keeps them
 for its caller. Any other write raises. There is one study (id 0); a trial's id is its number.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Sequence
+import warnings
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
@@ -18,6 +21,52 @@ from optuna.trial import FrozenTrial, TrialState
 
 STUDY_ID = 0
 STUDY_NAME = "window"
+METRIC_NAMES = "study:metric_names"  # Optuna's own attribute of a study
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    """Refuse a write, whatever its arguments."""
+    raise NotImplementedError("a study seen through Optuna is read-only; change it through the suggestion service")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress warnings that are expected of Optuna, NumPy and SciPy.
+
+    They warn of densities that underflow to zero, NaN, experimental classes, and sequences whose length is not a power
+    of two.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def frozen_trial(
+    number: int,
+    state: TrialState,
+    params: dict[str, Any] | None = None,
+    distributions: dict[str, BaseDistribution] | None = None,
+    *,
+    value: float | None = None,
+    values: Sequence[float] | None = None,
+    system_attrs: dict[str, Any] | None = None,
+    reported: dict[int, float] | None = None,
+) -> FrozenTrial:
+    """Return a trial of Optuna without times, whose id is its number. `reported` are its intermediate values."""
+    return FrozenTrial(
+        number=number,
+        state=state,
+        value=value,
+        values=values,
+        datetime_start=None,
+        datetime_complete=None,
+        params=params or {},
+        distributions=distributions or {},
+        user_attrs={},
+        system_attrs=system_attrs or {},
+        intermediate_values=reported or {},
+        trial_id=number,
+    )
 
 
 class WindowStorage(BaseStorage):
@@ -57,42 +106,18 @@ class WindowStorage(BaseStorage):
         return copy.deepcopy(trials) if deepcopy else trials
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
-        """Dropped: what a sampler would tell its twins in other processes."""
+        """Drop the attribute, with which a sampler informs its twins in other processes."""
 
     def set_study_system_attr(self, study_id: int, key: str, value: object) -> None:
-        """Dropped, as those of trials."""
+        """Drop the attribute, as those of trials."""
 
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
-        refuse()
-
-    def delete_study(self, study_id: int) -> NoReturn:
-        refuse()
-
-    def set_study_user_attr(self, study_id: int, key: str, value: object) -> NoReturn:
-        refuse()
-
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
-        refuse()
-
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
-    ) -> NoReturn:
-        refuse()
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> NoReturn:
-        refuse()
-
-    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
-        refuse()
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: object) -> NoReturn:
-        refuse()
+    create_new_study = delete_study = set_study_user_attr = refuse
+    create_new_trial = set_trial_param = set_trial_state_values = refuse
+    set_trial_intermediate_value = set_trial_user_attr = refuse
 
 
 class OverlayStorage(WindowStorage):
-    """Attributes of trials are set on the given trials themselves, those of the study in `study_attributes`."""
+    """Sets attributes of trials on the given trials themselves, and those of the study in `study_attributes`."""
 
     def __init__(
         self, directions: Sequence[StudyDirection], trials: Sequence[FrozenTrial], study_attributes: dict[str, Any]
@@ -108,7 +133,3 @@ class OverlayStorage(WindowStorage):
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         self.get_trial(trial_id).system_attrs[key] = value
-
-
-def refuse() -> NoReturn:
-    raise NotImplementedError("a study seen through Optuna is read-only; change it through the suggestion service")

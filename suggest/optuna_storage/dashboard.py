@@ -1,4 +1,4 @@
-"""optuna-dashboard over studies of ours: a storage of several studies that is only read, and the WSGI application.
+"""optuna-dashboard for Tuner's studies: a read-only storage of several studies, and the WSGI application.
 
 Imports Optuna; optuna-dashboard is an extra, imported by `application`. The studies come from a `StudySource`, which is
 asked in the threads that answer requests.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import StudyDirection
@@ -18,12 +18,11 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from suggest.domain import Choice, Domain, Float, Scale, Value, show
-from suggest.optuna_storage import WindowStorage, refuse
+from suggest.optuna_storage import METRIC_NAMES, WindowStorage, refuse
 from suggest.space import Space
 from suggest.study import Criteria, Direction
 from suggest.trial import Measurement, Trial, TrialState
 
-METRIC_NAMES = "study:metric_names"  # Optuna's own attribute
 TRIALS_OF_A_STUDY = 10**7  # Optuna numbers the trials of all studies together
 _STATES = {
     TrialState.QUEUED: OptunaState.WAITING,
@@ -110,11 +109,7 @@ class DashboardStorage(WindowStorage):
         frozen = [_frozen(study, by_name, *trial) for trial in self._source.trials(study_id)]
         return [trial for trial in frozen if states is None or trial.state in states]
 
-    def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> NoReturn:
-        refuse()
-
-    def set_study_system_attr(self, study_id: int, key: str, value: object) -> NoReturn:
-        refuse()
+    set_trial_system_attr = set_study_system_attr = refuse
 
     def _study(self, study_id: int) -> ShownStudy:
         for study in self._source.studies():

@@ -1,9 +1,9 @@
 """How much each parameter matters for getting good values: PED-ANOVA through Optuna, with an uncertainty.
 
-Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best trials differs from the one
-among all. By itself it also differs by chance, the more so the fewer trials there are of a value. So it is computed on
-resamples of the trials, and on the same resamples with the values shuffled: the mean difference is the importance, and
-the spread over the resamples its uncertainty.
+Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best trials differs from its
+distribution among all trials. The two also differ by chance, more so with fewer trials. Therefore the difference is
+computed on resamples of the trials, and on the same resamples with the values shuffled: the mean excess is the
+importance, and its spread over the resamples the uncertainty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import inspect
 import math
 import random
 import statistics
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,14 +23,15 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from suggest.optuna_storage import STUDY_NAME, WindowStorage
-from suggest.optuna_storage.distributions import distribution, encode
+from suggest.domain import encode
+from suggest.optuna_storage import STUDY_NAME, WindowStorage, frozen_trial, quiet
+from suggest.optuna_storage.distributions import distribution
 from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
-BEST_SHARE = 0.1  # the share of the trials that count as the best,
-LEAST_BEST = 10  # minimum number of trials
+BEST_SHARE = 0.1  # the share of the trials that count as the best
+LEAST_BEST = 10  # trials that count as the best, at least
 RESAMPLES = 20
 _ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
 _QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # its first name
@@ -39,10 +39,10 @@ MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the t
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
 
-def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, seed: int = 0) -> list[Importance]:
+def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
     """Return the parameters, most important first, then those without a value; those with a single value are left out.
 
-    A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
+    A conditional parameter is judged by the trials that have it, and weighted by their share of all trials.
     """
     ranked = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
     names = [p.name for p in space.parameters if p.domain.count != 1]
@@ -54,13 +54,13 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, 
         if len({t.value for t in ranked}) > 1
         else []
     )
-    estimated = _estimated(frozen, judged, direction=direction, seed=seed) if judged else {}
+    estimated = _estimated(frozen, judged, direction=direction) if judged else {}
     answers = [Importance(name, having[name], *estimated.get(name, (None, None))) for name in names]
     return sorted(answers, key=lambda answer: -1.0 if answer.value is None else answer.value, reverse=True)
 
 
 def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial]) -> list[FrozenTrial]:
-    """As Optuna sees them. A value outside of the space, of an imported trial, is left out."""
+    """Return the trials as Optuna sees them, without values outside of the space, which imported trials may have."""
     domains = {name: space.by_name[name].domain for name in names}
     distributions: dict[str, BaseDistribution] = {name: distribution(domain) for name, domain in domains.items()}
     frozen = []
@@ -70,34 +70,17 @@ def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial]) -> list
             for name, value in trial.parameters.items()
             if name in domains and (encoded := encode(domains[name], value)) is not None
         }
-        frozen.append(_trial(number, trial.value, params, {name: distributions[name] for name in params}))
+        own = {name: distributions[name] for name in params}
+        frozen.append(frozen_trial(number, OptunaState.COMPLETE, params, own, value=trial.value))
     return frozen
 
 
-def _trial(
-    number: int, value: float | None, params: dict[str, float | int], distributions: dict[str, BaseDistribution]
-) -> FrozenTrial:
-    return FrozenTrial(
-        number=number,
-        state=OptunaState.COMPLETE,
-        value=value,
-        datetime_start=None,
-        datetime_complete=None,
-        params=params,
-        distributions=distributions,
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-        trial_id=number,
-    )
-
-
 def _estimated(
-    trials: Sequence[FrozenTrial], names: Sequence[str], *, direction: Direction, seed: int
+    trials: Sequence[FrozenTrial], names: Sequence[str], *, direction: Direction
 ) -> dict[str, tuple[float, float]]:
-    """Value and spread of each."""
+    """Return the value and the spread of each parameter. The same trials give the same result."""
     optuna_direction = StudyDirection[direction.name]
-    rng = random.Random(seed)
+    rng = random.Random(0)
     size = min(len(trials), MAX_TRIALS, max(MIN_TRIALS_TO_RANK, MAX_CELLS // len(names)))
     gains: dict[str, list[float]] = {name: [] for name in names}
     chances: dict[str, list[float]] = {name: [] for name in names}
@@ -105,7 +88,10 @@ def _estimated(
         drawn = rng.choices(range(len(trials)), k=size)
         values = [trial.value for trial in trials]
         rng.shuffle(values)
-        shuffled = {k: _trial(k, values[k], trials[k].params, trials[k].distributions) for k in set(drawn)}
+        shuffled = {
+            k: frozen_trial(k, OptunaState.COMPLETE, trials[k].params, trials[k].distributions, value=values[k])
+            for k in set(drawn)
+        }
         real = _divergences([trials[k] for k in drawn], names, optuna_direction)
         chance = _divergences([shuffled[k] for k in drawn], names, optuna_direction)
         for name in names:
@@ -118,15 +104,14 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction:
     candidates = [name for name in names if any(name in trial.params for trial in trials)]
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
     study = OptunaStudy(STUDY_NAME, WindowStorage([direction], trials))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
+    with quiet():
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
         divergences = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
     return {name: divergences.get(name, 0.0) for name in names}
 
 
 def _shares(gains: dict[str, list[float]], chances: dict[str, list[float]]) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation over the resamples, of what each parameter has beyond chance."""
+    """Return the mean and standard deviation over the resamples of each parameter's share beyond chance."""
     by_chance = {name: statistics.fmean(values) for name, values in chances.items()}
     shares: dict[str, list[float]] = {name: [] for name in gains}
     for place in range(RESAMPLES):

@@ -24,17 +24,17 @@ from optuna.trial import FrozenTrial, TrialState
 from suggest.domain import Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
 from suggest.imports import MAX_ROWS, FinishedTrial, Source
+from suggest.optuna_storage import METRIC_NAMES
 from suggest.study import Direction
 from suggest.trial import Measurement, Outcome
 from suggest.trial import TrialState as State
 from suggest.url_redaction import redacted_url
 
-METRIC_NAMES = "study:metric_names"  # Optuna's own attribute of a study
 _WORDS = {TrialState.RUNNING: "still running", TrialState.WAITING: "never run"}
 
 
 def tables_of(storage_url: str) -> set[str]:
-    """Raises NotFound: there is no such database; making one would be no reading."""
+    """Return the names of the tables. Raises NotFound if there is no such database; SQLite would create it."""
     if storage_url.startswith("sqlite:///"):
         path = Path(storage_url.removeprefix("sqlite:///").partition("?")[0])
         if not path.is_file():
@@ -44,7 +44,7 @@ def tables_of(storage_url: str) -> set[str]:
     except (sqlalchemy.exc.ArgumentError, ValueError):
         # Not chained: the cause may quote a part of a password.
         message = f"{redacted_url(storage_url)} is not a database URL"
-        raise InvalidArgument([Problem("--from", message)]) from None
+        raise InvalidArgument.at("--from", message) from None
     with _translated(storage_url):
         engine = sqlalchemy.create_engine(storage_url)
         try:
@@ -54,7 +54,7 @@ def tables_of(storage_url: str) -> set[str]:
 
 
 def read(storage_url: str, study: str, value: str) -> Source:
-    logging.getLogger("optuna").setLevel(logging.ERROR)  # what is wrong is ours to say
+    logging.getLogger("optuna").setLevel(logging.ERROR)  # the caller reports problems
     with _translated(storage_url):
         storage = RDBStorage(storage_url, skip_table_creation=True)
         try:
@@ -64,7 +64,7 @@ def read(storage_url: str, study: str, value: str) -> Source:
                 message = (
                     f"{chosen.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export the best to a CSV file"
                 )
-                raise InvalidArgument([Problem("--study", message)])
+                raise InvalidArgument.at("--study", message)
             trials = storage.get_all_trials(chosen._study_id, deepcopy=False)
         finally:
             storage.engine.dispose()
@@ -102,12 +102,12 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
         return studies[names.index(name)]
     some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     if not name:
-        raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some}" if some else "none")])
+        raise InvalidArgument.at("--study", f"say which of the studies in {place}: {some}" if some else "none")
     raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some or None}'}")
 
 
 def _objective(study: FrozenStudy, value: str) -> int:
-    """Which of its objectives."""
+    """Return the index of the chosen objective. Raises InvalidArgument if the choice is not clear."""
     names = study.system_attrs.get(METRIC_NAMES)
     metric_names = [str(name) for name in names] if isinstance(names, list) else []
     count = len(study.directions)
@@ -118,12 +118,12 @@ def _objective(study: FrozenStudy, value: str) -> int:
     if count > 1:
         of = f"{', '.join(metric_names)}, or " if metric_names else ""
         message = f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
-        raise InvalidArgument([Problem("--value", message)])
-    return 0  # a name that it does not know is ours for its one objective
+        raise InvalidArgument.at("--value", message)
+    return 0  # there is one objective, which may have another name here
 
 
 def _finished(trial: FrozenTrial, place: int, metric: str) -> FinishedTrial:
-    """Raises ValueError: it says nothing that could be learnt from."""
+    """Convert a trial. Raises ValueError if nothing can be learned from it."""
     parameters: dict[str, Value] = {}
     for name, value in trial.params.items():
         if problem := json_problem(value):
@@ -150,7 +150,7 @@ def _outcome(trial: FrozenTrial, place: int) -> Outcome:
 
 
 def _identity(study: FrozenStudy, trials: Sequence[FrozenTrial]) -> str:
-    """By its name and when it began: the same wherever the database was moved."""
+    """Return an id by the study's name and begin, which stays the same if the database is moved."""
     begun = trials[0].datetime_start.isoformat() if trials and trials[0].datetime_start else ""
     return "optuna-" + hashlib.sha256(f"{study.study_name}\0{begun}".encode()).hexdigest()[:32]
 
@@ -162,7 +162,7 @@ def _translated(storage_url: str) -> Iterator[None]:
         yield
     except (sqlalchemy.exc.ArgumentError, ImportError) as error:
         message = f"{place} is not a URL of a database that can be read here ({error})"
-        raise InvalidArgument([Problem("--from", " ".join(message.split()))]) from error
+        raise InvalidArgument.at("--from", " ".join(message.split())) from error
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OptunaError, RuntimeError) as error:
-        cause = getattr(error, "orig", error)  # without the statement, which says nothing to people
+        cause = getattr(error, "orig", error)  # without the SQL statement, which does not help people
         raise Unavailable(f"{place}: cannot be read ({' '.join(str(cause).split())[:300]})") from error

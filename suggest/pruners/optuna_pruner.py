@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from bisect import insort
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # Any: Optuna's own type for attributes.
 from typing import Any
 
-import numpy as np
 import optuna.pruners
 from optuna.study import Study as OptunaStudy
 from optuna.study import StudyDirection
@@ -26,7 +22,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from suggest.curves import Curve, TrialCurve
-from suggest.optuna_storage import WindowStorage
+from suggest.optuna_storage import WindowStorage, frozen_trial, quiet
 from suggest.pruners.asha import COUNTED
 from suggest.pruners.hyperband import HASHED
 from suggest.pruners.optuna_rule import CLASSES, NONE, OptunaSettings
@@ -74,7 +70,7 @@ class OptunaPruner:
         self._window = settings.window
         maximize = objective.direction is Direction.MAXIMIZE
         self._storage = _Window(StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE)
-        with _quiet():
+        with quiet():
             self._pruner = _new_pruner(name, settings)
             self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)
         self._sets_attributes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(SETTING_ATTRIBUTES)
@@ -133,7 +129,7 @@ class OptunaPruner:
         if self._curves.get(number) is not curve:  # a new trial, or a new attempt
             self._end(number)
             self._curves[number] = curve
-            self._storage.hold(_frozen(number))
+            self._storage.hold(frozen_trial(number, OptunaState.RUNNING))
         frozen = self._storage.by_number[number]
         known = frozen.last_step if self._sets_attributes else after
         points = list(zip(curve.steps, curve.values, strict=True))
@@ -141,7 +137,7 @@ class OptunaPruner:
         for step, value in points:
             if known is None or step > known:
                 frozen.intermediate_values[step] = value
-                with _quiet():
+                with quiet():
                     stops = self._pruner.prune(self._study, frozen)
                 frozen = self._storage.by_number[number]
                 if stops and not trial.state.finished:
@@ -160,7 +156,7 @@ class OptunaPruner:
 def refusal(name: str, settings: OptunaSettings) -> str:
     """Return Optuna's error message for these settings; empty if it accepts them."""
     try:
-        with _quiet():
+        with quiet():
             _new_pruner(name, settings)
     except (TypeError, ValueError) as error:
         return f"Optuna refuses these settings: {' '.join(str(error).split())}"
@@ -175,27 +171,3 @@ def _new_pruner(name: str, settings: OptunaSettings) -> optuna.pruners.BasePrune
         arguments["wrapped_pruner"] = None if inner == NONE else _new_pruner(inner, CLASSES[inner][1]())
     pruner: optuna.pruners.BasePruner = getattr(optuna.pruners, class_name)(**arguments)
     return pruner
-
-
-def _frozen(number: int) -> FrozenTrial:
-    return FrozenTrial(
-        number=number,
-        state=OptunaState.RUNNING,
-        value=None,
-        datetime_start=None,
-        datetime_complete=None,
-        params={},
-        distributions={},
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-        trial_id=number,
-    )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the warnings of Optuna and NumPy about NaN and experimental classes."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield

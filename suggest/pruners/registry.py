@@ -21,23 +21,16 @@ from suggest.pruners.percentile import MedianPruner, MedianSettings, PercentileP
 from suggest.pruners.pruner import Pruner
 from suggest.pruners.threshold import ThresholdPruner, ThresholdSettings, threshold_problems
 from suggest.pruners.wilcoxon import WilcoxonPruner, WilcoxonSettings
-from suggest.settings import Catalog, Setting
+from suggest.settings import Catalog, Choosable
 from suggest.study import Objective, Pruning
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Choosable):
     """A pruning rule. `problems` and `build` take an instance of `settings_type`, which no type can express here."""
 
-    name: str
-    summary: str
-    settings_type: type
     build: Callable[[Objective, Any], Pruner]
     problems: Callable[[Any], Iterator[Problem]] | None = None  # checks settings that are valid one by one
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        return checked.declared(self.settings_type)
 
 
 PATIENT = "patient"  # the rule that may contain another one

@@ -2,9 +2,7 @@
 
 from suggest.samplers.distinct import Distinct
 from suggest.samplers.registry import (
-    Family,
     algorithm_problems,
-    algorithms,
     cheaper_sampler,
     new_sampler,
     objective_problems,
@@ -16,26 +14,18 @@ from suggest.samplers.sampler import (
     PointRequest,
     Sampler,
     completed,
-    parents_of,
-    put_batch,
-    steps_of,
 )
 
 __all__ = [
     "Computation",
     "Computed",
     "Distinct",
-    "Family",
     "PointRequest",
     "Sampler",
     "algorithm_problems",
-    "algorithms",
     "cheaper_sampler",
     "completed",
     "new_sampler",
     "objective_problems",
-    "parents_of",
-    "put_batch",
     "space_problems",
-    "steps_of",
 ]

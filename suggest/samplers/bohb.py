@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suggest.samplers.sampler import PointRequest, Steps, completed, generator
+from suggest.samplers.sampler import PointRequest, Sampler, Steps, generator
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
-from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
 from suggest.workers import Workers
@@ -28,7 +27,7 @@ class BohbSettings(OwnSettings):
     random_share: float = setting(0.33, "share of the points that are drawn at random", min=0.0, max=1.0)
 
 
-class BohbSampler:
+class BohbSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: BohbSettings, *, workers: Workers | None = None) -> None:
         self._space = spec.space
         self._seed = seed
@@ -38,24 +37,18 @@ class BohbSampler:
     def put(self, trial: Trial) -> None:
         self._tpe.put(trial)
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        drawn = {one: self._is_random(one) for one in map(_key, wanted)}
-        modeled = [one for one in wanted if not drawn[_key(one)]]
+        is_random = {one.number: self._is_random(one.number) for one in wanted}
+        modeled = [one for one in wanted if not is_random[one.number]]
         found = (yield from self._tpe.steps(modeled)) if modeled else []
-        points = dict(zip(map(_key, modeled), found, strict=True))
-        others = [one for one in wanted if drawn[_key(one)]]
-        points.update(zip(map(_key, others), draw_points(self._space, self._seed, others), strict=True))
-        return [points[_key(one)] for one in wanted]
+        points = {one.key: point for one, point in zip(modeled, found, strict=True)}
+        others = [one for one in wanted if is_random[one.number]]
+        drawn = draw_points(self._space, self._seed, others)
+        points |= {one.key: point for one, point in zip(others, drawn, strict=True)}
+        return [points[one.key] for one in wanted]
 
     def warm_up(self) -> None:
         self._tpe.warm_up()
 
-    def _is_random(self, key: tuple[int, int]) -> bool:
-        return generator(self._seed, key[0], "bohb").random() < self._random_share
-
-
-def _key(one: PointRequest) -> tuple[int, int]:
-    return one.number, one.again
+    def _is_random(self, number: int) -> bool:
+        return generator(self._seed, number, "bohb").random() < self._random_share

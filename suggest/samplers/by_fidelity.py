@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
-from suggest.space import Assignment
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.study import Fidelity
 from suggest.trial import Trial, TrialState
 
 
-class ByFidelity:
+class ByFidelity(Sampler):
     """Shows one fidelity's values to a sampler that `make` creates. `enough` is how many values a fidelity needs."""
 
     def __init__(self, fidelity: Fidelity, make: Callable[[], Sampler], *, enough: int) -> None:
@@ -26,23 +25,12 @@ class ByFidelity:
         self._levels = fidelity.levels
         self._values = [0] * len(self._levels)  # how many trials have a value at each fidelity
         self._level = 0  # the one whose values are shown
-        self._trials: dict[int, Trial] = {}  # only with the fields that samplers read
+        self._trials: dict[int, Trial] = {}
         self._sampler = make()
 
     def put(self, trial: Trial) -> None:
         before = self._trials.get(trial.number)
-        kept = Trial(
-            trial.number,
-            trial.state,
-            trial.parameters,
-            value=trial.value,
-            step=trial.step,
-            labels=trial.labels,
-            fidelity=trial.fidelity,
-            rungs=trial.rungs,
-            further=trial.further,
-            constraint_values=trial.constraint_values,
-        )
+        kept = trial.for_algorithms()  # there may be many trials
         self._trials[trial.number] = kept
         for level in range(len(self._levels)):
             self._values[level] += (self._value(kept, level) is not None) - (
@@ -56,11 +44,8 @@ class ByFidelity:
         elif before is None or self._shown(before) != self._shown(kept):
             self._sampler.put(self._shown(kept))
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        return (yield from steps_of(self._sampler, wanted))
+        return self._sampler.steps(wanted)
 
     def warm_up(self) -> None:
         self._sampler.warm_up()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from suggest.domain import NO_MEMBER
+from suggest.domain import encode as encode_value
 from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Floats
 from suggest.samplers.split import rank
@@ -86,20 +86,7 @@ def dimension(domain: Domain) -> Dimension:
     return Dimension(0.0, domain.count - 1.0, whole=True, choice=isinstance(domain, Choice))
 
 
-def _by_value(domain: Domain) -> bool:
-    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1)
-
-
 def encode(domain: Domain, value: Value) -> float:
     """Return a value as a number; NaN if it is not in the domain."""
-    if isinstance(domain, Choice) or not _by_value(domain):
-        index = domain.index_of(value)
-        return np.nan if index is None else float(index)
-    member = domain.canonical(value)
-    return np.nan if member is NO_MEMBER else float(member)
-
-
-def decode(domain: Domain, number: float) -> Value:
-    if not _by_value(domain):
-        return domain.at(int(number))
-    return number if isinstance(domain, Float) else int(number)
+    number = encode_value(domain, value)
+    return np.nan if number is None else float(number)

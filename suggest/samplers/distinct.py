@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from suggest import deadline
 from suggest.domain import identity
 from suggest.samplers.grid import Grid
-from suggest.samplers.sampler import Computed, PointRequest, Sampler, Steps, completed, steps_of
+from suggest.samplers.sampler import Computed, PointRequest, Sampler, Steps
 from suggest.samplers.uniform import draw_point
 from suggest.settings import setting
 from suggest.space import Assignment, Space
@@ -43,7 +43,7 @@ class DrawSettings:
     duplicates: str = setting(ALLOW, _MEANING, words=POLICIES)
 
 
-class Distinct:
+class Distinct(Sampler):
     """A sampler that proposes points that no trial holds, as far as the policy requires it."""
 
     def __init__(self, spec: StudySpec, seed: int, sampler: Sampler, *, policy: str) -> None:
@@ -63,13 +63,10 @@ class Distinct:
         self._known.put(trial)
         self._sampler.put(trial)
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         taken = _Taken()
         points: list[Assignment] = []
-        drawn = yield from steps_of(self._sampler, wanted)
+        drawn = yield from self._sampler.steps(wanted)
         for one, point in zip(wanted, drawn, strict=False):
             deadline.check()
             found = yield from self._another(one, point, taken)
@@ -97,7 +94,7 @@ class Distinct:
             return point if one.fixed else None
         if self._is_acceptable(one, point, taken):
             return point
-        again = yield from steps_of(self._sampler, [replace(one, again=k) for k in range(1, AGAIN + 1)])
+        again = yield from self._sampler.steps([replace(one, again=k) for k in range(1, AGAIN + 1)])
         again += [draw_point(self._space, self._seed, replace(one, again=k)) for k in range(1, AGAIN + 1)]
         for other in again:
             if self._is_acceptable(one, other, taken):

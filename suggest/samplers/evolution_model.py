@@ -198,8 +198,7 @@ class GeneticModel(_GeneticAlgorithm):
         numbers = np.where(rng.random(size) < 0.5, np.clip(blended, 0.0, 1.0), one)
         child = np.where(self._places.choice, swapped, numbers)
         child = np.where(np.isnan(child), one, child)
-        found: Floats = np.where(np.isnan(child), other, child)
-        return found
+        return np.where(np.isnan(child), other, child)
 
 
 class AgeingModel(_GeneticAlgorithm):

@@ -39,6 +39,7 @@ class Frame:
     first, last, low, span: (numeric, 1); `low` and `span` are on the dimension's scale.
     log, whole: positions among the numeric dimensions.
     bins: the position and the scale of each whole dimension.
+    log_units: (numeric, 1), the log of the length of each continuous dimension, 0 for a whole one.
     log_unit: the log of the volume of the continuous dimensions.
     """
 
@@ -59,7 +60,8 @@ class Frame:
         self.bins = [
             (k, BinScale(d.first, d.last, float(self.low[k, 0]), float(self.span[k, 0]), d.log)) for k, d in whole
         ]
-        self.log_unit = float(np.log(self.span[[k for k, d in enumerate(numeric) if not d.whole]]).sum())
+        self.log_units = np.where(half > 0, 0.0, np.log(self.span))
+        self.log_unit = float(self.log_units[[k for k, d in enumerate(numeric) if not d.whole]].sum())
 
     def scaled(self, numbers: Floats) -> Floats:
         """Return the numeric rows on their dimensions' scales. numbers: (numeric, points)."""
@@ -67,6 +69,14 @@ class Frame:
             numbers = numbers.copy()
             numbers[self.log] = np.log(numbers[self.log])
         return numbers
+
+    def numbers_at(self, places: Floats) -> Floats:
+        """Return the numbers of the numeric dimensions at these places, or at the nearest ones within the span."""
+        numbers = self.low + np.minimum(np.maximum(places, 0.0), 1.0) * self.span
+        numbers[self.log] = np.exp(numbers[self.log])
+        numbers[self.whole] = np.rint(numbers[self.whole])
+        within: Floats = np.minimum(np.maximum(numbers, self.first), self.last)
+        return within
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +163,22 @@ class CandidatePoints:
 
 def points(frame: Frame, numbers: Floats) -> CandidatePoints:
     """Return the candidates with their features. numbers: (dimensions, candidates)."""
-    numeric = numbers[frame.numeric]
-    places = (frame.scaled(numeric) - frame.low) / frame.span
-    features = np.concatenate([places * places, places, np.ones_like(places)])
+    features, log_widths, bins = features_of(frame, numbers[frame.numeric])
     log_width = np.zeros(numbers.shape[1])
+    for one in bins:
+        log_width += log_widths[one.row]
+    flat = features.reshape(-1, numbers.shape[1])
+    return CandidatePoints(numbers, np.ascontiguousarray(flat.T), log_width, bins)
+
+
+def features_of(frame: Frame, numeric: Floats) -> tuple[Floats, Floats, tuple[Bins, ...]]:
+    """Return the features of candidates, (3, numeric, candidates), the log widths of their narrow bins, and their bins.
+
+    The log widths are (numeric, candidates), 0 where a candidate has no narrow bin. numeric: (numeric, candidates).
+    """
+    places = (frame.scaled(numeric) - frame.low) / frame.span
+    features = np.stack([places * places, places, np.ones_like(places)])
+    log_widths = np.zeros_like(places)
     bins: list[Bins] = []
     for row, scale in frame.bins:
         shapes = all_shapes(scale)
@@ -166,10 +188,9 @@ def points(frame: Frame, numbers: Floats) -> CandidatePoints:
         else:
             of = (numeric[row] - scale.first).astype(np.intp)
         columns = shapes.columns[:, of]
-        features[row :: len(numeric)] = columns[:3]
-        log_width += columns[3]
+        features[:, row], log_widths[row] = columns[:3], columns[3]
         bins.append(_bins(row, shapes, of.tolist()))
-    return CandidatePoints(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))
+    return features, log_widths, tuple(bins)
 
 
 def _bins(row: int, shapes: BinShapes, of: list[int]) -> Bins:

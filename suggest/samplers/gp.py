@@ -15,10 +15,10 @@ from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
 from suggest.settings import setting
-from suggest.space import Assignment, Choice
+from suggest.space import Choice
 from suggest.study import Criteria, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
@@ -44,7 +44,7 @@ MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
 SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
 
 
-class GpSampler:
+class GpSampler(Sampler):
     """Without `workers`, this process computes. first: proposes until the model does; None for random search."""
 
     def __init__(
@@ -68,9 +68,6 @@ class GpSampler:
     def put(self, trial: Trial) -> None:
         self._trials.put(trial)
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
@@ -90,10 +87,6 @@ class GpSampler:
     def warm_up(self) -> None:
         if self._workers is None:
             self._setup.load()
-
-
-def gp(spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> GpSampler:
-    return GpSampler(spec, seed, settings, workers=workers)
 
 
 class LearntTrials:

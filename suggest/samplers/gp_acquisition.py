@@ -100,8 +100,7 @@ class ExpectedImprovement:
     def promise(self, rows: Floats) -> Floats:
         mean, deviation = self._process.predict(rows)
         improvement, _ = log_improvement((self._least - mean) / deviation)
-        found: Floats = improvement + np.log(deviation)
-        return found
+        return improvement + np.log(deviation)
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
         mean, deviation, mean_slope, deviation_slope = self._process.predict_slopes(rows)
@@ -119,8 +118,7 @@ class ExpectedImprovement:
         self._beside_running = True
 
     def centers(self) -> Floats:
-        found: Floats = self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]
-        return found
+        return self._rows[np.lexsort((self._expected, ~self._kept))[:CENTERS]]
 
     @property
     def rates(self) -> Floats:
@@ -161,8 +159,7 @@ class ExpectedHypervolumeImprovement:
         self._cells = cells(self._expected[self._kept], BEYOND)
 
     def centers(self) -> Floats:
-        found: Floats = self._rows[self._kept][self._cells.front]
-        return found
+        return self._rows[self._kept][self._cells.front]
 
     @property
     def rates(self) -> Floats:

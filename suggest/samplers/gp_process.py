@@ -44,8 +44,7 @@ def triangular_inverse(lower: Floats) -> Floats:
     """Return the inverse of a lower triangular matrix, or of a stack of them, computed in blocks."""
     n = lower.shape[-1]
     if n <= BLOCK:
-        found: Floats = np.tril(np.linalg.inv(lower))
-        return found
+        return np.tril(np.linalg.inv(lower))
     half = n // 2
     a, c = triangular_inverse(lower[..., :half, :half]), triangular_inverse(lower[..., half:, half:])
     inverse = np.zeros_like(lower)
@@ -186,8 +185,7 @@ class Posterior:
         return len(self._y)
 
     def _scaled(self, rows: Floats) -> Floats:
-        found: Floats = self._features.of(rows) * self._roots
-        return found
+        return self._features.of(rows) * self._roots
 
     def append(self, row: Floats, y: float) -> None:
         """Append a trial. row: (axes,)."""
@@ -218,8 +216,7 @@ class Posterior:
 
     def means(self, rows: Floats) -> Floats:
         """Return the means of `predict`, in a fraction of its time."""
-        found: Floats = self._kernels(self._scaled(rows))[0] @ self._alpha
-        return found
+        return self._kernels(self._scaled(rows))[0] @ self._alpha
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return means and standard deviations, without the noise."""

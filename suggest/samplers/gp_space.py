@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suggest.samplers.columns import decode, dimension, encode
+from suggest.domain import decode
+from suggest.samplers.columns import dimension, encode
 from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value
@@ -52,8 +53,7 @@ class Axis:
         if self.dimension.choice:
             return numbers
         scaled = np.log(numbers) if self.dimension.log else numbers
-        found: Floats = np.clip((scaled - self.low) / self.span, 0.0, 1.0)
-        return found
+        return np.clip((scaled - self.low) / self.span, 0.0, 1.0)
 
     def numbers(self, places: Floats) -> Floats:
         """Return the nearest members of the domain."""
@@ -62,8 +62,7 @@ class Axis:
         numbers = self.low + places * self.span
         numbers = np.exp(numbers) if self.dimension.log else numbers
         numbers = np.rint(numbers) if self.dimension.whole else numbers
-        found: Floats = np.clip(numbers, self.dimension.first, self.dimension.last)
-        return found
+        return np.clip(numbers, self.dimension.first, self.dimension.last)
 
     def snapped(self, places: Floats) -> Floats:
         return self.places(self.numbers(places)) if self.dimension.whole and not self.dimension.choice else places
@@ -123,20 +122,18 @@ class Places:
 
     def decoded(self, row: Floats, fixed: Assignment) -> Assignment:
         """Return the point of a row, with the values of `fixed`."""
-        values: dict[str, Value] = {}
-        for parameter in self._space.ordered:
+
+        def value_of(parameter: Parameter) -> Value:
             name = parameter.name
-            if not parameter.active(values):
-                continue
             if name in fixed:
-                values[name] = fixed[name]
-            elif name in self._row:
-                k = self._row[name]
-                place = row[k : k + 1] if not math.isnan(row[k]) else np.array([0.0 if self.choice[k] else MIDDLE])
-                values[name] = decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
-            else:
-                values[name] = parameter.domain.at(0)
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+                return fixed[name]
+            if name not in self._row:
+                return parameter.domain.at(0)
+            k = self._row[name]
+            place = row[k : k + 1] if not math.isnan(row[k]) else np.array([0.0 if self.choice[k] else MIDDLE])
+            return decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
+
+        return self._space.point(value_of)
 
     def active(self, rows: Floats) -> Flags:
         """Return which places are active in each row."""

@@ -70,7 +70,7 @@ def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
 
 
 def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
-    """Losses whose warped values are `warps`: the inverse of `warped` after `scaled`, both of these losses."""
+    """Return the losses whose warped values are `warps`: the inverse of `warped` after `scaled` of these losses."""
     u = scaled(losses)
     best = losses.min()
     inside = np.flatnonzero((u > 0) & (u < CLIP))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from suggest.errors import Problem
 from suggest.samplers.axis import Axis, axis_of
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec
@@ -109,7 +109,7 @@ class Grid:
                     values[name] = level.axis.at(first + skip)
                     break
                 index -= length * below
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+        return self._space.in_order(values)
 
     def tries(self, part: Assignment) -> bool:
         """Return whether this grid tries each of the values."""
@@ -139,7 +139,7 @@ class Grid:
         return index
 
 
-class GridSampler:
+class GridSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
         self._space = spec.space
         self._grid = Grid(spec.space, {})
@@ -210,9 +210,6 @@ class GridSampler:
                 taken.add(index)
                 return part.point(k)
         return part.point(0)
-
-    def warm_up(self) -> None:
-        pass
 
 
 def _depth_first(space: Space) -> list[Parameter]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from suggest.samplers.cmaes import CmaEsSettings, cmaes
 from suggest.samplers.gp import GpSampler, GpSettings
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.space import Assignment
 from suggest.study import StudySpec
@@ -23,7 +23,7 @@ LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and 
 SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turns, and one
 
 
-class HedgeSampler:
+class HedgeSampler(Sampler):
     """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions.
 
     first: proposes until both learn; None for random search.
@@ -60,24 +60,21 @@ class HedgeSampler:
             return self._gp
         return self._tpe if self._cmaes is None or number < LONG else self._cmaes
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """Let the process propose last: it avoids running trials, and the points of the others vary by themselves."""
         points: dict[tuple[int, int], Assignment] = {}
         for member in (self._tpe, self._cmaes):
             theirs = [one for one in wanted if self._member(one.number) is member]
             if member is not None and theirs:
-                found = yield from steps_of(member, theirs)
-                points.update(zip(map(_key, theirs), found, strict=True))
+                found = yield from member.steps(theirs)
+                points |= {one.key: point for one, point in zip(theirs, found, strict=True)}
         ours = [one for one in wanted if self._member(one.number) is self._gp]
         if ours:
-            others = (one for one in wanted if _key(one) in points)
-            beside = [Trial(one.number, TrialState.RUNNING, points[_key(one)]) for one in others]
+            others = (one for one in wanted if one.key in points)
+            beside = [Trial(one.number, TrialState.RUNNING, points[one.key]) for one in others]
             found = yield from self._gp.steps(ours, beside=beside)
-            points.update(zip(map(_key, ours), found, strict=True))
-        return [points[_key(one)] for one in wanted]
+            points |= {one.key: point for one, point in zip(ours, found, strict=True)}
+        return [points[one.key] for one in wanted]
 
     def warm_up(self) -> None:
         self._tpe.warm_up()
@@ -88,7 +85,3 @@ def gp_has_turn(number: int, parallelism: int, *, late_cmaes: bool = False) -> b
     by_length = 3 if number < LONG else 2 if number < VERY_LONG and not late_cmaes else 1
     by_width = 3 if parallelism <= SEVERAL else 2 if parallelism <= MANY else 1
     return number % TURNS < min(by_length, by_width)
-
-
-def _key(one: PointRequest) -> tuple[int, int]:
-    return one.number, one.again

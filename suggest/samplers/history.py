@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
-from suggest.samplers.sampler import PointRequest, Steps, completed
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.samplers.tpe import Window
-from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
@@ -49,7 +48,7 @@ class ShownTrials(Protocol):
         ...
 
 
-class ModelSampler:
+class ModelSampler(Sampler):
     """A sampler that asks a model. `requires` are package names. Without `workers`, the model runs in this process."""
 
     def __init__(
@@ -63,9 +62,6 @@ class ModelSampler:
 
     def put(self, trial: Trial) -> None:
         self._shown.put(trial)
-
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """Propose in steps. Raises FailedPrecondition if a package is missing on this server."""
@@ -109,22 +105,13 @@ class History:
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        # A paused trial holds its point. `by_fidelity` shows its values to algorithms.
-        state = TrialState.RUNNING if trial.state is TrialState.PAUSED else trial.state
         self._running.pop(number, None)
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
-        # Keep only what models need, because there may be many trials.
-        kept = Trial(
-            number,
-            state,
-            trial.parameters,
-            value=trial.value,
-            step=trial.step,
-            further=trial.further,
-            constraint_values=trial.constraint_values,
-        )
-        if state is TrialState.RUNNING:
+        kept = trial.for_algorithms()  # there may be many trials
+        if trial.state is TrialState.PAUSED:  # it holds its point; `by_fidelity` shows its values to algorithms
+            kept = replace(kept, state=TrialState.RUNNING)
+        if kept.state is TrialState.RUNNING:
             self._running[number] = kept
         elif self._teaches(trial):
             self._finished[number] = kept

@@ -19,11 +19,10 @@ from itertools import count, islice
 from suggest import deadline
 from suggest.errors import Problem
 from suggest.samplers.distinct import DrawSettings
-from suggest.samplers.sampler import PointRequest, generator
+from suggest.samplers.sampler import PointRequest, Sampler, generator
 from suggest.samplers.uniform import BITS, at_fraction
-from suggest.space import Assignment, Choice, Space, Value
+from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec
-from suggest.trial import Trial
 
 # For each dimension after the first: the inner coefficients of its primitive polynomial as bits, and m_1, m_2, ...
 _JOE_KUO = (
@@ -102,7 +101,7 @@ def sobol_problems(spec: StudySpec) -> Iterator[Problem]:
         )
 
 
-class SequenceSampler:
+class SequenceSampler(Sampler):
     """A sampler of a scrambled sequence. `dimension` creates one dimension, from its index and a random source."""
 
     def __init__(
@@ -114,18 +113,12 @@ class SequenceSampler:
         self._dimension = dimension
         self._sequences: dict[int, list[Coordinates]] = {}
 
-    def put(self, trial: Trial) -> None:
-        pass
-
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
             points.append(self._point(one))
         return points
-
-    def warm_up(self) -> None:
-        pass
 
     def _point(self, one: PointRequest) -> Assignment:
         words = [dimension(one.number) for dimension in self._sequence(one.again)]
@@ -177,12 +170,7 @@ def toward_middle(word: int) -> int:
 def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:
     """Return the point at these coordinates, one word for each parameter in the order of the space."""
     of = dict(zip((p.name for p in space.parameters), words, strict=True))
-    point: dict[str, Value] = {}
-    for parameter in space.ordered:
-        if parameter.active(point):
-            name = parameter.name
-            point[name] = fixed[name] if name in fixed else at_fraction(parameter.domain, of[name])
-    return {p.name: point[p.name] for p in space.parameters if p.name in point}
+    return space.point(lambda p: fixed[p.name] if p.name in fixed else at_fraction(p.domain, of[p.name]))
 
 
 Coordinates = Callable[[int], int]  # returns the n-th point's coordinate in one dimension

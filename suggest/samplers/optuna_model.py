@@ -21,14 +21,13 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import warnings
 from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Generic, TypeAlias, TypeVar
 
-import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.samplers import (
     BaseGASampler,
@@ -49,8 +48,9 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from suggest import deadline
-from suggest.optuna_storage import STUDY_NAME, OverlayStorage, WindowStorage
-from suggest.optuna_storage.distributions import decode, distribution, encode
+from suggest.domain import decode, encode
+from suggest.optuna_storage import STUDY_NAME, OverlayStorage, WindowStorage, frozen_trial, quiet
+from suggest.optuna_storage.distributions import distribution
 from suggest.samplers.axis import axis_of
 from suggest.samplers.generations import Generations
 from suggest.samplers.optuna_family import (
@@ -71,6 +71,9 @@ from suggest.trial import Trial, TrialState
 logging.getLogger("optuna").setLevel(logging.ERROR)  # the service reports problems itself
 
 Attributes: TypeAlias = dict[str, Any]  # the JSON values that Optuna's samplers store with trials
+Trials: TypeAlias = Sequence[FrozenTrial]
+Numbers: TypeAlias = Mapping[str, float | int]  # by parameter, as Optuna sees values
+S = TypeVar("S")
 
 _STATES = {
     TrialState.SUCCEEDED: OptunaState.COMPLETE,
@@ -80,6 +83,7 @@ _STATES = {
     TrialState.INFEASIBLE: OptunaState.FAIL,
 }
 
+NO_VALUES: Assignment = MappingProxyType({})
 _HUGE = 1e150  # the squares of larger numbers overflow soon
 _CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
 
@@ -87,12 +91,13 @@ _CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
 Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
 
-class OptunaModel(ABC):
+class OptunaModel(ABC, Generic[S]):
     """The common part: each finished trial is converted once, and each proposal knows the earlier ones of its batch."""
 
-    def __init__(self, spec: StudySpec, seed: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, settings: S) -> None:
         self._space = spec.space
         self._seed = seed
+        self._settings = settings
         self._purpose = spec.algorithm.name
         self._criteria = spec.criteria
         self._directions = [StudyDirection[o.direction.name] for o in spec.objectives]
@@ -109,18 +114,16 @@ class OptunaModel(ABC):
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
-            with _quiet():
+            with quiet():
                 point = self._point(list(self._frozen.values()), pending, one)
             if point is None:
                 break
             points.append(point)
-            insort(pending, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
+            insort(pending, self._running(one.number, point), key=lambda t: t.number)
         return points
 
     @abstractmethod
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         """Return a point; None if the space is exhausted. `pending` are running trials and earlier proposals."""
 
     def _random_seed(self, wanted: PointRequest) -> int:
@@ -142,14 +145,14 @@ class OptunaModel(ABC):
                 number = ask(name, self._distributions[name], values)
                 finite = number is not None and math.isfinite(number)
                 values[name] = decode(domain, number) if number is not None and finite else draw(domain, rng)
-        return self._ordered(values)
+        return self._space.in_order(values)
 
-    def _ordered(self, values: Assignment) -> Assignment:
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
-
-    def _study(self, sampler: BaseSampler, trials: Sequence[FrozenTrial], attributes: Attributes) -> OptunaStudy:
+    def _study(self, sampler: BaseSampler, trials: Trials, attributes: Attributes) -> OptunaStudy:
         ordered = sorted(trials, key=lambda t: t.number)
         return OptunaStudy(STUDY_NAME, OverlayStorage(self._directions, ordered, attributes), sampler=sampler)
+
+    def _running(self, number: int, point: Assignment = NO_VALUES) -> FrozenTrial:
+        return self._freeze(Trial(number, TrialState.RUNNING, point))
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
         params: dict[str, float | int] = {}
@@ -166,19 +169,15 @@ class OptunaModel(ABC):
         if (is_complete and self._criteria.losses(trial) is None) or (several and state is OptunaState.PRUNED):
             state, value, is_complete = OptunaState.FAIL, None, False
         reported = {} if value is None or trial.step is None else {trial.step: value}
-        return FrozenTrial(
-            number=trial.number,
-            state=state,
+        return frozen_trial(
+            trial.number,
+            state,
+            params,
+            {name: self._distributions[name] for name in params},
             value=None if several else value,
             values=trial.values if several and is_complete else None,
-            datetime_start=None,
-            datetime_complete=None,
-            params=params,
-            distributions={name: self._distributions[name] for name in params},
-            user_attrs={},
             system_attrs=self._attributes(trial),
-            intermediate_values=reported,
-            trial_id=trial.number,
+            reported=reported,
         )
 
     def _attributes(self, trial: Trial) -> Attributes:
@@ -201,30 +200,12 @@ def _excesses(trial: FrozenTrial) -> Sequence[float]:
     return found
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress expected warnings.
-
-    Densities far from all trials underflow to zero, which NumPy reports. Optuna warns of experimental classes, and
-    SciPy of sequences whose length is not a power of two.
-    """
-    with (
-        np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        yield
-
-
-class OptunaTpeModel(OptunaModel):
+class OptunaTpeModel(OptunaModel[TpeSettings]):
     def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
-        super().__init__(spec, seed)
-        self._settings = settings
+        super().__init__(spec, seed, settings)
         self._groups = tuple(groups(spec.space))
 
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         settings = self._settings
         sampler = TPESampler(
             n_startup_trials=0,  # `TpeSampler` draws these without this model
@@ -236,7 +217,7 @@ class OptunaTpeModel(OptunaModel):
         )
         storage = WindowStorage(self._directions, [*finished, *pending[-LIARS:]])
         study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
-        trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+        trial = self._running(wanted.number)
         values: dict[str, Value] = {}
         for group in self._groups:
             if not group[0].active(values):
@@ -252,11 +233,9 @@ class OptunaTpeModel(OptunaModel):
                     values[name] = parameter.domain.at(0)
             for name, number in self._ask(study, trial, free).items():
                 values[name] = decode(self._space.by_name[name].domain, number)
-        return self._ordered(values)
+        return self._space.in_order(values)
 
-    def _ask(
-        self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]
-    ) -> Mapping[str, float | int]:
+    def _ask(self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]) -> Numbers:
         if self._settings.multivariate:
             return study.sampler.sample_relative(study, trial, free)
         values: dict[str, float | int] = {}
@@ -265,40 +244,28 @@ class OptunaTpeModel(OptunaModel):
         return values
 
 
-class OptunaRandomModel(OptunaModel):
-    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
-        super().__init__(spec, seed)
-
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+class OptunaRandomModel(OptunaModel[object]):
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         sampler = RandomSampler(seed=self._random_seed(wanted))
-        trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+        trial = self._running(wanted.number)
         study = self._study(sampler, [], {})
         return self._walk(wanted, lambda name, among, _: sampler.sample_independent(study, trial, name, among))
 
 
-class OptunaBruteForceModel(OptunaModel):
-    def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
-        super().__init__(spec, seed)
-
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+class OptunaBruteForceModel(OptunaModel[NoSettings]):
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         sampler = BruteForceSampler(seed=self._random_seed(wanted))
         others = [t for t in (*finished, *pending) if t.number != wanted.number and self._is_whole(t)]
-        study = self._study(sampler, [*others, self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))], {})
+        study = self._study(sampler, [*others, self._running(wanted.number)], {})
 
         def ask(name: str, among: BaseDistribution, before: Assignment) -> float | int:
-            found: float | int = sampler.sample_independent(
-                study, self._freeze(Trial(wanted.number, TrialState.RUNNING, before)), name, among
-            )
+            found: float | int = sampler.sample_independent(study, self._running(wanted.number, before), name, among)
             return found
 
         point = self._walk(wanted, ask)
         held = {_key(t.params) for t in others}
         # It proposes a known point only if there is no other. A request with fixed values gets one anyway.
-        return None if not wanted.fixed and _key(self._encoded(point)) in held else point
+        return None if not wanted.fixed and _key(self._running(0, point).params) in held else point
 
     def _is_whole(self, trial: FrozenTrial) -> bool:
         """Return whether the trial has exactly the parameters of a point. One from before the space grew may not."""
@@ -307,38 +274,33 @@ class OptunaBruteForceModel(OptunaModel):
         active = self._space.restricted({**ones, **values})
         return active.keys() - ones.keys() == trial.params.keys() and not self._space.missing(active)
 
-    def _encoded(self, point: Assignment) -> dict[str, float | int]:
-        return self._freeze(Trial(0, TrialState.RUNNING, point)).params
 
-
-def _given(numbers: Mapping[str, float | int]) -> Ask:
+def _given(numbers: Numbers) -> Ask:
     return lambda name, among, before: numbers.get(name)
 
 
-def _key(params: Mapping[str, float | int]) -> tuple[tuple[str, float | int], ...]:
+def _key(params: Numbers) -> tuple[tuple[str, float | int], ...]:
     return tuple(sorted(params.items()))
 
 
-class OptunaGridModel(OptunaModel):
+class OptunaGridModel(OptunaModel[NoSettings]):
     """Proposes the first point that no trial holds, in Optuna's order, which the study's seed determines.
 
     Optuna's grid has no conditions. Points that differ only in inactive parameters are the same point here.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
-        super().__init__(spec, seed)
+        super().__init__(spec, seed, settings)
         self._points: list[dict[str, float | int]] | None = None
 
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         held = {_key(t.params) for t in (*finished, *pending) if t.number != wanted.number}
         first: Assignment | None = None
         if self._points is None:
             self._points = self._all_points()
         for numbers in self._points:
             point = self._walk(wanted, _given(numbers))
-            if _key(self._freeze(Trial(0, TrialState.RUNNING, point)).params) not in held:
+            if _key(self._running(0, point).params) not in held:
                 return point
             first = point if first is None else first
         return first if wanted.fixed else None
@@ -355,29 +317,23 @@ class OptunaGridModel(OptunaModel):
         sampler = GridSampler(among, seed=generator(self._seed, 0, self._purpose).getrandbits(32))
         points: list[dict[str, float | int]] = []
         for number in range(math.prod(len(numbers) for numbers in among.values())):
-            trial = self._freeze(Trial(number, TrialState.RUNNING, {}))
+            trial = self._running(number)
             study = self._study(sampler, [trial], {})
             sampler.before_trial(study, trial)
             points.append({n: sampler.sample_independent(study, trial, n, self._distributions[n]) for n in among})
         return points
 
 
-class OptunaQmcModel(OptunaModel):
-    def __init__(self, spec: StudySpec, seed: int, settings: OptunaQmcSettings) -> None:
-        super().__init__(spec, seed)
-        self._settings = settings
-
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+class OptunaQmcModel(OptunaModel[OptunaQmcSettings]):
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         settings = self._settings
         # All trials use the same seed, because they are points of one sequence.
         shared = wanted.source(self._seed, self._purpose) if wanted.again else generator(self._seed, 0, self._purpose)
         sampler = QMCSampler(qmc_type=settings.qmc_type, scramble=settings.scramble, seed=shared.getrandbits(32))
-        trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+        trial = self._running(wanted.number)
         attributes: Attributes = {}
         study = self._study(sampler, [trial], attributes)
-        numbers: Mapping[str, float | int] = {}
+        numbers: Numbers = {}
         if self._distributions:
             numbers = sampler.sample_relative(study, trial, self._distributions)
             if wanted.number:
@@ -388,18 +344,15 @@ class OptunaQmcModel(OptunaModel):
         return self._walk(wanted, _given(numbers))
 
 
-class OptunaGpModel(OptunaModel):
+class OptunaGpModel(OptunaModel[OptunaGpSettings]):
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaGpSettings) -> None:
-        super().__init__(spec, seed)
-        self._settings = settings
+        super().__init__(spec, seed, settings)
         self._relative = _always_active(spec, self._distributions)
 
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         settings = self._settings
         usable = [t for t in (*finished, *pending) if self._relative.keys() <= t.params.keys()]
-        numbers: Mapping[str, float | int] = {}
+        numbers: Numbers = {}
         succeeded = sum(t.state is OptunaState.COMPLETE for t in usable)
         if self._relative and succeeded >= settings.startup_trials:  # earlier proposals do not wait for torch to load
             sampler = GPSampler(
@@ -408,14 +361,14 @@ class OptunaGpModel(OptunaModel):
                 constraints_func=self._constraints,
                 seed=self._random_seed(wanted),
             )
-            trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+            trial = self._running(wanted.number)
             others = [t for t in usable if t.number != wanted.number]
             study = self._study(sampler, [*_without_huge_values(others), trial], {})
             numbers = sampler.sample_relative(study, trial, self._relative)
         return self._walk(wanted, _given(numbers))
 
 
-def _without_huge_values(trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
+def _without_huge_values(trials: Trials) -> Trials:
     """Return the trials with values whose squares are finite; otherwise Optuna's process has NaN and its search fails.
 
     It standardizes values, so their scale does not matter.
@@ -446,37 +399,31 @@ def _with_attributes(trial: FrozenTrial, attributes: Attributes) -> FrozenTrial:
     return made
 
 
-class OptunaGeneticModel(OptunaModel):
+class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
     """`optuna:nsgaii` and `optuna:nsgaiii`. The memory is the study's attributes, which name the next parents."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaGeneticSettings) -> None:
-        super().__init__(spec, seed)
+        super().__init__(spec, seed, settings)
         self._generations = Generations(settings.population_size, Attributes, self._next_parents)
-        self._settings = settings
         self._class = NSGAIIISampler if spec.algorithm.name == "optuna:nsgaiii" else NSGAIISampler
         self._relative = _always_active(spec, self._distributions)
-        self._generation_key = ""
 
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         usable = [t for t in finished if self._relative.keys() <= t.params.keys()]
         generation, memory = self._generations.replay(usable)
-        numbers: Mapping[str, float | int] = {}
+        numbers: Numbers = {}
         if generation and self._relative:
             sampler = self._sampler(self._random_seed(wanted))
-            trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
-            trial.system_attrs[self._key()] = generation
+            trial = self._running(wanted.number)
+            trial.system_attrs[self._generation_key] = generation
             study = self._study(sampler, [*self._parents(memory), trial], dict(memory))
             numbers = sampler.sample_relative(study, trial, self._relative)
         return self._walk(wanted, _given(numbers))
 
-    def _next_parents(
-        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, Attributes]
-    ) -> Attributes:
+    def _next_parents(self, generation: int, trials: Trials, memories: Mapping[int, Attributes]) -> Attributes:
         memory = memories[generation]
         sampler = self._sampler(generator(self._seed, generation, f"{self._purpose} parents").getrandbits(32))
-        members = [_with_attributes(t, {self._key(): generation}) for t in trials]
+        members = [_with_attributes(t, {self._generation_key: generation}) for t in trials]
         attributes = dict(memory)
         study = self._study(sampler, [*members, *self._parents(memory)], attributes)
         sampler.get_parent_population(study, generation + 1)
@@ -493,54 +440,45 @@ class OptunaGeneticModel(OptunaModel):
             seed=seed,
         )
 
-    def _key(self) -> str:
-        """What Optuna calls the attribute of a trial that is its generation."""
-        if not self._generation_key:
-            trial = self._freeze(Trial(0, TrialState.RUNNING, {}))
-            sampler = self._sampler(0)
-            sampler.get_trial_generation(self._study(sampler, [trial], {}), trial)
-            (self._generation_key,) = trial.system_attrs  # a running trial has no other
-        return self._generation_key
+    @cached_property
+    def _generation_key(self) -> str:
+        """The name of Optuna's attribute for the generation of a trial."""
+        trial = self._running(0)
+        sampler = self._sampler(0)
+        sampler.get_trial_generation(self._study(sampler, [trial], {}), trial)
+        (key,) = trial.system_attrs  # a running trial has no other
+        return key
 
     def _parents(self, memory: Attributes) -> list[FrozenTrial]:
         return [self._frozen[number] for numbers in memory.values() for number in sorted(numbers)]
 
 
-class OptunaCmaEsModel(OptunaModel):
+class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
     """`optuna:cmaes`. The memory is a trial's attributes with the pickled optimizer after a generation."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaCmaEsSettings) -> None:
-        super().__init__(spec, seed)
+        super().__init__(spec, seed, settings)
         self._relative = _always_active(spec, self._distributions, choices=False)
         default_size = 4 + math.floor(3 * math.log(max(1, len(self._relative))))  # Hansen 2016, equation 48
         self._size = max(2, settings.popsize) if settings.popsize else default_size
         self._generations = Generations(self._size, Attributes, self._next_optimizer)
-        self._settings = settings
-        self._generation_key = ""
 
-    def _point(
-        self, finished: Sequence[FrozenTrial], pending: Sequence[FrozenTrial], wanted: PointRequest
-    ) -> Assignment | None:
+    def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         usable = [t for t in finished if self._relative.keys() <= t.params.keys()]
-        numbers: Mapping[str, float | int] = {}
+        numbers: Numbers = {}
         if len(usable) >= self._settings.startup_trials and self._relative:
             generation, memory = self._generations.replay(usable[self._settings.startup_trials :])
             carrier = [_with_attributes(usable[0], memory)] if generation else []
             numbers, _ = self._asked(self._random_seed(wanted), carrier, wanted.number)
         return self._walk(wanted, _given(numbers))
 
-    def _next_optimizer(
-        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, Attributes]
-    ) -> Attributes:
-        key = self._key()
-        members = [_with_attributes(t, {key: generation}) for t in trials]
+    def _next_optimizer(self, generation: int, trials: Trials, memories: Mapping[int, Attributes]) -> Attributes:
+        members = [_with_attributes(t, {self._generation_key: generation}) for t in trials]
         members[-1].system_attrs.update(memories[generation])
         _, attributes = self._asked(0, members, trials[-1].number + 1)
-        return {name: value for name, value in attributes.items() if name != key}
+        return {name: value for name, value in attributes.items() if name != self._generation_key}
 
-    def _asked(
-        self, seed: int, trials: Sequence[FrozenTrial], number: int
-    ) -> tuple[Mapping[str, float | int], Attributes]:
+    def _asked(self, seed: int, trials: Trials, number: int) -> tuple[Numbers, Attributes]:
         """Return the sampler's proposal for a trial, and the attributes that it sets on that trial."""
         sampler = CmaEsSampler(
             n_startup_trials=0,
@@ -548,12 +486,12 @@ class OptunaCmaEsModel(OptunaModel):
             use_separable_cma=self._settings.use_separable_cma,
             seed=seed,
         )
-        trial = self._freeze(Trial(number, TrialState.RUNNING, {}))
+        trial = self._running(number)
         numbers = sampler.sample_relative(self._study(sampler, [*trials, trial], {}), trial, self._relative)
         return numbers, trial.system_attrs
 
-    def _key(self) -> str:
-        """What Optuna calls the attribute of a trial that is its generation."""
-        if not self._generation_key:
-            (self._generation_key,) = self._asked(0, [], 0)[1]  # the first trial has no other attribute
-        return self._generation_key
+    @cached_property
+    def _generation_key(self) -> str:
+        """The name of Optuna's attribute for the generation of a trial."""
+        (key,) = self._asked(0, [], 0)[1]  # the first trial has no other attribute
+        return key

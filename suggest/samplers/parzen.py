@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from suggest.samplers.frame import Bins, CandidatePoints, Frame
-from suggest.samplers.normal import LOG_ROOT_TAU, Floats, central_mass, log_mass, tails, truncated
+from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes, central_mass, log_mass, tails, truncated
 from suggest.samplers.split import log_shares
 
 AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
@@ -42,16 +42,18 @@ class Mixture:
     sharpness: float
 
 
-def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0) -> Mixture:
+def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0, apart: bool = False) -> Mixture:
     """Fit a mixture to trials.
 
     Args:
         numbers: (dimensions, trials), in the order of the trials, each within its dimension.
         sharpness: How fast the narrowest kernel narrows as trials are added; 1 in Optuna.
+        apart: Each dimension gets the bits that it would get alone. In all other respects it is the same.
     """
     count = numbers.shape[1]
     mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(count, sharpness))
-    log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
+    rows = max(1, len(mu)) if apart else 1
+    log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma, rows))
     codes = numbers[[k for k, _ in frame.choices]]
     return Mixture(log_shares(count), mu, sigma, log_whole, coefficients(mu, sigma, log_whole), codes, sharpness)
 
@@ -96,7 +98,7 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class Joined:
     """The kernels of several mixtures, one mixture after the other.
 
     log_weights, mu, sigma, log_whole, coefficients: as in `Mixture`.
@@ -109,8 +111,8 @@ class _Joined:
     coefficients: Floats
 
 
-def _joined(mixtures: Sequence[Mixture]) -> _Joined:
-    return _Joined(
+def joined(mixtures: Sequence[Mixture]) -> Joined:
+    return Joined(
         np.concatenate([m.log_weights for m in mixtures]),
         np.concatenate([m.mu for m in mixtures], axis=1),
         np.concatenate([m.sigma for m in mixtures], axis=1),
@@ -120,7 +122,7 @@ def _joined(mixtures: Sequence[Mixture]) -> _Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class _Masses:
+class Masses:
     """The probability of each kernel in the bins of one dimension. The last row is for candidates without such a bin.
 
     wide: (wide bins + 1, kernels), the log of the probability, given that the value is within the span.
@@ -137,10 +139,10 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
     It is a density on the scale of each continuous dimension, and a probability in the other dimensions.
     """
     # One array for all mixtures: for arrays of this size, the number of NumPy calls determines the time.
-    kernels = _joined(mixtures)
-    masses = _masses(kernels, at)
+    kernels = joined(mixtures)
+    masses = masses_of(kernels, at.bins)
     size = len(at.features)
-    step = max(24, AT_A_TIME // kernels.log_weights.size)  # blocks that fit into the CPU's caches
+    step = block_of(kernels.log_weights.size)
     parts = [
         _log_densities(frame, mixtures, kernels, masses, at if size <= step else at.part(slice(k, k + step)))
         for k in range(0, size, step)
@@ -148,31 +150,37 @@ def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def _masses(kernels: _Joined, at: CandidatePoints) -> list[_Masses]:
-    """Return the probabilities for each integer dimension of the points."""
-    if not at.bins:
+def block_of(kernels: int) -> int:
+    """Return how many candidates are evaluated at a time: blocks that fit into the CPU's caches."""
+    return max(24, AT_A_TIME // kernels)
+
+
+def masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
+    """Return the probabilities in the bins of each integer dimension."""
+    if not at:
         return []
-    parts = [(bins.wide[:, :, None] - kernels.mu[bins.row]) / kernels.sigma[bins.row] for bins in at.bins]
+    parts = [(bins.wide[:, :, None] - kernels.mu[bins.row]) / kernels.sigma[bins.row] for bins in at]
     found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
-    masses: list[_Masses] = []
+    masses: list[Masses] = []
     done = 0
-    for bins, (ends, _) in zip(at.bins, parts, strict=True):
+    for bins, (ends, _) in zip(at, parts, strict=True):
         wide = np.zeros((len(ends) + 1, ends.shape[1]))
         np.subtract(found[done : done + ends.size].reshape(ends.shape), kernels.log_whole[bins.row], out=wide[:-1])
         done += ends.size
-        masses.append(_Masses(wide, _narrow(kernels, bins)))
+        masses.append(Masses(wide, _narrow(kernels, bins)))
     return masses
 
 
 def _log_densities(
-    frame: Frame, mixtures: Sequence[Mixture], kernels: _Joined, masses: Sequence[_Masses], at: CandidatePoints
+    frame: Frame, mixtures: Sequence[Mixture], kernels: Joined, masses: Sequence[Masses], at: CandidatePoints
 ) -> Floats:
     terms = at.features @ kernels.coefficients
     terms += kernels.log_weights
     ends = np.cumsum([0, *(m.log_weights.size for m in mixtures)]).tolist()
     parts = [terms[:, first:last] for first, last in pairwise(ends)]
     for mixture, own in zip(mixtures, parts, strict=True):
-        _add_choices(frame, mixture, at, own)
+        for codes, (k, count) in zip(mixture.codes, frame.choices, strict=True):
+            add_choices(codes, count, at.numbers[k], own)
     factor = None
     for bins, table in zip(at.bins, masses, strict=True):
         if len(table.wide) > 1:
@@ -190,18 +198,19 @@ def _log_densities(
     return found + (top + (at.log_width - frame.log_unit))
 
 
-def _add_choices(frame: Frame, mixture: Mixture, at: CandidatePoints, terms: Floats) -> None:
-    kernels = mixture.codes.shape[1] + 1
-    for row, (k, count) in enumerate(frame.choices):
-        # Weight 1 for the trial's own choice plus 1/kernels for every choice, normalized.
-        other = -math.log(kernels + count)
-        same = mixture.codes[row] == at.numbers[k][:, None]
-        terms[:, :-1] += np.where(same, other + math.log(kernels + 1.0), other)
-        terms[:, -1] -= math.log(count)
+def add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> None:
+    """Add the log probabilities of these choices to the kernels' terms: (candidates, kernels). The prior is the last.
+
+    A kernel has weight 1 for its trial's choice, of `codes`, plus 1/kernels for every choice, normalized.
+    """
+    kernels = codes.size + 1
+    other = -math.log(kernels + count)
+    terms[:, :-1] += np.where(codes == chosen[:, None], other + math.log(kernels + 1.0), other)
+    terms[:, -1] -= math.log(count)
 
 
-def _narrow(kernels: _Joined, bins: Bins) -> Floats:
-    """Return `_Masses.narrow`, whose last row is 1."""
+def _narrow(kernels: Joined, bins: Bins) -> Floats:
+    """Return `Masses.narrow`, whose last row is 1."""
     mu, sharp = kernels.mu[bins.row], 1.0 / kernels.sigma[bins.row]
     count = bins.narrow.shape[1]
     factor = np.ones((count + 1, mu.size))
@@ -252,7 +261,7 @@ class MixtureSampler:
         self._cumulated = np.cumsum(np.exp(mixture.log_weights[:-1]))
         self._below, self._above = -mixture.mu / mixture.sigma, (1.0 - mixture.mu) / mixture.sigma
         self._outside = tails(self._below, self._above)
-        self._codes = [np.append(codes, 0.0) for codes in mixture.codes]  # with the prior's, which is not used
+        self._codes = with_prior(mixture.codes)
 
     def draw(self, quantiles: Floats) -> Floats:
         """Return points, (dimensions, points).
@@ -266,15 +275,23 @@ class MixtureSampler:
             ends = self._below[:, kernel], self._above[:, kernel]
             z = truncated(quantiles[1 + frame.numeric], *ends, self._outside[:, :, kernel])
             places = mixture.mu[:, kernel] + z * mixture.sigma[:, kernel]
-            drawn = frame.low + np.minimum(np.maximum(places, 0.0), 1.0) * frame.span
-            drawn[frame.log] = np.exp(drawn[frame.log])
-            drawn[frame.whole] = np.rint(drawn[frame.whole])
-            numbers[frame.numeric] = np.minimum(np.maximum(drawn, frame.first), frame.last)
-        kernels = mixture.codes.shape[1] + 1
+            numbers[frame.numeric] = frame.numbers_at(places)
         for codes, (k, count) in zip(self._codes, frame.choices, strict=True):
-            # A kernel's weights are a mixture of its trial's choice and a uniform choice.
-            own = np.where(kernel < kernels - 1, kernels / (kernels + count), 0.0)
-            q = quantiles[1 + k]
-            any_choice = np.minimum((q - own) / (1.0 - own) * count, count - 1.0)
-            numbers[k] = np.where(q < own, codes[kernel], np.floor(any_choice))
+            numbers[k] = drawn_choices(codes, count, kernel, quantiles[1 + k])
         return numbers
+
+
+def with_prior(codes: Floats) -> list[Floats]:
+    """Return the choices of a mixture's kernels: those of the trials, and one of the prior, which is not used."""
+    return [np.append(each, 0.0) for each in codes]
+
+
+def drawn_choices(codes: Floats, count: float, kernel: Indexes, quantiles: Floats) -> Floats:
+    """Return choices of these kernels, whose own choices are `codes`. The prior is the last kernel.
+
+    A kernel's weights are a mixture of its trial's choice and a uniform choice.
+    """
+    kernels = len(codes)
+    own = np.where(kernel < kernels - 1, kernels / (kernels + count), 0.0)
+    any_choice = np.minimum((quantiles - own) / (1.0 - own) * count, count - 1.0)
+    return np.where(quantiles < own, codes[kernel], np.floor(any_choice))

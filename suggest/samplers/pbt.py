@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from suggest.domain import NO_MEMBER, number
 from suggest.samplers.population import Offspring, PbtPopulation
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.samplers.uniform import draw, draw_point
 from suggest.settings import setting
-from suggest.space import Assignment, Choice, Domain, Float, Int, Space, Value
+from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from suggest.workers import Workers
@@ -43,7 +43,7 @@ class PbtSettings:
     )
 
 
-class PbtSampler:
+class PbtSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: PbtSettings, *, workers: Workers | None = None) -> None:
         """`workers` are not used: a point takes microseconds."""
         self._space = spec.space
@@ -68,9 +68,6 @@ class PbtSampler:
         """Return the parents of the trials that `propose` proposes, by trial, of those that have one."""
         pairs = zip(wanted, self._offspring(wanted), strict=False)
         return {one.number: parent for one, (parent, _) in pairs if parent is not None}
-
-    def warm_up(self) -> None:
-        pass
 
     def _offspring(self, wanted: Sequence[PointRequest]) -> list[tuple[int | None, Assignment]]:
         found: list[tuple[int | None, Assignment]] = []
@@ -105,20 +102,15 @@ def inherited(
     With one, each value is drawn again with this probability, and perturbed otherwise. Values that the parent does not
     have, because its condition did not hold or the space has grown since, are drawn.
     """
-    new: dict[str, Value] = {}
-    for parameter in space.ordered:
-        if not parameter.active(new):
-            continue
+
+    def value_of(parameter: Parameter) -> Value:
         domain = parameter.domain
         kept = NO_MEMBER if parameter.name not in point else domain.canonical(point[parameter.name])
         if kept is NO_MEMBER or (resample_probability is not None and source.random() < resample_probability):
-            value = draw(domain, source)
-        elif resample_probability is not None:
-            value = perturbed(domain, kept, source)
-        else:
-            value = kept
-        new[parameter.name] = value
-    return {p.name: new[p.name] for p in space.parameters if p.name in new}
+            return draw(domain, source)
+        return kept if resample_probability is None else perturbed(domain, kept, source)
+
+    return space.point(value_of)
 
 
 def perturbed(domain: Domain, value: Value, source: random.Random) -> Value:

@@ -10,12 +10,12 @@ on a log scale. Algorithms that enumerate values need no distribution, so they a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
 from suggest.domain import number
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed, steps_of
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -114,7 +114,7 @@ def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Samp
     return QuantileSampler(uneven, build(replace(spec, space=shown)))
 
 
-class QuantileSampler:
+class QuantileSampler(Sampler):
     """A sampler around one that is shown the fractions of the `uneven` parameters."""
 
     def __init__(self, uneven: dict[str, Float | Int], sampler: Sampler) -> None:
@@ -124,16 +124,18 @@ class QuantileSampler:
     def put(self, trial: Trial) -> None:
         self._sampler.put(replace(trial, parameters=self._fractions(trial.parameters)))
 
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
-
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        asked = [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
-        points = yield from steps_of(self._sampler, asked)
+        points = yield from self._sampler.steps(self._shown(wanted))
         return [self._values(point, one.fixed) for point, one in zip(points, wanted, strict=False)]
+
+    def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
+        return self._sampler.parents(self._shown(wanted))
 
     def warm_up(self) -> None:
         self._sampler.warm_up()
+
+    def _shown(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
+        return [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
 
     def _fractions(self, point: Assignment) -> dict[str, Value]:
         shown = dict(point)

@@ -16,7 +16,7 @@ from suggest.samplers.cmaes import CMAES_PACKAGES, CmaEsSettings, cmaes, cmaes_p
 from suggest.samplers.default import GRID, NAME, TPE, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
-from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings, gp
+from suggest.samplers.gp import MOST_OBJECTIVES, GpSampler, GpSettings
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
@@ -26,32 +26,25 @@ from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
-from suggest.settings import Catalog, NoSettings, Setting
+from suggest.settings import Catalog, Choosable, NoSettings
 from suggest.study import Algorithm, StudySpec
 from suggest.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Family(Choosable):
     """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
 
-    name: str
-    summary: str
-    settings_type: type
     build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
-    learns: bool  # from outcomes
+    learns: bool = True  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = False  # it supports several objectives and constraints, or reads no values
+    several: bool = True  # it supports several objectives and constraints, or reads no values
     most_objectives: int | None = None  # None: no limit
     enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
     in_workers: bool = False  # it takes `workers` although it does not learn
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
     waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        return checked.declared(self.settings_type)
 
 
 _FAMILIES = (
@@ -60,25 +53,21 @@ _FAMILIES = (
         "Chooses between the others by space, budget and parallelism, once for each study.",
         DefaultSettings,
         default,
-        True,
-        several=True,
     ),
     Family(
         "random",
         "Independent points, each parameter drawn from its distribution.",
         DrawSettings,
         RandomSampler,
-        False,
-        several=True,
+        learns=False,
     ),
     Family(
         "grid",
         "Every point of a finite space once, in order.",
         NoSettings,
         GridSampler,
-        False,
-        grid_problems,
-        several=True,
+        learns=False,
+        space_problems=grid_problems,
         enumerates=True,
     ),
     Family(
@@ -86,33 +75,27 @@ _FAMILIES = (
         "Points that fill the space evenly: a scrambled Sobol' sequence.",
         DrawSettings,
         sobol,
-        False,
-        sobol_problems,
-        several=True,
+        learns=False,
+        space_problems=sobol_problems,
     ),
     Family(
         "halton",
         "Points that fill the space evenly: a scrambled Halton sequence.",
         DrawSettings,
         halton,
-        False,
-        several=True,
+        learns=False,
     ),
     Family(
         "tpe",
         "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
         OwnSettings,
         tpe,
-        True,
-        several=True,
     ),
     Family(
         "gp",
         "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
         GpSettings,
-        gp,
-        True,
-        several=True,
+        GpSampler,
         most_objectives=MOST_OBJECTIVES,
     ),
     Family(
@@ -120,68 +103,61 @@ _FAMILIES = (
         "Adapts a normal distribution to where good points are: CMA-ES with margin.",
         CmaEsSettings,
         cmaes,
-        True,
-        cmaes_problems,
+        space_problems=cmaes_problems,
         requires=CMAES_PACKAGES,
         instead=("tpe",),
+        several=False,
     ),
     Family(
         "nsga2",
         "A genetic algorithm for several objectives: survivors by fronts and crowding distance (NSGA-II).",
         GeneticSettings,
         genetic,
-        True,
-        several=True,
     ),
     Family(
         "nsga3",
         "A genetic algorithm for three objectives or more: survivors spread over reference points (NSGA-III).",
         GeneticSettings,
         genetic,
-        True,
-        several=True,
     ),
     Family(
         "regularized-evolution",
         "Mutates one parameter of a good trial among the most recent ones (regularized evolution).",
         AgeingSettings,
         regularized_evolution,
-        True,
-        several=True,
     ),
     Family(
         "pbt",
         "Trains generations of trials that continue from the checkpoints of the best (population based training).",
         PbtSettings,
         PbtSampler,
-        True,
         waits=True,
+        several=False,
     ),
     Family(
         "hyperband",
         "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
         DrawSettings,
         RandomSampler,
-        False,
+        learns=False,
+        several=False,
     ),
     Family(
         "bohb",
         "Points of TPE's model and random ones, for trials of several fidelities: BOHB.",
         BohbSettings,
         BohbSampler,
-        True,
+        several=False,
     ),
-    Family(
-        "optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True, several=True
-    ),
+    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe),
     *(
         Family(
             PREFIX + kind.name,
             kind.summary,
             kind.settings,
             optuna_sampler,
-            kind.learns,
-            kind.space_problems,
+            learns=kind.learns,
+            space_problems=kind.space_problems,
             several=kind.several,
             enumerates=kind.points,
             in_workers=True,

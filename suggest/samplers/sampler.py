@@ -13,7 +13,7 @@ import hashlib
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialBatch
@@ -38,20 +38,27 @@ class PointRequest:
     again: int = 0
     new: bool = False
 
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.number, self.again
+
     def source(self, seed: int, purpose: str) -> random.Random:
         return generator(seed, self.number, f"{purpose} again {self.again}" if self.again else purpose)
 
 
-class Sampler(Protocol):
+class Sampler:
     """The sampler of one study. Not thread-safe: its owner holds the study's lock.
 
-    A sampler that computes in workers also has `steps(wanted)`; `propose` runs all of these steps. One whose trials
-    continue from others has `parents(wanted)`, and one that forgets most trials `put_batch(batch)`.
+    A subclass implements `propose`, or `steps` if it computes in workers.
     """
 
     def put(self, trial: Trial) -> None:
-        """Take a new trial, or a new version of a known one."""
-        ...
+        """Take a new trial, or a new version of a known one. By default, the sampler does not depend on trials."""
+
+    def put_batch(self, batch: TrialBatch) -> None:
+        """As `put` for each trial; a sampler that forgets most trials has a faster way."""
+        for trial in batch.trials():
+            self.put(trial)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         """Return a point for each request, or for the first ones only if the space is exhausted.
@@ -61,44 +68,28 @@ class Sampler(Protocol):
         Each point takes the earlier ones into account. Points have active parameters only, in the order of the space. A
         request with fixed values always gets a point. The call has no effect on later proposals.
         """
-        ...
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
+        """Return the steps of `propose`. Trials may be put into the sampler between two of them."""
+        yield from ()  # no computation by default
+        return self.propose(wanted)
+
+    def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
+        """Return the trials from whose checkpoints the proposed trials continue, by trial, of those that do.
+
+        The sampler must not be shown a trial between this call and that of `propose`.
+        """
+        return {}
 
     def warm_up(self) -> None:
         """Load the modules that the first proposal needs. Any thread may call this; a repeated call is cheap."""
-        ...
 
 
 def generator(seed: int, number: int, purpose: str) -> random.Random:
     """Return the source of all randomness for one trial and one purpose."""
     digest = hashlib.sha256(f"{seed}/{number}/{purpose}".encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
-
-
-def steps_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Steps:
-    """Propose in steps if the sampler supports it. Trials may be put into the sampler between two steps."""
-    steps: Callable[[Sequence[PointRequest]], Steps] | None = getattr(sampler, "steps", None)
-    if steps is None:
-        return sampler.propose(wanted)
-    return (yield from steps(wanted))
-
-
-def put_batch(sampler: Sampler, batch: TrialBatch) -> None:
-    """Put the trials of a batch into the sampler, which may have a faster way than one by one."""
-    put: Callable[[TrialBatch], None] | None = getattr(sampler, "put_batch", None)
-    if put is not None:
-        put(batch)
-        return
-    for trial in batch.trials():
-        sampler.put(trial)
-
-
-def parents_of(sampler: Sampler, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-    """Return the trials from whose checkpoints the proposed trials continue, by trial, of those that do.
-
-    The sampler must not be shown a trial between this call and that of `propose`.
-    """
-    parents: Callable[[Sequence[PointRequest]], Mapping[int, int]] | None = getattr(sampler, "parents", None)
-    return {} if parents is None else parents(wanted)
 
 
 def completed(steps: Computed[T]) -> T:

@@ -16,10 +16,10 @@ from heapq import nsmallest
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, Steps, completed
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.samplers.uniform import RandomSampler
 from suggest.settings import setting
-from suggest.space import Assignment, Parameter, Space
+from suggest.space import Parameter, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialBatch, TrialState
 from suggest.workers import Model, ModelSetup, RemoteModel, Workers, asked
@@ -50,7 +50,7 @@ OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.sampl
 SHORT = 2_000_000  # densities; a proposal that needs more takes over 20 ms, and a worker process computes it
 
 
-class TpeSampler:
+class TpeSampler(Sampler):
     """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`. Without `workers` it computes here.
 
     first: proposes until the model does; None for random search.
@@ -80,9 +80,6 @@ class TpeSampler:
 
     def put_batch(self, batch: TrialBatch) -> None:
         self._window.put_batch(batch)
-
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return completed(self.steps(wanted))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         if self._window.finished < self._settings.startup_trials:
@@ -185,7 +182,7 @@ class Window:
         good = sorted((loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit)
         chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})
         for place in chosen:
-            self.put(batch.trial(place))
+            self.put(batch.result(place))
         self.finished += len(succeeded) - len(chosen)
 
     def _rank(self, trial: Trial) -> None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from suggest import deadline
+from suggest.domain import decode
 from suggest.samplers import parzen
-from suggest.samplers.columns import Columns, decode, dimension, encode
+from suggest.samplers.columns import Columns, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, MixtureSampler, coefficients, correction, narrowest
@@ -25,11 +28,14 @@ from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import by_fronts, good_and_other, good_count
 from suggest.samplers.tpe import OwnSettings, groups
+from suggest.samplers.univariate import UnivariateMixtures
 from suggest.space import Assignment, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
 TOGETHER = 64  # requests of a batch that are drawn with one fit
+APART = 8  # parameters that are modeled one by one, and computed together: their arrays fit into the CPU's caches
+T = TypeVar("T")
 
 
 class TpeModel:
@@ -44,9 +50,11 @@ class TpeModel:
         self._groups = tuple(groups(spec.space))
         # The groups of requests without fixed values. What is fitted for other groups is not kept, because a client can
         # fix any subset of the parameters, and nothing would limit the memory.
-        together = {tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups}
-        self._unfixed = together.union((name,) for name in self._dimensions)
-        self._good: dict[tuple[str, ...], Good] = {}
+        together = [tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups]
+        some = (names for group in together for names in _some(group))
+        self._unfixed = {*together, *some, *((name,) for name in self._dimensions)}
+        self._good: dict[tuple[str, ...], Good[MixtureSampler]] = {}
+        self._good_apart: dict[tuple[str, ...], Good[UnivariateMixtures]] = {}
         self._columns = Columns(modeled, spec.criteria)
 
     def propose(
@@ -60,7 +68,7 @@ class TpeModel:
                 if place:
                     deadline.check()
                 numbers: dict[str, float] = {}
-                points.append(self._point(batch, wanted[place:], one, numbers))
+                points.append(self._point(batch, wanted[place:], numbers, alone=len(wanted) == 1))
                 if self._settings.constant_liar and place + 1 < len(wanted):
                     batch.add_pending(one, [numbers.get(name, np.nan) for name in self._place])
             return points
@@ -70,7 +78,8 @@ class TpeModel:
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
         if len(self._criteria.objectives) > 1:
-            losses = np.array([self._criteria.losses(t) or [np.inf] * len(self._criteria.objectives) for t in finished])
+            count = len(self._criteria.objectives)
+            losses = np.array([self._criteria.losses(t) or [np.inf] * count for t in finished]).reshape(-1, count)
             ranks = by_fronts(ranks, losses.T, good_count(len(finished), self._settings.good_share))
         good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)
@@ -83,27 +92,41 @@ class TpeModel:
         """Return the group of these parameters, which are drawn together, as fitted for the batch."""
         group = batch.groups.get(names)
         if group is None:
-            rows = np.array([self._place[name] for name in names], dtype=np.intp)
+            rows = self._rows(names)
             group = batch.groups[names] = ParameterGroup(batch.others, rows, self._fitted_to_good(batch, names, rows))
         return group
 
     def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], rows: Indexes) -> MixtureSampler:
-        """Return the mixture of the good trials. It is fitted again only if they have changed, rare in long studies."""
+        def fitted() -> MixtureSampler:
+            frame, values = self._frame(names), batch.good.with_all(rows).values
+            return MixtureSampler(frame, parzen.fit(frame, values, sharpness=self._settings.sharpness))
+
+        return self._kept(self._good, batch, names, fitted)
+
+    def _frame(self, names: tuple[str, ...]) -> Frame:
+        return Frame([self._dimensions[name] for name in names])
+
+    def _kept(
+        self, good: dict[tuple[str, ...], Good[T]], batch: Batch, names: tuple[str, ...], fitted: Callable[[], T]
+    ) -> T:
+        """Return what is `fitted` to the good trials, which rarely change in long studies."""
         which = batch.good.numbers.tobytes()
-        kept = self._good.get(names)
+        kept = good.get(names)
         if kept is not None and kept.which == which:
-            return kept.sampler
-        frame = Frame([self._dimensions[name] for name in names])
-        good = parzen.fit(frame, batch.good.with_all(rows).values, sharpness=self._settings.sharpness)
-        sampler = MixtureSampler(frame, good)
+            return kept.fitted
+        found = fitted()
         if names in self._unfixed:
-            self._good[names] = Good(which, sampler)
-        return sampler
+            good[names] = Good(which, found)
+        return found
 
     def _point(
-        self, batch: Batch, wanted: Sequence[PointRequest], one: PointRequest, numbers: dict[str, float]
+        self, batch: Batch, wanted: Sequence[PointRequest], numbers: dict[str, float], *, alone: bool
     ) -> Assignment:
-        """Return a point for request `one`, and fill `numbers` with its values as encoded in the columns."""
+        """Return a point for the first request, and fill `numbers` with its values as encoded in the columns.
+
+        alone: It is the only request of its batch.
+        """
+        one = wanted[0]
         values: dict[str, Value] = {}
         for group in self._groups:
             if not group[0].active(values):
@@ -122,14 +145,37 @@ class TpeModel:
             # Along a Pareto front, some parameters depend on each other and others do not. Neither kind of model fits
             # both, so with several objectives they alternate.
             jointly = self._settings.multivariate and (len(self._criteria.objectives) == 1 or one.number % 2 == 0)
-            together = [tuple(free)] if jointly else [(name,) for name in free]
-            for names in together:
-                if names:
-                    chosen = self._draw(batch, names, wanted)
-                    for name, number in zip(names, chosen, strict=True):
-                        numbers[name] = number
-                        values[name] = decode(self._space.by_name[name].domain, number)
+            for names in [tuple(free)] if jointly and free else _some(free):
+                chosen = self._draw_apart(batch, names, one) if alone and not jointly else None
+                if chosen is None:
+                    parts = [names] if jointly else [(name,) for name in names]
+                    chosen = [number for part in parts for number in self._draw(batch, part, wanted)]
+                for name, number in zip(names, chosen, strict=True):
+                    numbers[name] = number
+                    values[name] = decode(self._space.by_name[name].domain, number)
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def _draw_apart(self, batch: Batch, names: tuple[str, ...], one: PointRequest) -> list[float] | None:
+        """Return the best candidate of each parameter, drawn and evaluated together, or None if that is impossible.
+
+        The same candidates as those of `_draw` for each of these parameters.
+        """
+        rows = self._rows(names)
+        if not (batch.good.is_even(rows) and batch.others.is_even(rows)):
+            return None
+        others = batch.others.known(rows).values
+
+        def fitted() -> UnivariateMixtures:
+            values = batch.good.with_all(rows).values
+            return UnivariateMixtures(self._frame(names), values, sharpness=self._settings.sharpness)
+
+        good = self._kept(self._good_apart, batch, names, fitted)
+        if self._settings.candidates > parzen.block_of(good.kernels + others.shape[1] + 1):
+            return None
+        return good.best(others, np.stack([self._quantiles(one, (name,)) for name in names]))
+
+    def _rows(self, names: tuple[str, ...]) -> Indexes:
+        return np.array([self._place[name] for name in names], dtype=np.intp)
 
     def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]) -> list[float]:
         """Return the best candidate of the first request, drawing the candidates of the block if necessary."""
@@ -149,6 +195,13 @@ class TpeModel:
         return (numbers * np.float64(2.0**-53)).reshape(rows, count)
 
 
+def _some(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield all of these names, a few at a time."""
+    left = iter(names)
+    while some := tuple(islice(left, APART)):
+        yield some
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """Trials in ascending order of their numbers, and their values: (parameters, trials)."""
@@ -164,6 +217,11 @@ class Known:
             return Known(self.numbers, values)
         complete = ~absent.any(axis=0)
         return Known(self.numbers[complete], values[:, complete])
+
+    def is_even(self, rows: Indexes) -> bool:
+        """Return whether each trial has either all of these parameters or none."""
+        absent = np.isnan(self.values[rows])
+        return bool((absent == absent[0]).all())
 
     def merged(self, more: Known) -> Known:
         if not more.numbers.size:
@@ -188,6 +246,10 @@ class Others:
         """Add a running trial. If there are more than LIARS, the oldest one is dropped."""
         self._pending.append((number, values))
 
+    def is_even(self, rows: Indexes) -> bool:
+        """Return whether each trial, without those of `add_pending`, has either all of these parameters or none."""
+        return self.finished.is_even(rows) and (self.running is None or self.running.is_even(rows))
+
     def known(self, rows: Indexes) -> Known:
         """Return the current trials that have all of these parameters."""
         if self._pending and self.running is not None:
@@ -200,11 +262,11 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True)
-class Good:
-    """A mixture that is fitted to the good trials; `which` are their numbers as bytes."""
+class Good(Generic[T]):
+    """What is fitted to the good trials; `which` are their numbers as bytes."""
 
     which: bytes
-    sampler: MixtureSampler
+    fitted: T
 
 
 class Batch:

@@ -11,27 +11,20 @@ from collections.abc import Sequence
 
 from suggest import deadline
 from suggest.samplers.quantiles import by_index, quantile
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
-from suggest.trial import Trial
 
 BITS = 64  # of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers
 
 
-class RandomSampler:
+class RandomSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
         self._seed = seed
 
-    def put(self, trial: Trial) -> None:
-        pass
-
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         return draw_points(self._space, self._seed, wanted)
-
-    def warm_up(self) -> None:
-        pass
 
 
 def draw_points(space: Space, seed: int, wanted: Sequence[PointRequest]) -> list[Assignment]:
@@ -44,12 +37,7 @@ def draw_points(space: Space, seed: int, wanted: Sequence[PointRequest]) -> list
 
 def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
     rng = wanted.source(seed, "random")
-    point: dict[str, Value] = {}
-    for parameter in space.ordered:
-        if parameter.active(point):
-            name = parameter.name
-            point[name] = wanted.fixed[name] if name in wanted.fixed else draw(parameter.domain, rng)
-    return {p.name: point[p.name] for p in space.parameters if p.name in point}
+    return space.point(lambda p: wanted.fixed[p.name] if p.name in wanted.fixed else draw(p.domain, rng))
 
 
 def draw(domain: Domain, rng: random.Random) -> Value:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.errors import InvalidArgument, NotFound
 from suggest.imports import MAX_ROWS, Source
+from suggest.storage.location import is_postgres, sqlite_path
 from suggest.studies import check
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import TrialState
+from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,11 +47,10 @@ def open_store(storage_url: str, *, sync: str = "normal") -> SqlStudyStore:
 
     Raises InvalidArgument for an unknown kind of store, Unavailable, StoreBroken.
     """
-    from suggest.storage.location import is_postgres, sqlite_path
     from suggest.storage.sqlite import SYNC
 
     if sync not in SYNC:
-        raise InvalidArgument([Problem("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")])
+        raise InvalidArgument.at("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")
     if is_postgres(storage_url):
         from suggest.storage.postgres_store import PostgresStore
 
@@ -76,7 +77,6 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
         StoreBroken: the store has a newer version, or belongs to another program.
     """
     from suggest.storage import upgrades
-    from suggest.url_redaction import redacted_url
 
     with closing(_database(storage_url)) as database:
         current = upgrades.version(database)
@@ -87,14 +87,10 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
 
 def sqlite_file(storage_url: str) -> Path | None:
     """Return the file of a SQLite store, which need not exist, or None for PostgreSQL. Raises InvalidArgument."""
-    from suggest.storage.location import is_postgres, sqlite_path
-
     return None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
 
 
 def _database(storage_url: str) -> Database:
-    from suggest.storage.location import is_postgres, sqlite_path
-
     if is_postgres(storage_url):
         from suggest.storage import postgres
 
@@ -121,8 +117,6 @@ def is_optunas(storage_url: str) -> bool:
         return False
     if {"version_info", "studies", "trials"} <= tables:
         return True
-    from suggest.url_redaction import redacted_url
-
     raise NotFound(f"{redacted_url(storage_url)}: contains neither tuner's nor Optuna's studies")
 
 

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -61,7 +62,7 @@ class ConnectionLimits:
     """Enforces the limits on the connections of one server.
 
     `port` is the server's port, None for a socket file, which only its user can reach. `also` are further ports.
-    `most` limits all connections.
+    `limit` applies to all connections together.
     """
 
     def __init__(
@@ -211,29 +212,20 @@ class ConnectionLimits:
                 return False
         return True
 
-    def _held(self, descriptor: int) -> _HostConnections:
-        return _HostConnections(descriptor, self._spare, self._null)
-
-
-class _HostConnections:
-    """A socket behind a duplicate descriptor, so that it stays the same socket. Takes no further descriptor."""
-
-    def __init__(self, descriptor: int, spare: int, null: int) -> None:
-        self._descriptor, self._spare, self._null = descriptor, spare, null
-        self._socket: socket.socket | None = None
-
-    def __enter__(self) -> socket.socket | None:
+    @contextmanager
+    def _held(self, descriptor: int) -> Iterator[socket.socket | None]:
+        """Yield the socket through a duplicate descriptor, so that it stays the same. Takes no further descriptor."""
         try:
-            os.dup2(self._descriptor, self._spare, inheritable=False)
+            os.dup2(descriptor, self._spare, inheritable=False)
         except OSError:
-            return None
+            yield None
+            return
         # The family only determines how long an address may be; the system returns the actual address.
-        self._socket = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, self._spare)
-        return self._socket
-
-    def __exit__(self, *_: object) -> None:
-        if self._socket is not None:
-            self._socket.detach()
+        held = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, self._spare)
+        try:
+            yield held
+        finally:
+            held.detach()
             os.dup2(self._null, self._spare, inheritable=False)
 
 

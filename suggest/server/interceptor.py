@@ -27,13 +27,13 @@ from google.protobuf.message import DecodeError
 from suggest import deadline, events
 from suggest.errors import (
     InvalidArgument,
-    Problem,
     RateLimited,
     TimedOut,
     TunerError,
     Unauthenticated,
     Unavailable,
 )
+from suggest.grpc_status import InternalError, code_of, status_of
 from suggest.server import request_sizes
 from suggest.server.access import audit
 from suggest.server.access.audit import DenialLog
@@ -46,7 +46,6 @@ from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
 from suggest.server.rpcs import Rpc, resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
-from suggest.wire.status import InternalError, code_of, status_of
 
 log = logging.getLogger(__name__)
 
@@ -371,7 +370,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             functools.partial(contextvars.copy_context().run, work),
             flow=flow,
             kind=_kind(method.name, request, study or flow.namespace, caller, size),
-            reply_bytes=_length,
+            reply_bytes=lambda reply: len(reply.serialized),
         )
         # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
@@ -426,10 +425,6 @@ def _serialized(reply: Reply) -> bytes:
     return reply.serialized
 
 
-def _length(reply: Reply) -> int:
-    return len(reply.serialized)
-
-
 def _certificate_name(context: Context) -> str:
     """Return the client's name, for example `cert:alice`, which is never a token's name; "" if there is none."""
     names = context.auth_context().get("x509_common_name", ())
@@ -446,7 +441,7 @@ async def _message(context: Context) -> bytes:
     """Return the only message of the stream. Raises InvalidArgument if there is none."""
     serialized: Any = await context.read()
     if serialized is grpc.aio.EOF:
-        raise InvalidArgument([Problem("", "the call contained no request")])
+        raise InvalidArgument.at("", "the call contained no request")
     return bytes(serialized)
 
 
@@ -485,6 +480,6 @@ def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method:
         request = deserialize(serialized)
     except DecodeError:
         message = f"the bytes sent to {method} are not a request of that method"
-        raise InvalidArgument([Problem("", message)]) from None
+        raise InvalidArgument.at("", message) from None
     request_sizes.check(request)
     return request

@@ -188,9 +188,6 @@ class KeyedQueue:
     def waiting_for_worker(self) -> int:
         return self._all.queued
 
-    def expected(self, kind: CallKind) -> Cost:
-        return self._costs.expected(kind)
-
     async def run(
         self,
         study: str,

@@ -33,17 +33,12 @@ if TYPE_CHECKING:
 
     from suggest.server.access.audit import DenialLog
     from suggest.server.access.authorization import Authorizer
-    from suggest.server.access.certificates import KeyPair
     from suggest.server.connection_limits import ConnectionLimits
-    from suggest.server.in_flight import InFlightLimits
     from suggest.server.in_process import InProcessChannel
     from suggest.server.interceptor import CallInterceptor
     from suggest.server.katib_service import Methods
-    from suggest.server.keyed_queue import KeyedQueue
-    from suggest.server.rate_limits import RateLimiter
-    from suggest.server.server_metrics import CallMetrics, Metrics
+    from suggest.server.server_metrics import Metrics
     from suggest.server.service import SuggestServicer
-    from suggest.server.store_health import StoreHealth
     from suggest.storage.store import PageSessions, StudyStore
     from suggest.studies import StudyService
 
@@ -157,24 +152,25 @@ class Server:
         """Return a channel for clients in the server's own loop. The server must be running."""
         from suggest.server.in_process import InProcessChannel
 
-        assert self._started is not None, "a server is started first"
-        return InProcessChannel(self._started.servicer, self._started.interceptor)
+        return InProcessChannel(self._running.servicer, self._running.interceptor)
 
     def verbs_of(self, token: str) -> frozenset[str] | None:
         """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
-        assert self._started is not None, "a server is started first"
-        return self._started.protection.verbs_of(token)
+        return self._running.protection.verbs_of(token)
 
     def page_sessions(self) -> PageSessions:
         """Return the sessions of the page in the server's store. Their methods block."""
-        assert self._started is not None, "a server is started first"
-        return self._started.store.page_sessions
+        return self._running.store.page_sessions
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return a context with the server's current certificate; None without TLS."""
-        assert self._started is not None, "a server is started first"
-        pair = self._started.protection.pair
+        pair = self._running.protection.pair
         return None if pair is None else pair.context()
+
+    @property
+    def _running(self) -> _Started:
+        assert self._started is not None, "a server is started first"
+        return self._started
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Refuse new calls, finish calls in progress within `grace_s`, and release the studies. May be repeated."""
@@ -213,7 +209,8 @@ class Server:
         from suggest.studies import StudyService
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
-        shared = self._shared(executor, loaded_protection, limits_file, undo)
+        shared = _Shared(self._options, executor, loaded_protection, limits_file)
+        undo.callback(shared.close)
         interceptor = shared.interceptor(loaded_protection.authorizer)
         server = shared.server(interceptor, RECEIVED_BYTES)
         self._bound = shared.bound(server, self._asked)
@@ -238,42 +235,6 @@ class Server:
             tasks.append(asyncio.create_task(_reload_files(files)))
         return _Started(
             listeners, servicer, studies, store, executor, tasks, connections, shared.metrics, loaded_protection
-        )
-
-    def _shared(
-        self,
-        executor: ThreadPoolExecutor,
-        loaded_protection: LoadedProtection,
-        limits_file: LimitsFile | None,
-        undo: contextlib.ExitStack,
-    ) -> _Shared:
-        from suggest.server.access.audit import DenialLog
-        from suggest.server.in_flight import InFlightLimits
-        from suggest.server.keyed_queue import KeyedQueue
-        from suggest.server.rate_limits import RateLimiter
-        from suggest.server.store_health import StoreHealth
-
-        metrics, call_metrics = None, None
-        if self._options.metrics_address:
-            from suggest.server.server_metrics import CallMetrics, Metrics
-
-            metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
-            undo.callback(metrics.close)
-            call_metrics = CallMetrics(metrics.ended)
-        in_flight = InFlightLimits()
-        queue = KeyedQueue(executor, workers=WORKERS, full=in_flight.full)
-        in_flight.on_released = queue.look_again
-        return _Shared(
-            queue,
-            StoreHealth(),
-            None if limits_file is None else RateLimiter(limits_file.now),
-            in_flight,
-            DenialLog(),
-            metrics,
-            call_metrics,
-            loaded_protection.pair,
-            certified=bool(self._protection.tls_client_ca),
-            most_connections=min(MAX_CONNECTIONS, descriptor_limit() // 2),  # leave descriptors for the store
         )
 
     async def _accept(
@@ -308,48 +269,66 @@ class Server:
         return _Listener(server, health, interceptor)
 
 
-@dataclass(frozen=True, slots=True)
 class _Shared:
     """What the gRPC servers of the process share, and how each is made with it."""
 
-    queue: KeyedQueue
-    store_health: StoreHealth
-    rate_limiter: RateLimiter | None
-    in_flight: InFlightLimits
-    denial_log: DenialLog
-    metrics: Metrics | None
-    call_metrics: CallMetrics | None  # None if `metrics` is
-    pair: KeyPair | None
-    certified: bool
-    most_connections: int
+    def __init__(
+        self,
+        options: ServerOptions,
+        executor: ThreadPoolExecutor,
+        protection: LoadedProtection,
+        limits_file: LimitsFile | None,
+    ) -> None:
+        from suggest.server.access.audit import DenialLog
+        from suggest.server.in_flight import InFlightLimits
+        from suggest.server.keyed_queue import KeyedQueue
+        from suggest.server.rate_limits import RateLimiter
+        from suggest.server.store_health import StoreHealth
+
+        self._pair = protection.pair
+        self._certified = protection.certified
+        self.metrics: Metrics | None = None
+        if options.metrics_address:
+            from suggest.server.server_metrics import Metrics
+
+            self.metrics = Metrics(options.metrics_address, self._pair)
+        self._in_flight = InFlightLimits()
+        self._queue = KeyedQueue(executor, workers=WORKERS, full=self._in_flight.full)
+        self._in_flight.on_released = self._queue.look_again
+        self._store_health = StoreHealth()
+        self._rate_limiter = None if limits_file is None else RateLimiter(limits_file.now)
+        self.denial_log = DenialLog()
+        self.most_connections = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # leave descriptors for the store
 
     def start_metrics(self, studies: StudyService) -> int:
         """Answer requests for metrics, if there is an address for them. Return its port, otherwise 0."""
-        if self.metrics is None or self.call_metrics is None:
+        if self.metrics is None:
             return 0
-        from suggest.server.server_metrics import MetricSources
-
-        self.metrics.start(MetricSources(self.call_metrics, self.queue, self.store_health, studies))
+        self.metrics.start(self._queue, self._store_health, studies)
         return self.metrics.port
+
+    def close(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
 
     def interceptor(self, authorizer: Authorizer | None) -> CallInterceptor:
         from suggest.server.interceptor import CallInterceptor
 
         return CallInterceptor(
-            self.queue,
-            self.store_health,
+            self._queue,
+            self._store_health,
             authorizer,
-            self.rate_limiter,
-            in_flight=self.in_flight,
+            self._rate_limiter,
+            in_flight=self._in_flight,
             denial_log=self.denial_log,
-            certified=self.certified,
+            certified=self._certified,
         )
 
     def server(self, interceptor: CallInterceptor, received_bytes: int) -> grpc.aio.Server:
         import grpc
 
         return grpc.aio.server(
-            interceptors=[interceptor] if self.call_metrics is None else [self.call_metrics, interceptor],
+            interceptors=[interceptor] if self.metrics is None else [self.metrics.calls, interceptor],
             options=[
                 *_OPTIONS,
                 ("grpc.max_receive_message_length", received_bytes),
@@ -359,7 +338,7 @@ class _Shared:
 
     def bound(self, server: grpc.aio.Server, address: Address) -> Address:
         # Each port needs credentials of its own.
-        return bind(server, address, None if self.pair is None else self.pair.credentials())
+        return bind(server, address, None if self._pair is None else self._pair.credentials())
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +490,8 @@ async def _serve(server: Server, announced: str, companion: Companion | None) ->
             if announced:
                 katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
                 announcement = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
-                print(announcement, file=sys.stderr, flush=True)
+                with contextlib.suppress(OSError):  # a log on a full disk must not stop the server
+                    print(announcement, file=sys.stderr, flush=True)
             code = await ended
     finally:
         await server.stop()

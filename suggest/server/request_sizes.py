@@ -6,6 +6,7 @@ Only lengths are checked, those of lists before those of their items. Limits on 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +41,6 @@ _MOST = {
 # Messages whose only fields of variable size are texts, which the code that reads them checks.
 _PLAIN = ("Measurement", "Timestamp", "Duration", "TrialLease", "MetricLog")
 _FRAMES = ("SuggestionsFrame", "StoppingFrame")  # Katib's; the code that parses their contents checks the sizes
-_plans: dict[
-    str, list[tuple[str, int, bool]]
-] = {}  # by message: (field, maximum number of items or 0 for a single value, whether to check inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +111,10 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
     return measured
 
 
+@functools.cache
 def _plan(descriptor: Descriptor) -> list[tuple[str, int, bool]]:
-    plan = _plans.get(descriptor.full_name)
-    if plan is None:
-        plan = [step for field in descriptor.fields if (step := _step(field))]
-        _plans[descriptor.full_name] = plan
-    return plan
+    """Return what to check of a message: (field, most items or 0 for a single value, whether to check inside)."""
+    return [step for field in descriptor.fields if (step := _step(field))]
 
 
 def _step(field: FieldDescriptor) -> tuple[str, int, bool] | None:

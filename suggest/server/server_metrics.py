@@ -23,8 +23,9 @@ from prometheus_client.exposition import choose_encoder
 
 from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
-from suggest.errors import InvalidArgument, Problem, Unavailable
+from suggest.errors import InvalidArgument, Unavailable
 from suggest.server.access.certificates import KeyPair
+from suggest.server.interceptor import Context, Handler
 from suggest.server.keyed_queue import KeyedQueue
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
@@ -34,20 +35,10 @@ _PATIENCE_S = 10.0  # timeout of a connection without a request
 _KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSources:
-    """The objects from which values are read at each scrape."""
-
-    call_metrics: CallMetrics
-    queue: KeyedQueue
-    store_health: StoreHealth
-    studies: StudyService
-
-
 class Metrics:
     """The metrics endpoint. The constructor binds the address; requests are answered from start() on.
 
-    `ended` is the callback of `CallMetrics`. Raises InvalidArgument, Unavailable.
+    Raises InvalidArgument, Unavailable.
     """
 
     def __init__(self, address: str, pair: KeyPair | None = None) -> None:
@@ -70,12 +61,13 @@ class Metrics:
         )
         self._series: dict[tuple[str, str], Histogram] = {}  # a lookup by labels takes longer than observing
         self._taking_calls = True
+        self.calls = CallMetrics(self._ended)
 
     @property
     def port(self) -> int:
         return self._server.server_port
 
-    def ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
+    def _ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
         series = self._series.get((method, code))
         if series is None:
             series = self._series[method, code] = self._calls.labels(method, code)
@@ -83,8 +75,9 @@ class Metrics:
         if method == "SuggestTrials" and reply is not None:
             self._handed_out.inc(len(reply.message.trials))
 
-    def start(self, sources: MetricSources) -> None:
-        self._registry.register(_Collector(sources))
+    def start(self, queue: KeyedQueue, store_health: StoreHealth, studies: StudyService) -> None:
+        """Answer requests, with values that are read from these objects at each scrape."""
+        self._registry.register(_Collector(self.calls, queue, store_health, studies))
         self._server.start()
 
     def stopping(self) -> None:
@@ -110,57 +103,58 @@ def metrics_address(text: str) -> Address:
     """Parse the address of the metrics. Raises InvalidArgument."""
     address = parse_address(text)
     if address.path:
-        raise InvalidArgument([Problem("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")])
+        raise InvalidArgument.at("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")
     return address
 
 
+@dataclass(frozen=True, slots=True)
 class _Collector:
-    def __init__(self, sources: MetricSources) -> None:
-        self._sources = sources
+    """Reads values when they are scraped."""
+
+    calls: CallMetrics
+    queue: KeyedQueue
+    store_health: StoreHealth
+    studies: StudyService
 
     def describe(self) -> Iterator[Metric]:
         """Yield nothing. Without this method, the registry would call `collect` at registration."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        of = self._sources
+        workers = self.studies.workers
         yield GaugeMetricFamily(
-            "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", of.call_metrics.in_flight
+            "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", self.calls.in_flight
         )
         waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Calls that wait for their turn.", labels=("queue",))
-        waiting.add_metric(("study",), of.queue.waiting_for_study)
-        waiting.add_metric(("worker",), of.queue.waiting_for_worker)
+        waiting.add_metric(("study",), self.queue.waiting_for_study)
+        waiting.add_metric(("worker",), self.queue.waiting_for_worker)
         yield waiting
-        studies, trials = of.studies.in_memory()
+        studies, trials = self.studies.in_memory()
         yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
         yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
         yield GaugeMetricFamily(
-            "tuner_suggest_worker_processes", "Worker processes that compute proposals.", of.studies.workers.running
+            "tuner_suggest_worker_processes", "Worker processes that compute proposals.", workers.running
         )
         yield CounterMetricFamily(
-            "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", of.studies.workers.restarts
+            "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", workers.restarts
         )
         yield CounterMetricFamily(
-            "tuner_suggest_worker_busy_seconds",
-            "Seconds that worker processes have computed.",
-            of.studies.workers.busy_s,
+            "tuner_suggest_worker_busy_seconds", "Seconds that worker processes have computed.", workers.busy_s
         )
         yield GaugeMetricFamily(
-            "tuner_suggest_worker_requests_waiting",
-            "Proposals that wait for a worker process.",
-            of.studies.workers.waiting,
+            "tuner_suggest_worker_requests_waiting", "Proposals that wait for a worker process.", workers.waiting
         )
         points = CounterMetricFamily(
             "tuner_suggest_points_given", "Points that worker processes computed, or did not in time.", labels=("kind",)
         )
-        for source, count in of.studies.points_given().items():
+        for source, count in self.studies.points_given().items():
             points.add_metric((source,), count)
         yield points
         errors = CounterMetricFamily(
             "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)
         )
         for reason, kind in _KINDS.items():
-            errors.add_metric((kind,), of.store_health.errors[reason])
+            errors.add_metric((kind,), self.store_health.errors[reason])
         yield errors
 
 
@@ -237,9 +231,6 @@ def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseH
     return Handler
 
 
-# The types of requests, replies and contexts are known to the handlers only.
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 # Arguments: method, code, seconds, reply (an `interceptor.Reply`, None if none was sent).
 Ended: TypeAlias = Callable[[str, str, float, Any], None]
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.server.access.file_reloader import FileReloader
 from suggest.server.limits_file import Limits, read_limits
 
@@ -31,15 +31,17 @@ class ServerOptions:
         if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             cure = "mount the volume of the trials there, or give this user the right"
             message = f"{folder} is not a folder that this user can write; {cure}"
-            raise InvalidArgument([Problem("katib-checkpoints", message)])
+            raise InvalidArgument.at("katib-checkpoints", message)
 
 
 class LimitsFile:
     """The current limits, from a file that may change. The constructor raises InvalidArgument."""
 
     def __init__(self, file: str) -> None:
-        self._watched = _watched(Path(file)) if file else None
+        self._watched: FileReloader[Limits] | None = None
         self._usual = Limits()
+        if file:
+            self._watched = FileReloader((Path(file),), lambda contents: read_limits(contents[0], place=file))
 
     def now(self) -> Limits:
         return self._usual if self._watched is None else self._watched.value
@@ -53,7 +55,3 @@ class LimitsFile:
         """Reload the file if it has changed. Blocking."""
         if self._watched is not None:
             self._watched.look()
-
-
-def _watched(path: Path) -> FileReloader[Limits]:
-    return FileReloader((path,), lambda contents: read_limits(contents[0], place=str(path)))

@@ -22,7 +22,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
 from suggest import deadline, names, wire
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
 from suggest.server.access.caller import readable_namespaces
@@ -67,7 +67,7 @@ class SuggestServicer(SuggestServiceServicer):
         labels = wire.read_labels(request.study.labels, "labels", problems)
         problems += _request_id_problems(request.request_id)
         problems += size_problems("spec.parameters", "the study", request.study.ByteSize())
-        wire.raise_if(problems)
+        raise_if(problems)
         name = StudyName(_resource(context).namespace or "", request.study_id)
         return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
 
@@ -80,7 +80,7 @@ class SuggestServicer(SuggestServiceServicer):
         limit = _limit(request.page_size, problems)
         limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
-        wire.raise_if(problems)
+        raise_if(problems)
         listed: list[Study] = []
         for namespace in _readable(_resource(context).namespace or "", after):
             missing = limit + 1 - len(listed)
@@ -99,7 +99,7 @@ class SuggestServicer(SuggestServiceServicer):
         space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
         if request.study.spec.HasField("pruning"):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
-        wire.raise_if(problems)
+        raise_if(problems)
         study = self._studies.update_study(
             _study(context),
             space=space if "spec.parameters" in paths else KEEP,
@@ -117,7 +117,7 @@ class SuggestServicer(SuggestServiceServicer):
     def ValidateStudy(self, request: pb.ValidateStudyRequest, context: ResourceContext) -> pb.ValidateStudyResponse:
         problems: wire.Problems = []
         _read_spec(request.spec, problems)
-        wire.raise_if(problems)
+        raise_if(problems)
         return pb.ValidateStudyResponse()
 
     def ListAlgorithms(self, request: pb.ListAlgorithmsRequest, context: ResourceContext) -> pb.ListAlgorithmsResponse:
@@ -140,7 +140,7 @@ class SuggestServicer(SuggestServiceServicer):
             problems += _outcome_problems(outcome)
         elif measurements:
             problems.append(Problem("measurements", "only a finished trial has some; set outcome too"))
-        wire.raise_if(problems)
+        raise_if(problems)
         study = _study(context)
         added = self._studies.add_trial(
             study,
@@ -159,7 +159,7 @@ class SuggestServicer(SuggestServiceServicer):
         for i, trial in enumerate(request.trials):
             size = sum(len(name) + value.ByteSize() for name, value in trial.parameters.items())
             problems += size_problems(f"trials[{i}].parameters", "the trial", size)
-        wire.raise_if(problems)
+        raise_if(problems)
         study = _study(context)
         results = self._studies.import_trials(study, trials, source=request.source, request_id=request.request_id)
         reply = pb.ImportTrialsResponse(results=[wire.write_import_result(result) for result in results])
@@ -178,7 +178,7 @@ class SuggestServicer(SuggestServiceServicer):
             problems.append(Problem("first_number", f"{request.first_number} is negative; trials count from 0"))
         first = request.first_number - 1
         after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
-        wire.raise_if(problems)
+        raise_if(problems)
         study = _study(context)
         read_part = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
         trials = _in_parts(read_part, after, limit + 1, position=lambda trial: trial.number)
@@ -189,7 +189,7 @@ class SuggestServicer(SuggestServiceServicer):
         problems = _problems(context)
         _read_mask(request.update_mask, ("labels",), problems)
         labels = wire.read_labels(request.trial.labels, "trial.labels", problems)
-        wire.raise_if(problems)
+        raise_if(problems)
         study, number = _trial(context)
         return wire.write_trial(study, self._studies.relabel_trial(study, number, labels))
 
@@ -207,7 +207,7 @@ class SuggestServicer(SuggestServiceServicer):
         if lease_s is not None and not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
             problems.append(Problem("lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"))
         problems += _request_id_problems(request.request_id)
-        wire.raise_if(problems)
+        raise_if(problems)
         study = _study(context)
         suggestions = self._studies.suggest(
             study,
@@ -232,14 +232,14 @@ class SuggestServicer(SuggestServiceServicer):
     ) -> pb.ReportMeasurementsResponse:
         problems = _problems(context)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
-        wire.raise_if(problems)
+        raise_if(problems)
         study, number = _trial(context)
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
     def RenewLeases(self, request: pb.RenewLeasesRequest, context: ResourceContext) -> pb.RenewLeasesResponse:
         problems = _problems(context)
-        wire.raise_if(problems)
+        raise_if(problems)
         study = _study(context)
         lost = self._studies.renew_leases(study, {lease.number: lease.tries for lease in request.leases})
         return pb.RenewLeasesResponse(lost=sorted(lost))
@@ -249,7 +249,7 @@ class SuggestServicer(SuggestServiceServicer):
         outcome = wire.read_outcome(request.outcome, "outcome", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         problems += _outcome_problems(outcome)
-        wire.raise_if(problems)
+        raise_if(problems)
         study, number = _trial(context)
         completed = self._studies.complete(study, number, outcome, measurements=measurements, tries=request.tries)
         return wire.write_trial(study, completed)
@@ -258,7 +258,7 @@ class SuggestServicer(SuggestServiceServicer):
         problems = _problems(context)
         if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
             problems.append(Problem("numbers", f"{twice[0]} occurs twice; send each number once"))
-        wire.raise_if(problems)
+        raise_if(problems)
         study = _study(context)
         reopened = self._studies.reopen_trials(study, list(request.numbers))
         return pb.ReopenTrialsResponse(trials=[wire.write_trial(study, t) for t in reopened])
@@ -270,7 +270,7 @@ class SuggestServicer(SuggestServiceServicer):
         limit = _limit(request.page_size, problems)
         first = -1 if request.latest else 0
         after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
-        wire.raise_if(problems)
+        raise_if(problems)
         study, number = _study(context), _resource(context).number
         read_part = partial(self._studies.list_measurements, study, number, latest=request.latest)
         measurements = _in_parts(read_part, after, limit + 1, position=lambda item: item[0])
@@ -313,7 +313,7 @@ def _problems(context: ResourceContext) -> wire.Problems:
 
 def _study(context: ResourceContext) -> StudyName:
     """Return the study that the request names. Raises InvalidArgument if there is none."""
-    wire.raise_if(_problems(context))
+    raise_if(_problems(context))
     study = _resource(context).study
     assert study is not None, "suggest.server.rpcs says that the method is about a study"
     return study
@@ -440,7 +440,7 @@ def _read_position(token: str, *, first: int) -> int:
 
 
 def _bad_token() -> InvalidArgument:
-    return InvalidArgument([Problem("page_token", "not a token that this method returned; omit it to start over")])
+    return InvalidArgument.at("page_token", "not a token that this method returned; omit it to start over")
 
 
 def _read_mask(mask: FieldMask, fields: Sequence[str], problems: wire.Problems) -> frozenset[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
-from suggest.errors import InvalidArgument, NotFound, Problem, StoreUnavailable, TunerError
+from suggest.errors import InvalidArgument, NotFound, StoreUnavailable, TunerError
 from suggest.server.access.protection import Protection, watched_tokens
 from suggest.server.server_options import LimitsFile, ServerOptions
 
@@ -90,7 +90,7 @@ def _katib(port: int, served: str, protection: Protection) -> str:
     address = Address(host=main.host or "127.0.0.1", port=port)
     protection.check(main, katib=True)
     if port and address == main:
-        raise InvalidArgument([Problem("katib", f"{address} is the address of the service; use another port")])
+        raise InvalidArgument.at("katib", f"{address} is the address of the service; use another port")
     refuse_taken(address)
     return f"{address} is free; Katib's clients need no token"
 
@@ -106,9 +106,7 @@ def _metrics(text: str, served: str, protection: Protection) -> str:
     address = metrics_address(text)
     protection.check(parse_address(served), address)
     if address.port and address == parse_address(served):
-        raise InvalidArgument(
-            [Problem("metrics-address", f"{address} is the address of the service; use another port")]
-        )
+        raise InvalidArgument.at("metrics-address", f"{address} is the address of the service; use another port")
     refuse_taken(address)
     return f"{address} is free"
 
@@ -199,14 +197,10 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
     names, expires = _served_certificate(cert, key)
     host = parse_address(address).host
     if host not in _ANY_HOST and not any(_covers(name, host) for name in names):
-        raise InvalidArgument(
-            [
-                Problem(
-                    str(cert),
-                    f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will refuse it; "
-                    "use one with that name (subjectAltName), or set --advertise to the name that they use",
-                )
-            ]
+        raise InvalidArgument.at(
+            str(cert),
+            f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will refuse it; "
+            "use one with that name (subjectAltName), or set --advertise to the name that they use",
         )
     days = (expires - datetime.now(UTC)).days
     clients = f"; clients show one by {client_ca}" if client_ca else ""
@@ -233,7 +227,7 @@ def _served_certificate(cert: Path, key: Path) -> tuple[list[str], datetime]:
                 except ssl.SSLWantReadError:
                     continue
     except ssl.SSLCertVerificationError as e:
-        raise InvalidArgument([Problem(str(cert), f"{e.verify_message}; see: openssl x509 -in {cert} -text")]) from e
+        raise InvalidArgument.at(str(cert), f"{e.verify_message}; see: openssl x509 -in {cert} -text") from e
     certificate = client.getpeercert() or {}
     alternatives: list[tuple[str, str]] = list(certificate.get("subjectAltName", ()))  # type: ignore[arg-type]
     names = [value for kind, value in alternatives if kind in ("DNS", "IP Address")]

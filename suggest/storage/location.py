@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from suggest.errors import InvalidArgument, Problem, StoreBroken
+from suggest.errors import InvalidArgument, StoreBroken
 from suggest.url_redaction import redacted_url
 
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|fuse\.sshfs|afs|ceph|lustre|fuse\.glusterfs")
@@ -81,4 +81,4 @@ def _filesystem(folder: Path, mounts: Path) -> str:
 
 
 def _refused(storage_url: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem("storage", f"{redacted_url(storage_url)}: {message}")])
+    return InvalidArgument.at("storage", f"{redacted_url(storage_url)}: {message}")

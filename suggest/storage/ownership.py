@@ -44,6 +44,15 @@ def of(table: Table, name: StudyName) -> ColumnElement[bool]:
     return and_(table.c.namespace == name.namespace, table.c.study == name.study)
 
 
+def of_parameters(table: Table) -> ColumnElement[bool]:
+    """Like `of`, with bind parameters that `named` fills: to build a statement takes longer than to execute it."""
+    return and_(table.c.namespace == bindparam("of_namespace"), table.c.study == bindparam("of_study"))
+
+
+def named(name: StudyName) -> dict[str, str]:
+    return {"of_namespace": name.namespace, "of_study": name.study}
+
+
 def held(lease: Lease) -> Exists:
     return _locked(
         of(studies, lease.name),
@@ -75,15 +84,23 @@ def guard(lease: Lease) -> dict[str, object]:
     }
 
 
+_TAKE = (
+    update(studies)
+    .where(of_parameters(studies), studies.c.uid == bindparam("of_uid"))
+    .values(
+        owner_epoch=studies.c.owner_epoch + 1,
+        owner_nonce=bindparam("new_nonce"),
+        owner_address=bindparam("new_address"),
+    )
+    .returning(studies.c.owner_epoch)
+)
+
+
 def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -> Lease | None:
     """Take the study: increment the epoch and set a new nonce. Return None if the study does not exist (any more)."""
     nonce = secrets.token_hex(8)
-    epoch = connection.execute(
-        update(studies)
-        .where(of(studies, name), studies.c.uid == uid)
-        .values(owner_epoch=studies.c.owner_epoch + 1, owner_nonce=nonce, owner_address=address)
-        .returning(studies.c.owner_epoch)
-    ).scalar_one_or_none()
+    new = {"of_uid": uid, "new_nonce": nonce, "new_address": address}
+    epoch = connection.execute(_TAKE, {**named(name), **new}).scalar_one_or_none()
     return None if epoch is None else Lease(name, uid, epoch, nonce)
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
-from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailable
+from suggest.errors import InvalidArgument, StoreBroken, StoreUnavailable
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
 from suggest.url_redaction import redacted_url
@@ -42,8 +42,10 @@ _CURES = {
     "28": "access denied for this user; see user and password in the URL, PGPASSWORD or ~/.pgpass",
     "3D000": "there is no such database; make it first (createdb)",
     "40": "conflict with another transaction; try again",
+    "42P01": "it was emptied or replaced; restore a backup, or restart the server to begin with an empty store",
     "42501": "this user lacks a right; grant it the right to use and create tables",
     "53100": "its disk is full; nothing was lost; free some space and try again",
+    "53300": "it accepts no more connections; end some clients, or raise max_connections",
     "53": "it has no room for this; see max_connections and its memory",
     "55P03": "another process has kept it locked; try again, or end that process",
     "57": "it is starting, stopping or has ended the statement; try again",
@@ -80,9 +82,7 @@ def _ours(error: DBAPIError, place: str) -> Exception:
         kind = StoreBroken if fitting in _BROKEN else StoreUnavailable
         return kind(f"{place}: {_CURES[fitting]} (PostgreSQL: {words})")
     if isinstance(cause, psycopg.DataError) and "NUL" in words:
-        return InvalidArgument(
-            [Problem("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")]
-        )
+        return InvalidArgument.at("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
         return StoreUnavailable(
             f"{place}: no connection; check that it is running, and see its log (PostgreSQL: {words})"
@@ -108,12 +108,10 @@ class PostgresDatabase:
             parsed = make_url(url)
         except (ArgumentError, ValueError):
             # Not chained, because the message of the cause may contain a part of the password.
-            raise InvalidArgument(
-                [Problem("storage", "is not a URL; use postgresql+psycopg://USER@HOST/DATABASE")]
-            ) from None
+            raise InvalidArgument.at("storage", "is not a URL; use postgresql+psycopg://USER@HOST/DATABASE") from None
         if "@" in (parsed.host or ""):
-            raise InvalidArgument(
-                [Problem("storage", f"{redacted_url(url)}: has two @; write one in a password as %40, a / as %2F")]
+            raise InvalidArgument.at(
+                "storage", f"{redacted_url(url)}: has two @; write one in a password as %40, a / as %2F"
             )
         self.place = redacted_url(url).partition("?")[0]
         settings = {**_SETTINGS, **({"synchronous_commit": SYNC[sync]} if SYNC[sync] else {})}
@@ -136,7 +134,7 @@ class PostgresDatabase:
             message = (
                 "PostgreSQL needs the library psycopg; install it with: pip install '.[postgres]' in tuner's checkout"
             )
-            raise InvalidArgument([Problem("storage", message)]) from e
+            raise InvalidArgument.at("storage", message) from e
         event.listen(self._engine, "connect", _note_instance)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ")

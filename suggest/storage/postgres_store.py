@@ -19,7 +19,6 @@ from sqlalchemy.dialects.postgresql import insert
 
 from suggest.deadline import locked
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
-from suggest.storage import upgrades
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.postgres import INSTANCE, PostgresDatabase
 from suggest.storage.sql_store import SqlStudyStore
@@ -260,9 +259,4 @@ class PostgresStore(SqlStudyStore):
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:
         database = PostgresDatabase(url, sync=sync)
-        try:
-            upgrades.prepare(database)
-        except BaseException:
-            database.close()
-            raise
         super().__init__(database, OwnedByHeartbeat(database))

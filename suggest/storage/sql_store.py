@@ -29,9 +29,10 @@ from sqlalchemy.sql.dml import Insert
 from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
 from suggest.errors import NotFound, NotOwner
+from suggest.storage import upgrades
 from suggest.storage.database import Database
 from suggest.storage.observation_log import SqlObservationLog
-from suggest.storage.ownership import Ownership, held, of
+from suggest.storage.ownership import Ownership, held, named, of, of_parameters
 from suggest.storage.page_sessions import SqlPageSessions
 from suggest.storage.rows import (
     AnyRow,
@@ -72,16 +73,24 @@ _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
 _AT_A_TIME = 500  # trial numbers per statement
 
+_STUDY = select(studies).where(of_parameters(studies))
+_TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
+
 
 class SqlStudyStore:
-    """A `StudyStore` in a SQL database. Closing the store closes `connections`."""
+    """A `StudyStore` in a SQL database, whose schema is created or upgraded. Closing the store closes `database`."""
 
-    def __init__(self, connections: Database, ownership: Ownership) -> None:
-        self._database = connections
+    def __init__(self, database: Database, ownership: Ownership) -> None:
+        try:
+            upgrades.prepare(database)
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
         self._ownership = ownership
-        self._statements = connections.statements
-        self.observations = SqlObservationLog(connections)
-        self.page_sessions = SqlPageSessions(connections)
+        self._statements = database.statements
+        self.observations = SqlObservationLog(database)
+        self.page_sessions = SqlPageSessions(database)
 
     def close(self) -> None:
         try:
@@ -97,7 +106,7 @@ class SqlStudyStore:
 
     def study(self, name: StudyName) -> StudyRecord | None:
         with self._database.reading(single=True) as connection:
-            row = connection.execute(select(studies).where(of(studies, name))).one_or_none()
+            row = connection.execute(_STUDY, named(name)).one_or_none()
         return None if row is None else record_of(row)
 
     def studies(
@@ -149,15 +158,15 @@ class SqlStudyStore:
 
     def contents(self, name: StudyName) -> StudyContents:
         with self._database.reading() as connection:
-            study = connection.execute(select(studies).where(of(studies, name))).one_or_none()
+            study = connection.execute(_STUDY, named(name)).one_or_none()
             if study is None:
                 raise NotFound(f"{name} does not exist")
-            rows = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
+            rows = connection.execute(_TRIALS, named(name))
             found = [trial_of(row) for row in rows]
             # Select by trial numbers, a few hundred at a time. With a join, the database would read all measurements.
             numbers = [trial.number for trial in found if trial.state in OPEN]
             reports: list[AnyRow] = []
-            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+            for some in _parts(numbers):
                 theirs = of(measurements, name), measurements.c.trial.in_(some)
                 reports += connection.execute(select(measurements).where(*theirs)).all()
             reports.sort(key=lambda row: row.id)
@@ -188,7 +197,7 @@ class SqlStudyStore:
 
     def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
         with self._write(_REQUEUE) as connection:
-            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+            for some in _parts(numbers):
                 these = trials.c.number.in_(some), trials.c.state == TrialState.RUNNING.value
                 statement = update(trials).where(of(trials, lease.name), *these, held(lease))
                 if connection.execute(statement.values(state=TrialState.QUEUED.value)).rowcount != len(some):
@@ -239,7 +248,7 @@ class SqlStudyStore:
             "constraint_values": None,
         }
         with self._write(_REOPEN_TRIALS) as connection:
-            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+            for some in _parts(numbers):
                 failed = trials.c.number.in_(some), trials.c.state == TrialState.FAILED.value
                 statement = update(trials).where(of(trials, lease.name), *failed, held(lease))
                 reopened = statement.values(state=TrialState.RUNNING.value, **no_outcome)
@@ -361,6 +370,10 @@ class SqlStudyStore:
                 self._ownership.check(connection, lease)
             yield connection
         failpoints.reach(after)
+
+
+def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME))
 
 
 def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease) -> None:

@@ -71,10 +71,8 @@ class WalCheckpoints:
                 return
             try:
                 self._checkpoint()
-            except (
-                sqlite3.Error,
-                TunerError,
-            ) as e:  # the data stays in the log until the next checkpoint; the next write reports the same error
+            except (sqlite3.Error, TunerError) as e:
+                # The data stays in the log until the next checkpoint, and the next write reports the same error.
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 

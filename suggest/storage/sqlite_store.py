@@ -10,7 +10,6 @@ from pathlib import Path
 from sqlalchemy import Connection, select, update
 
 from suggest.errors import NotFound, TooManyOpenFiles, TunerError, Unavailable
-from suggest.storage import upgrades
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.sql_store import SqlStudyStore
 from suggest.storage.sqlite import NO_DESCRIPTOR_LEFT, SqliteDatabase
@@ -83,13 +82,8 @@ class SqliteStore(SqlStudyStore):
         # Resolve links, so that all processes find the locks in the same place.
         path = path.resolve()
         database = SqliteDatabase(path, sync=sync)
-        try:
-            upgrades.prepare(database)
-        except BaseException:
-            database.close()
-            raise
-        database.file.mark()
         super().__init__(database, OwnedByLocks(database))
+        database.file.mark()
 
 
 class OwnedByLocks:

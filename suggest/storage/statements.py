@@ -111,7 +111,8 @@ def _unnested(columns: Sequence[Column[Any]], arrays: Sequence[ColumnElement[Any
     return func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived()
 
 
-_MEASURED = [c for c in measurements.c if c.name != "id"]  # the last columns are the fields of a `Measurement`
+_MEASURED = [c for c in measurements.c if c.name != "id"]
+_SHARED = ("namespace", "study", "trial")  # the other columns are the fields of a `Measurement`
 _OWN = [c for c in _MEASURED if c.name not in ("namespace", "study")]
 # Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a list of a thousand numbers.
 _ROWS = _unnested(_OWN, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in _OWN])
@@ -187,7 +188,7 @@ def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Seq
         start += rows
         # SQLite stores NaN as NULL.
         values = (*first, *chain.from_iterable(block), *last)
-        written += _execute_raw(connection, _block(rows), values)
+        written += _execute_raw(connection, _insert_text(measurements.name, _SHARED, Measurement._fields, rows), values)
     return written
 
 
@@ -201,26 +202,13 @@ def _blocks(rows: int) -> Iterator[int]:
 
 
 @functools.cache
-def _block(rows: int) -> str:
-    """Return SQLite's INSERT into `measurements`. Its values: namespace, study, trial, the rows, then the lease."""
-    same = len(_MEASURED) - len(Measurement._fields)
-    own = ", ".join(f"column{place + 1}" for place in range(len(Measurement._fields)))
-    each = f"({', '.join('?' * len(Measurement._fields))})"
-    condition = held_by_parameters().compile(dialect=sqlite.dialect())
-    return (
-        f"INSERT INTO {measurements.name} ({', '.join(c.name for c in _MEASURED)}) SELECT {'?, ' * same}{own} "
-        f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
-    )
-
-
-@functools.cache
-def _trial_block(shared: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
-    """Return SQLite's INSERT into `trials`. Its values: the shared columns, each row's own ones, then the lease."""
+def _insert_text(table: str, shared: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
+    """Return SQLite's INSERT of rows. Its values: the shared columns, each row's own ones, then the lease."""
     named = ", ".join(f"column{place + 1}" for place in range(len(own)))
     each = f"({', '.join('?' * len(own))})"
     condition = held_by_parameters().compile(dialect=sqlite.dialect())
     return (
-        f"INSERT INTO {trials.name} ({', '.join(shared + own)}) SELECT {'?, ' * len(shared)}{named} "
+        f"INSERT INTO {table} ({', '.join(shared + own)}) SELECT {'?, ' * len(shared)}{named} "
         f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
     )
 
@@ -280,7 +268,7 @@ class Statements:
         while left:
             block = min(left, TRIALS)
             line = (*first, *islice(values, block * len(own)), *last)
-            written += _execute_raw(connection, _trial_block(shared, own, block), line)
+            written += _execute_raw(connection, _insert_text(trials.name, shared, own, block), line)
             left -= block
         return written
 

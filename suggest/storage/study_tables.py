@@ -66,9 +66,7 @@ trials = Table(
     Column("labels", JSON, nullable=False),
     Column("create_time_us", BigInteger, nullable=False),
     Column("end_time_us", BigInteger),
-    Column(
-        "deleted", Boolean, nullable=False
-    ),  # the row of a deleted trial stays, so that its number is not used again
+    Column("deleted", Boolean, nullable=False),  # the row stays, so that the trial's number is not used again
     Column("tries", Integer, nullable=False, server_default="0"),  # how often SuggestTrials handed out the trial
     Column("lease_us", BigInteger),  # duration of the trial's lease after each renewal; NULL without a lease
     # Lists with the values of the objectives after the first, and of the constraints; NULL if there are none.

@@ -6,12 +6,13 @@ would double the start-up time. Only an older store needs Alembic.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy import Connection, insert, inspect
 
 from suggest import failpoints
 from suggest.errors import StoreBroken
 from suggest.storage.database import Database, Readable
 from suggest.storage.study_tables import VERSION_TABLE, metadata, schema_version, version_metadata
+from suggest.storage.table_creation import create_tables
 
 # All versions, oldest first: the revisions in `migrations/versions` (a test compares the two).
 VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
@@ -31,8 +32,8 @@ def prepare(database: Database) -> None:
         version = _version(connection, database)  # again, because another process may have been faster
         if version is None:
             database.refuse_emptied()
-            metadata.create_all(connection)
-            version_metadata.create_all(connection)
+            create_tables(connection, metadata)
+            create_tables(connection, version_metadata)
             connection.execute(insert(schema_version).values(version_num=HEAD))
         elif version != HEAD:
             upgrade(connection)
@@ -67,7 +68,8 @@ def _version(connection: Connection, database: Readable) -> str | None:
                 "names); name another place with --storage"
             )
         return None
-    version = connection.execute(select(schema_version.c.version_num)).scalar_one_or_none()
+    # As SQL, since each start asks this, and compiling it takes longer.
+    version = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one_or_none()
     if version is not None and version not in VERSIONS:
         raise StoreBroken(
             f"{database.place}: has schema {version}, newer than {HEAD}, the newest that this tuner knows; "

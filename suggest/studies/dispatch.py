@@ -18,7 +18,6 @@ from suggest.studies.sessions import Writer
 from suggest.trial import PROPOSED_BY, REUSED, Trial, TrialState
 
 MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by default
-TURNS = 8  # proposals per request; each but the last may contain known points, the last has only points to run
 
 
 class ReplyBudget:

@@ -45,11 +45,11 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
         return study
     if len(study.past) == MAX_PAST:
         message = f"has grown {MAX_PAST} times; make a new study and import the trials of this one"
-        raise InvalidArgument([Problem(_path(""), message)])
+        raise InvalidArgument.at(_path(""), message)
     past = PastSpace(old, trials, datetime.now(UTC))
     if sum(len(repr(past_space.space)) for past_space in (*study.past, past)) > MAX_PAST_TEXT:
         message = "is too large to have grown so often; make a new study and import the trials of this one"
-        raise InvalidArgument([Problem(_path(""), message)])
+        raise InvalidArgument.at(_path(""), message)
     return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
 
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from suggest.engine import check_spec
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import Problem
 from suggest.study import StudySpec
 
 MAX_STUDY_BYTES = 5 << 19  # in a reply; small enough that each trial, with labels and a reason, fits into a reply too
-
-
-def raise_if(problems: Sequence[Problem]) -> None:
-    if problems:
-        raise InvalidArgument(tuple(problems))
 
 
 def spec_problems(spec: StudySpec) -> list[Problem]:

@@ -7,7 +7,6 @@ has validated the request; this module checks only what depends on the study.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import deadline, events
+from suggest import events
 from suggest.domain import show
-from suggest.engine import Engine, Proposal
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem, raise_if
 from suggest.estimate import Estimate
-from suggest.imports import FinishedTrial, ImportResult, fit
+from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
@@ -28,24 +26,15 @@ from suggest.space import Assignment, Space
 from suggest.storage.store import Addition, StudyRecord, StudyStore, pages_of_trials
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
-from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
+from suggest.studies.dispatch import Dispatch, ReplyBudget, revived
 from suggest.studies.estimates import Estimates
-from suggest.studies.proposing import Proposing
+from suggest.studies.hand_out import HandOut
+from suggest.studies.outcomes import finished_trial, in_words, paused_trial, same_way, taken
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import (
-    IMPORTED_FROM,
-    NO_LABELS,
-    OWN_LABELS,
-    Measurement,
-    Outcome,
-    RungResult,
-    StopAdvice,
-    Trial,
-    TrialState,
-)
+from suggest.trial import NO_LABELS, OWN_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose lease expired too often
@@ -58,7 +47,7 @@ def _nothing(noun: object) -> int:
 
 def check(spec: StudySpec) -> None:
     """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all problems."""
-    spec_rules.raise_if(spec_rules.spec_problems(spec))
+    raise_if(spec_rules.spec_problems(spec))
 
 
 class StudyService:
@@ -189,9 +178,7 @@ class StudyService:
                 study = replace(study, labels=dict(labels))
             if study != engine.study:
                 size = size_of(study)
-                spec_rules.raise_if(
-                    spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size)
-                )
+                raise_if(spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size))
             if study != engine.study and not validate_only:
                 with writer.changing():
                     self._store.update_study(writer.lease, study)
@@ -224,7 +211,7 @@ class StudyService:
         of the call does not suffice for another portion of a computation, it has the trials that were computed.
         """
         _refuse_own_labels(labels)
-        budget, proposing, trials, turn, rest = ReplyBudget(size_of), Proposing(), list[Trial](), 0, 0
+        budget, hand_out = ReplyBudget(size_of), HandOut(count, expired_only=expired_only, paused_only=paused_only)
         with self._sessions.proposing(name):
             while True:
                 with self._sessions.writing(name) as writer:
@@ -233,37 +220,20 @@ class StudyService:
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
                     repeated = engine.trials_of_request(request_id)
-                    if repeated and not trials:
+                    if repeated and not hand_out.trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
-                        replayed = self._sessions.with_expiry(name, dispatch.again(repeated))
-                        return Suggestions(tuple(replayed), exhausted=False, independent=independent)
-                    trials = list(repeated)
-                    for trial in trials:  # of earlier portions: a computation may take longer than a lease
+                        trials = self._sessions.with_expiry(name, dispatch.again(repeated))
+                        return Suggestions(tuple(trials), exhausted=False, independent=independent)
+                    hand_out.trials = list(repeated)
+                    for trial in repeated:  # of earlier portions: a computation may take longer than a lease
                         writer.renew(trial.number)
                     self._requeue_expired(name, writer)
-                    while True:
-                        missing, to_run = rest or count - len(trials), turn == TURNS - 1
-                        proposal: Proposal | None
-                        if expired_only:
-                            proposal = engine.propose(missing, expired_only=True)
-                        elif paused_only:
-                            proposal = engine.propose_paused(missing)
-                        else:
-                            proposal = proposing.step(writer, missing, to_run=to_run)
-                        if proposal is None:
-                            break
-                        trials += dispatch.begin(proposal.trials)
-                        if proposal.trials:
-                            writer.given(own=not any(p.proposed_by for p in proposal.trials))
-                        rest = max(0, missing - proposing.asked)
-                        turn += not rest
-                        late = bool(rest and trials) and deadline.left_s(math.inf) < 2 * proposing.took_s
-                        whole = expired_only or paused_only or turn == TURNS or late
-                        if proposal.exhausted or proposal.waiting or len(trials) == count or budget.full or whole:
-                            exhausted = proposal.exhausted and not budget.full
-                            trials_with_expiry = self._sessions.with_expiry(name, trials)
-                            return Suggestions(tuple(trials_with_expiry), exhausted, independent, proposal.waiting)
-                proposing.wait()
+                    last = hand_out.continued(dispatch)
+                    if last is not None:
+                        trials = self._sessions.with_expiry(name, hand_out.trials)
+                        exhausted = last.exhausted and not budget.full
+                        return Suggestions(tuple(trials), exhausted, independent, last.waiting)
+                hand_out.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""
@@ -593,92 +563,3 @@ def _difference(existing: StudySpec, requested: StudySpec) -> str:
         if old.get(key) != new.get(key)
     ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
-
-
-def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
-    """Return `trial` with its outcome. `measurements` are its last ones, which the engine does not have yet.
-
-    Raises:
-        FailedPrecondition: the outcome is success, but an objective or a constraint has no finite value.
-    """
-    spec = engine.study.spec
-    if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
-        message = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
-        raise InvalidArgument([Problem("outcome.succeeded.values", f"{message}, give one value for each")])
-    measured, step = engine.value_of(trial.number, measurements)
-    value = measured if outcome.value is None else outcome.value
-    other_values = [
-        engine.value_of(trial.number, measurements, objective=objective)[0] for objective in spec.objectives[1:]
-    ]
-    further = tuple(v for v in outcome.further or other_values if v is not None)
-    bounded = [engine.constraint_value(trial.number, constraint, measurements) for constraint in spec.constraints]
-    constrained = tuple(v for v in bounded if v is not None)
-    if outcome.state is TrialState.SUCCEEDED:
-        metrics = [o.metric for o in spec.objectives[1:]]
-        missing = [] if value is not None else [spec.objective.metric]
-        missing += [m for m, v in zip(metrics, outcome.further or other_values, strict=True) if v is None]
-        missing += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
-        if missing:
-            raise FailedPrecondition(
-                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, missing))}, "
-                "so it has not succeeded; report one, give a value, or complete it as failed"
-            )
-    if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
-        value, further, constrained = None, (), ()
-    return replace(
-        trial,
-        state=outcome.state,
-        value=value,
-        step=step if value == measured else engine.last_step(trial.number, measurements),
-        reason=outcome.reason,
-        failure_class=outcome.failure_class,
-        end_time=datetime.now(UTC),
-        further=further if value is not None and len(further) == len(other_values) else (),
-        constraint_values=constrained if len(constrained) == len(bounded) else (),
-    )
-
-
-def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
-    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to continue."""
-    assert succeeded.fidelity is not None
-    assert succeeded.value is not None
-    paused = replace(
-        succeeded,
-        state=TrialState.PAUSED,
-        end_time=None,
-        rungs=(*succeeded.rungs, RungResult(succeeded.fidelity, succeeded.value)),
-    )
-    return replace(paused, reason=engine.waits_for(paused))
-
-
-def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:
-    """Convert an imported trial to a trial of this study, None if it does not fit; with the result for the reply."""
-    fitting = fit(engine.study.spec.space, trial.parameters)
-    if fitting.refused:
-        return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
-    opened = Trial(
-        number,
-        TrialState.RUNNING,
-        fitting.parameters,
-        labels={**trial.labels, IMPORTED_FROM: source},
-        create_time=datetime.now(UTC),
-    )
-    try:
-        finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
-    except FailedPrecondition:
-        spec = engine.study.spec
-        metrics = " and ".join(map(repr, spec.criteria.metrics))
-        message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
-        return None, ImportResult(None, problems=(Problem("outcome", message),))
-    return finished, ImportResult(number, problems=fitting.remarks)
-
-
-def same_way(trial: Trial, outcome: Outcome) -> bool:
-    """Return whether the trial ended with this outcome. Reasons are free text and may differ."""
-    same_value = outcome.value is None or outcome.value == trial.value
-    same_value &= not outcome.further or outcome.further == trial.further
-    return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
-
-
-def in_words(state: TrialState, value: float | None) -> str:
-    return state.value if value is None else f"{state.value} ({value!r})"

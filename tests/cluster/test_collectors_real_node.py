@@ -93,7 +93,9 @@ def test_pods_with_a_sidecar_end_by_themselves_and_meet_the_restricted_profile(l
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     level_c.api().patch(f"/api/v1/namespaces/{me.namespace}", {"metadata": {"labels": labels}})
     write(me, TO_FILE, "file: /katib/metrics.log")
-    assert [state for state, _, _ in values(me)] == ["succeeded"] * 2
+    # A collector that gets no processor for the grace period is killed.
+    found = values(me, "--set", "spec.trial.gracePeriod=60s")
+    assert [state for state, _, _ in found] == ["succeeded"] * 2
 
     def ended() -> bool:
         """Return whether every collector has ended; the kubelet reports their end shortly after the trial's."""

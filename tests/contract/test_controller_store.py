@@ -309,6 +309,23 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         opened(path)
 
 
+def test_a_schema_without_a_version_is_damaged(path: Path) -> None:
+    with closing(opened(path)) as store:
+        created(store)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("DELETE FROM controller_schema")
+    with pytest.raises(StoreBroken, match=r"controller\.db: its schema has no version; restore it from a backup"):
+        opened(path)
+
+
+def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("CREATE TABLE experiments (name TEXT)")
+    with pytest.raises(StoreBroken, match="has a table 'experiments' that is not tuner's; use another --state-dir"):
+        opened(path)
+
+
 def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with closing(opened(tmp_path / "controller.db")) as store:

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -118,6 +119,57 @@ def test_a_missing_study_is_not_recreated_for_a_resumed_experiment(cli: Cli) -> 
         (cli.folder / file.replace("studies", "away")).rename(cli.folder / "state" / file)
 
 
+def test_a_study_that_was_set_back_gives_no_number_twice(finished: Cli, cli: Cli) -> None:
+    """As after a failover to a standby that lagged, or with yesterday's copy of the study store."""
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    assert cli.tuner("extend", "tiny", "--trials", "4")[0] == 0
+    assert [trial["number"] for trial in cli.trials()] == [0, 1, 2, 3]
+    shutil.copy(finished.folder / "state" / "studies.db", cli.folder / "state" / "studies.db")
+    for trials in ("5", "6"):
+        code, _, err = cli.tuner("extend", "tiny", "--trials", trials)
+        assert code == 0, err
+        told = "the study has lost 2 trials up to 3: its database was set back to an older state; cancelled, and the"
+        assert err.count(told) == (trials == "5"), err
+    assert [(trial["number"], trial["state"]) for trial in cli.trials()] == [
+        (number, "succeeded") for number in (0, 1, 4, 5, 6, 7)
+    ]
+    _, out, _ = cli.tuner("export", "tiny", "--format", "csv")
+    lost = [line.split(",")[2] for line in out.splitlines() if line.startswith(("2,", "3,"))]
+    assert lost in ([], ["cancelled"] * 2), out
+
+
+def test_a_controller_killed_with_a_lost_number_does_not_take_the_old_attempt_for_the_new_trial(
+    finished: Cli, cli: Cli
+) -> None:
+    """The study lost trial 1, and gave its number to the third request. Its reply was the controller's last call."""
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as connection, connection:
+        connection.execute("DELETE FROM measurements WHERE trial = 1")
+        connection.execute(
+            "UPDATE trials SET state = 'running', value = NULL, step = NULL, end_time_us = NULL,"
+            " parameters = '{\"x\":0.5}', request_id = client_id || '-2' WHERE number = 1"
+        )
+    code, _, err = cli.tuner("extend", "tiny", "--trials", "3")
+    assert code == 0, err
+    assert [(trial["number"], trial["state"]) for trial in cli.trials()] == [
+        (0, "succeeded"), (1, "cancelled"), (2, "succeeded"), (3, "succeeded")
+    ]  # fmt: skip
+
+
+def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=3, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as connection, connection:
+        for table in ("measurements", "trials", "studies"):
+            connection.execute(f"DELETE FROM {table}")
+    cli.let_go()
+    code, err = ended(run)
+    assert code == 7
+    assert "the trials of tiny were run, but their store does not know namespaces/default/studies/tiny-" in err
+    assert err.endswith("restore its database (studies.db) from a backup, or start over after: tuner delete tiny\n")
+
+
 def test_an_experiment_without_its_controllers_store_starts_a_new_study(finished: Cli, cli: Cli) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     (cli.folder / "state" / "controller.db").unlink()
@@ -186,6 +238,58 @@ def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli) -> None:
         code, out, err = cli.tuner("run", cli.file)
     assert (code, out, err.count("\n")) == (7, "", 1)
     assert re.match(r"tuner: .*state/.* (the disk is full|No space left|check that its disk .* not full)", err)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    "words", [("get", "trials", "tiny"), ("best", "tiny"), ("run", "experiment.yaml"), ("schema",)]
+)
+def test_output_that_does_not_fit_on_its_disk_is_not_a_bug(finished: Cli, words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [TUNER, *words], cwd=finished.folder, env=finished.env, stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 7
+        assert done.stderr.splitlines()[-1] == (
+            "tuner: No space left on device: standard output or a temporary file is incomplete; free some space, and "
+            "repeat the command"
+        )
+        silent = subprocess.run(
+            [TUNER, *words], cwd=finished.folder, env=finished.env, stdout=full, stderr=full, check=False
+        )
+        assert silent.returncode == 7
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_server_whose_log_does_not_fit_on_its_disk_keeps_running(cli: Cli) -> None:
+    with tempfile.TemporaryDirectory(prefix="tuner-") as short, Path("/dev/full").open("w") as full:
+        address = f"unix:{short}/s"
+        server = subprocess.Popen(
+            [TUNER, "serve", "--address", address, "--insecure"], cwd=cli.folder, env=cli.env, stderr=full
+        )
+        try:
+            assert cli.tuner("get", "studies", "--server", address)[0] == 0
+        finally:
+            server.terminate()
+            assert server.wait() == 143
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+@pytest.mark.parametrize(
+    "words", [("report", "tiny", "--html"), ("report", "tiny", "--figure", "history", "--to"), ("init",)]
+)
+def test_a_file_that_does_not_fit_on_its_disk_is_named_and_not_left_behind(
+    finished: Cli, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    with small_disk(tmp_path / "full", "16k") as disk:
+        fill(disk / "filler")
+        target = disk / "output.json"
+        code, out, err = finished.tuner(*words, target)
+        assert (code, out, err) == (7, "", f"tuner: {target}: No space left on device\n")
+        assert not target.exists()
+        (disk / "filler").unlink()
+        assert finished.tuner("init", target)[0] == 0
 
 
 @contextmanager

@@ -71,3 +71,17 @@ def test_ctrl_c_ends_watching(cli: Cli) -> None:
     cli.let_go()
     assert run.wait(timeout=60) == 0
     assert cli.tuner("top", "tiny", "-w")[0] == 0
+
+
+def test_watching_ends_when_the_experiment_is_deleted(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    watching = cli.start("get", "trials", "tiny", "-w")
+    assert watching.stdout is not None
+    assert watching.stdout.readline().split()[:2] == ["TRIAL", "STATE"]
+    run.send_signal(signal.SIGINT)
+    run.wait(timeout=60)
+    assert cli.tuner("delete", "tiny", "--yes")[0] == 0
+    assert watching.wait(timeout=60) == 5
+    assert "there is no experiment tiny in default" in watching.communicate()[1]

@@ -21,8 +21,10 @@ import pytest
 
 from controller.runtime.kubernetes import client as client_module
 from controller.runtime.kubernetes import kubeconfig
-from controller.runtime.kubernetes.client import JOBS, AccessDenied, BadKubeconfig, KubernetesClient, Raw, Unreachable
+from controller.runtime.kubernetes.client import JOBS, KubernetesClient
+from controller.runtime.kubernetes.errors import AccessDenied, BadKubeconfig, Unreachable
 from controller.runtime.kubernetes.kubeconfig import load, proxy_for
+from controller.runtime.kubernetes.objects import Raw
 from tests.certificates import Authority
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 

@@ -13,8 +13,8 @@ import yaml
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
+from suggest.grpc_status import DETAILS_KEY
 from suggest.v1 import suggest_pb2 as pb
-from suggest.wire.status import DETAILS_KEY
 
 SERVICE = pb.DESCRIPTOR.services_by_name["SuggestService"]
 

@@ -13,10 +13,10 @@ import pytest
 
 from suggest import deadline
 from suggest.errors import TimedOut, Unavailable
+from suggest.grpc_status import error_of
 from suggest.studies.sessions import StudySessions
 from suggest.studies.trial_leases import AwakeClock
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
-from suggest.wire.status import error_of
 from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_authentication import creation
 

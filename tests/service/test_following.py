@@ -31,9 +31,9 @@ class Counting(AsyncClient):
         self.sent: list[str] = []
         self.measured = asyncio.Event()
 
-    async def _send(self, call: Any) -> Any:  # Any, because the overridden method is generic
-        self.sent.append(call.method)
-        return await super()._send(call)
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:  # the overridden method is generic
+        self.sent.append(method)
+        return await super()._send(method, *rest, **options)
 
 
 def followed(

@@ -191,7 +191,7 @@ def test_a_lack_of_file_descriptors_is_reported_with_the_cure(tmp_path: Path) ->
     program = """
 import contextlib, os, pathlib, resource, sys
 from suggest.errors import Unavailable
-from suggest.wire.status import code_of
+from suggest.grpc_status import code_of
 from suggest.storage.sqlite_store import SqliteStore
 from suggest.studies import StudyService
 from suggest.study import StudyName

@@ -27,9 +27,9 @@ class Counting(SessionClient):
         super().__init__(address)
         self.sent: list[str] = []
 
-    async def _send(self, call: Any) -> Any:  # Any, because the overridden method is generic
-        self.sent.append(call.method)
-        return await super()._send(call)
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:  # the overridden method is generic
+        self.sent.append(method)
+        return await super()._send(method, *rest, **options)
 
 
 def test_one_call_returns_the_metrics_of_all_running_trials(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 from suggest.client import Client
 from suggest.client.retries import LONGEST_PAUSE_S, Attempts
 from suggest.errors import InvalidArgument, Unauthenticated, Unavailable
+from suggest.grpc_status import status_of
 from suggest.server import Protection
-from suggest.wire.status import status_of
 from tests.certificates import Authority
 from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, a_process, a_server

@@ -65,6 +65,19 @@ def test_a_text_that_postgres_cannot_store_is_refused(postgres_url: str) -> None
         store.hand_out(lease, [running(0)])
 
 
+def test_a_database_that_was_emptied_while_it_was_in_use_is_named_with_the_cure(postgres_url: str) -> None:
+    with closing(PostgresStore(postgres_url)) as store:
+        store.insert_study(a_study())
+        lease = store.take(NAME, uid="default-digits", address="")
+        with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        cure = "it was emptied or replaced; restore a backup, or restart the server to begin with an empty store"
+        with pytest.raises(Unavailable, match=cure):
+            store.study(NAME)
+        with pytest.raises(Unavailable, match=cure):
+            store.hand_out(lease, [running(0)])
+
+
 def test_four_concurrent_first_starts_create_one_database(postgres_url: str) -> None:
     program = "import sys; from suggest.server.admin import open_store; open_store(sys.argv[1]).close()"
     starts = [forked.python(program, postgres_url, env=os.environ) for _ in range(4)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -21,7 +23,9 @@ from controller.core.model import (
     FailureClass,
     TrialTemplate,
 )
+from controller.loop import GIVE_UP_S
 from controller.runtime.simulated import Script, SimulatedRuntime
+from suggest.errors import NotFound
 from suggest.study import Algorithm, Direction
 from tests.sim.plans import GRID, plans
 from tests.sim.simulation import Fault, Plan, Simulation, stores
@@ -160,3 +164,13 @@ def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
         shows_at_once=False,
     )
     assert play_plan(plan).finished
+
+
+def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path) -> None:
+    """Whatever the cause is: only a database that was set back is cured by looking again."""
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies), patch.object(studies, "complete", side_effect=NotFound("no such trial")):
+        simulation = Simulation(LOST, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        with pytest.raises(NotFound, match="no such trial"):
+            simulation.run()
+        assert GIVE_UP_S < simulation.clock.elapsed_s() < 2 * GIVE_UP_S

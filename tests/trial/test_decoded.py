@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from data import UNKNOWN, load
 from decoded import decode_once, kept, key_of, locked
-from formats import Decoded
+from formats import Dataset
 
 from tests.trial.stand_ins import as_binary, stand_in
 
@@ -21,8 +21,8 @@ TRIAL = Path(__file__).resolve().parents[2] / "trial_image"
 DATA = stand_in()
 
 
-def fresh() -> Decoded:
-    return Decoded(images=DATA.images.copy(), labels=DATA.labels.copy(), train=DATA.train, name=UNKNOWN)
+def fresh() -> Dataset:
+    return Dataset(images=DATA.images.copy(), labels=DATA.labels.copy(), train=DATA.train, name=UNKNOWN)
 
 
 def running(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -34,9 +34,9 @@ def running(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
 def test_one_of_several_threads_decodes_and_all_share_the_result(tmp_path: Path) -> None:
     decoding: list[str] = []
     second_began = threading.Event()
-    found: list[Decoded] = []
+    found: list[Dataset] = []
 
-    def decode() -> Decoded:
+    def decode() -> Dataset:
         decoding.append(threading.current_thread().name)
         assert second_began.wait(20)
         return fresh()
@@ -93,12 +93,12 @@ def test_a_process_killed_while_writing_leaves_no_entry_that_passes_as_complete(
         from pathlib import Path
         import numpy as np
         from decoded import decode_once
-        from formats import Decoded
+        from formats import Dataset
         class Deadly:  # to whoever turns it into bytes, when the images are written already
             def __array__(self, *_, **__):
                 os.kill(os.getpid(), signal.SIGKILL)
         images = np.zeros((120, 32, 32, 3), np.uint8)
-        decode_once("key", Path(sys.argv[1]), lambda: Decoded(images, Deadly(), 100, "half"))"""
+        decode_once("key", Path(sys.argv[1]), lambda: Dataset(images, Deadly(), 100, "half"))"""
     process = running(code, tmp_path)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from suggest.domain import MAX_CHOICES
 from suggest.errors import InvalidArgument, NotOwner, TunerError
+from suggest.grpc_status import DOMAIN, InternalError, code_of
 from suggest.server import request_sizes
 from suggest.server.access.caller import AccessVerb
 from suggest.server.rpcs import RPCS
 from suggest.server.service import DEFAULT_PAGE, MAX_PAGE
 from suggest.studies import spec_rules
 from suggest.v1 import suggest_pb2 as pb
-from suggest.wire.status import DOMAIN, InternalError, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")

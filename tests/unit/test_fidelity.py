@@ -13,8 +13,8 @@ from suggest.engine import Engine, check_spec
 from suggest.samplers import registry
 from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.history import missing
-from suggest.samplers.sampler import PointRequest
-from suggest.space import Assignment, Float, Int, Parameter, Space
+from suggest.samplers.sampler import Sampler
+from suggest.space import Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import RungResult, Trial, TrialState
 
@@ -208,7 +208,7 @@ def test_a_search_costs_less_than_whole_runs_and_counts_each_trial_once(algorith
     assert abs(float(best.parameters["x"]) - 1) < 3
 
 
-class Recorder:
+class Recorder(Sampler):
     """A sampler that records the trials it is shown."""
 
     def __init__(self) -> None:
@@ -216,11 +216,6 @@ class Recorder:
 
     def put(self, trial: Trial) -> None:
         self.shown[trial.number] = trial
-
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        return []
-
-    def warm_up(self) -> None: ...
 
     @property
     def values(self) -> dict[int, float | None]:

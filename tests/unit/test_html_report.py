@@ -16,7 +16,7 @@ import pytest
 
 from controller.core.model import Attempt, AttemptState, ExperimentObjective, ExperimentSpec
 from controller.report import drawing, figures, html_page, ranking
-from controller.report.record import ExperimentRecord, FigureSource, TrialRecord
+from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.study import Constraint, Direction, Importance
@@ -105,13 +105,13 @@ def test_vega_lite_draws_every_figure(name: str) -> None:
     pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     record = RECORDS[name]
     for figure in figures.available(record):
-        drawn = drawing.svg(figures.FIGURES[figure](record, IMPORTANCES))
+        drawn = drawing.svg(figures.FIGURES[figure].draw(record, IMPORTANCES))
         assert drawn.startswith("<svg")
         assert "http" not in drawn.replace("http://www.w3.org/", "")
 
 
 @pytest.mark.parametrize("figure", [figures.parallel, figures.contour])
-def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Callable[[FigureSource], Any]) -> None:
+def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Callable[[TrialList], Any]) -> None:
     pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     evil = "'\"]}\\\u2028<b>"
     space = Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)), Parameter("kind", Choice((evil, "plain")))))

@@ -19,7 +19,7 @@ from suggest.studies.space_growth import growth_problems
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
-from suggest.wire.values import read_value, write_value
+from suggest.wire import read_value, write_value
 
 OPTIMIZERS: tuple[Value, ...] = (None, [1, 2], {"kind": "a", "lr": 0.1}, True, 1, "1", "null", [True], [], {})
 SPACE = Space(

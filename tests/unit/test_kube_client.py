@@ -19,20 +19,9 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes import client as client_module
-from controller.runtime.kubernetes.client import (
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    AccessDenied,
-    ApiError,
-    BadKubeconfig,
-    Kind,
-    KubernetesClient,
-    Raw,
-    Unreachable,
-    rule_for,
-)
+from controller.runtime.kubernetes.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.small_cluster import eventually, with_a_cluster

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.runtime.kubernetes import informer
-from controller.runtime.kubernetes.client import JOBS, KubernetesClient, Raw
+from controller.runtime.kubernetes.client import JOBS, KubernetesClient
 from controller.runtime.kubernetes.informer import EventWatcher, MissingRights, OwnerLookup
+from controller.runtime.kubernetes.objects import Raw
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 

@@ -6,9 +6,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from suggest.errors import InvalidArgument, RateLimited
+from suggest.grpc_status import status_of
 from suggest.server.limits_file import Limits, Quota, RateLimit, read_limits
 from suggest.server.rate_limits import RateLimiter
-from suggest.wire.status import status_of
 
 
 def read(text: str) -> Limits:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from controller.core.metrics import MetricReading
 from controller.memory import Memory
-from tests.unit.builders import FAILED, RUNNING, a_spec, a_trial, attempt
+from suggest.trial import TrialState
+from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, a_trial, attempt
 
 FIRST = replace(attempt(1, FAILED), step=5)
 
@@ -27,3 +28,20 @@ def test_new_attempt_counts_on() -> None:
     memory.open(a_trial(12), [FIRST])
     memory.begin(memory.opened[12], attempt(2), now_s=0.0)
     assert memory.opened[12].log.feed(b"accuracy=0.9\n") == [MetricReading("accuracy", 6, 0.9)]
+
+
+def test_a_number_whose_trial_has_ended_is_another_trials_when_it_is_handed_out_first() -> None:
+    memory = Memory(a_spec())
+    assert not memory.is_of_another(a_trial(0))
+    memory.note_attempt(attempt(1, SUCCEEDED))
+    assert memory.is_of_another(replace(a_trial(0), tries=1))
+    assert not memory.is_of_another(replace(a_trial(0), tries=2))
+    assert not memory.is_of_another(replace(a_trial(0), tries=1, state=TrialState.CANCELLED))
+
+
+def test_a_running_attempt_is_not_taken_for_a_trial_with_other_parameters() -> None:
+    memory = Memory(a_spec())
+    memory.open(a_trial(0, lr=0.1), [attempt(1, RUNNING)])
+    memory.note_attempt(attempt(1, RUNNING))
+    assert not memory.is_of_another(a_trial(0, lr=0.1))
+    assert memory.is_of_another(a_trial(0, lr=0.2))

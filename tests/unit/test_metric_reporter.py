@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tuner
-from tuner.integrations.reporting import MetricReporter, metric_name
+from tuner.integrations.reporting import MetricReporter, safe_name
 
 BRIDGES = [
     "hydra", "keras", "lightgbm", "lightning", "mlflow", "sklearn", "tensorboard", "transformers", "wandb", "xgboost",
@@ -46,7 +46,7 @@ def test_a_chosen_metric_that_is_not_a_number_is_refused() -> None:
     ],
 )
 def test_names_of_libraries_become_names_of_metrics(name: str, safe: str) -> None:
-    assert metric_name(name) == safe
+    assert safe_name(name) == safe
 
 
 @pytest.mark.parametrize("module", BRIDGES)

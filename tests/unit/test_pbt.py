@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
 from suggest.samplers.pbt import inherited, perturbed
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space, Value
 from suggest.study import Fidelity, Study
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from tests.unit.searches import MINIMIZE, QUEUED, RUNNING, SUCCEEDED, TREE, examples, play, study
@@ -49,6 +49,13 @@ def test_trials_go_on_with_their_parameters_and_the_worst_is_replaced_by_the_bes
         assert child.parent is not None
         assert child.parameters == engine.trial(child.parent).parameters
     assert children[3].parameters != engine.trial(1).parameters
+
+
+def test_trials_continue_from_others_whatever_the_distribution_of_a_parameter() -> None:
+    normal = Float(0.0, 1.0, normal=Normal(0.5, 0.2))
+    engine = Engine(a_study(space=Space((Parameter("dropout", normal), Parameter("layers", Int(1, 12))))), (), ())
+    first_generation(engine, 0.5, 0.9, 0.1, 0.7)
+    assert [child.parent for child in play(engine, 4)] == [1, 3, 0, 1]
 
 
 def test_minimized_values_are_ranked_the_other_way_round() -> None:

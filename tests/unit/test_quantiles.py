@@ -21,7 +21,7 @@ from suggest.space import Choice, Condition, Float, Int, Normal, Parameter, Scal
 from suggest.storage.study_json import fingerprint, spec_document, spec_of
 from suggest.study import Algorithm, Direction, Objective, StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.wire.study_messages import read_spec, write_spec
+from suggest.wire import read_spec, write_spec
 
 LOG = Scale.LOG
 BELL = Float(-2.0, 8.0, normal=Normal(3.0, 2.5))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage
 
+from suggest.domain import decode, encode
 from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
 from suggest.samplers.tpe import BEST, Window
@@ -241,7 +242,7 @@ def test_every_kind_of_domain_crosses_to_optuna_and_back() -> None:
         for value in values:
             if not domain.contains(value):
                 continue
-            number = distributions.encode(domain, value)
+            number = encode(domain, value)
             assert number is not None
             assert distributions.distribution(domain)._contains(number)
-            assert repr(distributions.decode(domain, number)) == repr(value)
+            assert repr(decode(domain, number)) == repr(value)

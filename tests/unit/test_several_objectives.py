@@ -123,6 +123,14 @@ def test_a_study_refuses_objectives_that_mean_nothing(broken: StudySpec, path: s
     assert path in [problem.path for problem in check_spec(broken)]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_tpe_models_from_the_first_trial_on(count: int) -> None:
+    objectives = tuple(Objective(f"m{k}", Direction.MINIMIZE) for k in range(count))
+    study_spec = replace(spec(*objectives), algorithm=Algorithm("tpe", 1, {"startupTrials": 0}))
+    engine = Engine(Study(StudyName("default", "s"), "uid", study_spec, 1), (), ())
+    assert len(engine.propose(2).trials) == 2
+
+
 @pytest.mark.parametrize(
     ("algorithm", "objectives", "rule", "instead", "not_instead"),
     [

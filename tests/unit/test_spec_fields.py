@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from controller.core.model import Budget, ExperimentSpec, MetricsRule, TrialTemplate
-from controller.spec.fields import Flag, Key, WholeNumber, fields_of
+from controller.spec.fields import FLAG, Key, WholeNumber, fields_of
 from controller.spec.native import BUDGET, METRICS, SPEC
 from controller.spec.problems import ProblemCollector
 from controller.spec.sections import Section
@@ -31,7 +31,7 @@ def test_a_new_key_is_checked_documented_and_given_to_the_model_by_its_declarati
             Key(
                 "warmUp", duration(above_zero=False), "Before the first step.", field="warm_up_s", value=lambda _: 90.0
             ),
-            Key("verbose", Flag(), "Not for the model."),
+            Key("verbose", FLAG, "Not for the model."),
         )
     )
     problems = ProblemCollector()

@@ -15,9 +15,9 @@ from optuna.samplers import TPESampler
 from optuna.samplers._tpe import sampler as theirs
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
-from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
+from suggest.domain import decode, encode
+from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage
 from suggest.samplers import PointRequest, optuna_model, parzen, tpe_model
-from suggest.samplers.columns import decode
 from suggest.samplers.frame import points
 from suggest.samplers.normal import Floats
 from suggest.samplers.sampler import generator
@@ -102,7 +102,7 @@ def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:
     near = group.good.draw(rng.random((len(names) + 1, 12)))
     source = generator(seed, 1, "points")
     domains = [both.space.by_name[name].domain for name in names]
-    far = np.array([[distributions.encode(d, draw(d, source)) for _ in range(8)] for d in domains], dtype=float)
+    far = np.array([[encode(d, draw(d, source)) for _ in range(8)] for d in domains], dtype=float)
     return np.concatenate([near, far, group.known().values[:, :8]], axis=1)
 
 

@@ -20,11 +20,11 @@ from suggest import deadline, workers
 from suggest.domain import Scale
 from suggest.engine import Engine
 from suggest.errors import LimitReached, TimedOut, Unavailable
+from suggest.grpc_status import code_of
 from suggest.samplers.sampler import PointRequest
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.wire.status import code_of
 from suggest.workers import ModelSetup, RemoteModel, Workers
 
 ROOT = Path(__file__).parents[2]

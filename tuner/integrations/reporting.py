@@ -40,11 +40,11 @@ class MetricReporter:
         else:
             chosen = {name: values[name] for name in self._chosen}
         trial = current_trial() if self._trial is None else self._trial  # an empty trial is false
-        trial.report(step, **{metric_name(name): as_number(name, value) for name, value in chosen.items()})
+        trial.report(step, **{safe_name(name): as_number(name, value) for name, value in chosen.items()})
 
 
-def metric_name(name: str) -> str:
-    """The name with `_` for each character that a metric's name may not have: `valid 0's l2` is `valid_0_s_l2`."""
+def safe_name(name: str) -> str:
+    """Return the name with `_` for each character that a metric may not have: `valid 0's l2` is `valid_0_s_l2`."""
     safe = re.sub(r"[^\w./-]+", "_", name)
     return safe if re.match("[A-Za-z_]", safe) else f"_{safe}"
 

@@ -10,7 +10,6 @@ milliseconds, and a process would import scikit-learn each time. `BaseSearchCV` 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import secrets
 import tempfile
@@ -293,8 +292,7 @@ class _CandidateStudy:
 
     def begin(self, spec: StudySpec, data: str) -> None:
         labels = {DATA: data} if data else {}
-        text = wire.write_spec(spec).SerializeToString(deterministic=True)
-        request_id = f"spec-{hashlib.sha256(text).hexdigest()}"
+        request_id = wire.request_id_of(spec)
         study = self.call(self._client.create_study(self._name, spec, request_id=request_id, labels=labels))
         if study.labels.get(DATA, "") != data:
             raise FailedPrecondition(

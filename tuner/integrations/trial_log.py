@@ -67,7 +67,7 @@ class TrialLog(ABC):
 
     @abstractmethod
     def copied(self, search: str) -> set[int]:
-        """The numbers of the trials that the tool has already. Called before the first `copy`.
+        """Return the numbers of the trials that the tool has already. Called before the first `copy`.
 
         search: The unique name of the search. With the number of a trial, it identifies the trial in the tool.
         """
@@ -78,7 +78,7 @@ class TrialLog(ABC):
 
 
 def seconds(time: datetime | None) -> float:
-    """Since the epoch; now for None. Times of trials are in UTC."""
+    """Return the seconds since the epoch, of now for None. Times of trials are in UTC."""
     if time is None:
         return datetime.now(UTC).timestamp()
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

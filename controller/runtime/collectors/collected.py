@@ -7,24 +7,28 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from controller.core.metric_lines import NOTE
 
 COLLECTED_FILE = "metrics.txt"
 
 
-class Collector(Protocol):
-    """Collects the measurements of one attempt. Raises OSError if its file of lines cannot be written."""
+class Collector:
+    """Collects the measurements of one attempt. Raises OSError if its file of lines cannot be written.
+
+    A source that need not be watched and has no end overrides only `collect` and `grew`.
+    """
 
     def begin(self) -> None:
         """Begin to watch, if the source must be watched while the attempt runs. May be called again."""
 
     def collect(self, until: int) -> None:
         """Append lines until the file has `until` bytes, or until the source has nothing more."""
+        raise NotImplementedError
 
     def grew(self) -> bool:
         """Return whether there is something new since the last call and since `collect`."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """Note that the attempt has ended: the next `collect` gets the rest. May be called again."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.runtime.collectors.collected import CollectedLines, json_line
+from controller.runtime import log_file
+from controller.runtime.collectors.collected import CollectedLines, Collector, json_line
 
 MAX_RECORD = 1 << 20  # bytes; a scalar's record has less than a hundred
 _HEAD, _TAIL = 12, 4  # bytes around a record's data
@@ -183,8 +184,8 @@ class _EventFile:
     skip_to: int = 0
 
 
-class EventFiles:
-    """Implements `Collector` for a directory of event files, which are read again from the start after a restart."""
+class EventFiles(Collector):
+    """The collector of a directory of event files, which are read again from the start after a restart."""
 
     def __init__(self, folder: Path, names: Sequence[str], lines: CollectedLines) -> None:
         """Collect from the files whose names contain `tfevents`, as TensorBoard does.
@@ -201,14 +202,8 @@ class EventFiles:
         self._files: dict[Path, _EventFile] = {}
         self._looked_s = float("-inf")
 
-    def begin(self) -> None:
-        pass
-
     def finish(self) -> None:
         self._looked_s = float("-inf")
-
-    def close(self) -> None:
-        pass
 
     def grew(self) -> bool:
         now = time.monotonic()
@@ -217,7 +212,7 @@ class EventFiles:
             self._looked_s = now
         grew = False
         for file in self._files.values():
-            size = _size(file.path)
+            size = log_file.size(file.path)
             grew |= size > file.seen
             file.seen = size
         return grew
@@ -288,10 +283,3 @@ class EventFiles:
             return []
         values = {tag if tag in self._names else f"{file.prefix}{tag}": value for tag, value in event.values.items()}
         return [json_line(values, event.step if event.step >= 0 else None)]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -14,11 +14,11 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.runtime.collectors.collected import CollectedLines
+from controller.runtime.collectors.collected import CollectedLines, Collector
 from controller.runtime.supervised import write_json
 
 ORIGIN_FILE = "metrics.origin"
@@ -38,24 +38,13 @@ class _Origin:
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
 
-class FileTail:
-    """Implements `Collector`."""
-
+class FileTail(Collector):
     def __init__(self, source: Path, lines: CollectedLines) -> None:
         self._source = source
         self._lines = lines
         self._origin_path = lines.path.with_name(ORIGIN_FILE)
         self._origin = self._stored()
         self._seen: tuple[int, int] | None = None
-
-    def begin(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def grew(self) -> bool:
         try:
@@ -126,9 +115,8 @@ class FileTail:
         if self._lines.last_byte() not in (b"", b"\n"):
             self._lines.append(b"\n")  # the earlier file ended within a line
         origin = _Origin(status.st_dev, status.st_ino, self._lines.size)
-        write_json(
-            str(self._origin_path), {"device": origin.device, "inode": origin.inode, "base": origin.base}
-        )  # before the first byte is copied
+        # Record the origin before the first byte is copied.
+        write_json(str(self._origin_path), asdict(origin))
         return origin
 
     def _stored(self) -> _Origin | None:

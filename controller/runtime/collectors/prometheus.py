@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from controller.runtime.collectors.collected import CollectedLines, json_line
+from controller.runtime.collectors.collected import CollectedLines, Collector, json_line
 
 SCRAPE_S = 0.5  # between two scrapes
 FIRST_SCRAPE_S = 0.1  # until the endpoint has answered
@@ -72,9 +72,7 @@ def samples(body: str, names: Sequence[str]) -> dict[str, float]:
     return {name: both[name] for name in names if name in both}
 
 
-class PrometheusScraper:
-    """Implements `Collector`."""
-
+class PrometheusScraper(Collector):
     def __init__(self, port: int, path: str, names: Sequence[str], lines: CollectedLines) -> None:
         self._port = port
         self._path = path

@@ -65,7 +65,7 @@ class _Waiting:
 class AdmissionQueue:
     """The attempts that wait for room.
 
-    own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
+    is_own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
     """
 
     def __init__(self, *, is_own: bool, shares: FairShares | None = None) -> None:
@@ -279,7 +279,7 @@ def _read(path: Path, now_s: float) -> Share | None:
 class JobCreations:
     """Creates admitted attempts in the background.
 
-    made: called when an attempt is on the cluster. changed: called after any other outcome.
+    on_created: called when an attempt is on the cluster. changed: called after any other outcome.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class JobCreations:
         creator: JobCreator,
         informer: Informer,
         *,
-        on_created: Callable[[Launch, Kind, AttemptObject], None],
+        on_created: Callable[[Launch, AttemptObject], None],
         changed: Callable[[], None],
     ) -> None:
         # Attempts that could not be created, until the runtime removes them.
@@ -325,9 +325,8 @@ class JobCreations:
         try:
             kind, created = await self._creator.make(objects, files=build_files(launch))
             await self._informer.watch(kind)
-            self._on_created(
-                launch, kind, created
-            )  # record first: if that fails, the object is adopted and recorded later
+            # Record first: if that fails, the object is adopted and recorded later.
+            self._on_created(launch, created)
             self._queue.made(launch)
             self._informer.put(kind, created)
         except TemporarilyRefused as error:

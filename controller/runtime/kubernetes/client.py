@@ -31,9 +31,7 @@ from controller.runtime.kubernetes.errors import (
     ApiError,
     BadKubeconfig,
     NotResponding,
-    Refusal,
     Unreachable,
-    rule_for,
 )
 from controller.runtime.kubernetes.http import (
     CannotConnect,
@@ -49,29 +47,6 @@ from controller.runtime.kubernetes.http import (
     Untrusted,
 )
 from controller.runtime.kubernetes.objects import ListMeta, Raw
-
-__all__ = [
-    "CONFIG_MAPS",
-    "EVENTS",
-    "JOBS",
-    "LEASES",
-    "LIMIT_RANGES",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "QUOTAS",
-    "SECRETS",
-    "SERVICES",
-    "AccessDenied",
-    "ApiError",
-    "BadKubeconfig",
-    "Kind",
-    "KubernetesClient",
-    "Raw",
-    "Refusal",
-    "Unreachable",
-    "rule_for",
-]  # fmt: skip
 
 _PAGE = 500
 _SILENCE_S = 120.0  # limit for a silent stream whose TCP connection is alive; bookmarks come every minute

@@ -299,13 +299,13 @@ class _Link(asyncio.BufferedProtocol):
 
     Args:
         buffer: to receive into; shared by links.
-        gone: called when the connection is lost.
+        on_lost: called when the connection is lost.
     """
 
     def __init__(self, buffer: memoryview, on_lost: Callable[[_Link], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._buffer = buffer
-        self._gone = on_lost
+        self._on_lost = on_lost
         self._layers: list[_TlsLayer] = []
         self._received: list[bytes] = []
         self._held_bytes = 0
@@ -362,7 +362,7 @@ class _Link(asyncio.BufferedProtocol):
         self._lost = True
         if not self._ended:
             self._fail(BrokenOff("the connection was closed" if error is None else _error_text(error)))
-        self._gone(self)
+        self._on_lost(self)
         self._wake()
 
     # Called by the pool.

@@ -43,14 +43,11 @@ from controller.runtime.kubernetes.client import (
     LIMIT_RANGES,
     PODS,
     QUOTAS,
-    AccessDenied,
-    BadKubeconfig,
     Kind,
     KubernetesClient,
-    Unreachable,
     list_allowed,
 )
-from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
 from controller.runtime.kubernetes.labels import (
     JOBSET_GROUP,
@@ -524,7 +521,7 @@ class OwnerLookup:
     """Finds the owners of objects that events are about.
 
     stem: the common prefix of our attempts' names. is_attempt: whether an attempt's object has that uid; nothing above
-    it is looked up. found: called when `above` has something new.
+    it is looked up. on_found: called when `above` has something new.
     """
 
     def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,

@@ -283,7 +283,7 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
     except FileNotFoundError as error:
         raise failed(" ".join(f"it was not found. {plugin.install_hint}".split()).rstrip(".")) from error
     except (OSError, ValueError) as error:
-        raise failed(" ".join(str(error).split())) from error
+        raise failed(_sentence(error)) from error
 
 
 def _at_a_terminal() -> bool:
@@ -508,27 +508,21 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
 
 
 def namespace_of(context: str | None) -> str:
-    """The namespace of a context (None: the current one), or of the pod that this runs in; "default" where none is
-    named, also by a kubeconfig that cannot be read: who connects says what is wrong with it. Reads files only."""
-    current, contexts, exists = context or "", dict[str, object](), False
+    """Return the namespace of a context (None: the current one), or of the pod in which this process runs.
+
+    "default" if none is named, also by a kubeconfig that cannot be read: a later connection reports what is wrong with
+    it. Reads files only.
+    """
+    merged, exists = _Merged(), False
     for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
-        try:
-            config = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8")) if path else None
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
-        if not isinstance(config, dict):
-            continue
-        exists = True
-        current = current or str(config.get("current-context") or "")
-        for entry in config.get("contexts") or ():
-            match entry:
-                case {"name": str(name), "context": {"namespace": str(namespace)}}:
-                    contexts.setdefault(name, namespace)
-                case {"name": str(name)}:
-                    contexts.setdefault(name, "")
+        with contextlib.suppress(OSError, ValueError, TypeError, yaml.YAMLError):
+            if path:
+                merged.add(Path(path).expanduser())
+                exists = True
     if not exists and _NAMESPACE_FILE.exists():
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
-    return str(contexts.get(current) or "default")
+    chosen = merged.contexts.get(context or merged.current)
+    return str((chosen is not None and chosen.fields.get("namespace")) or "default")
 
 
 async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> ClusterAccess:

@@ -125,7 +125,7 @@ def _second(second: str, zone: str) -> tuple[str, int]:
 def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG) -> Position:
     """Return the recorded position of this container, or a new one behind the lines of the attempt's earlier pods."""
     new = Position(of.pod, of.container, uid=of.uid)
-    size = _size(directory / log.file)
+    size = log_file.size(directory / log.file)
     try:
         facts = json.loads((directory / log.position).read_bytes())
         facts["counts"] = {int(second): int(count) for second, count in facts["counts"].items()}
@@ -144,13 +144,6 @@ def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG)
 def write_position(directory: Path, position: Position, log: CopiedLog = TRIAL_LOG) -> None:
     """Raises OSError."""
     write_in_place(directory / log.position, json.dumps(asdict(position)))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 _log = logging.getLogger(__name__)

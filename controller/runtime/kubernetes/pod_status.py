@@ -447,7 +447,7 @@ def given_up(pod: Pod, container: str) -> Exit | None:
 
 
 def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
-    """Return the end by the last failure of a restarted container. what: the beginning of the reason."""
+    """Return the end by the last failure of a restarted container. fact: the beginning of the reason."""
     time = parse_time(last.get("finishedAt")) or now
     code, message = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:

@@ -82,8 +82,7 @@ class Demand:
         """Return the sum over all pods, whatever their scopes."""
         sums: dict[str, Decimal] = {}
         for shape in self.shapes():
-            for key, amount in shape.per_pod.items():
-                sums[key] = sums.get(key, Decimal()) + amount * shape.pods
+            _add(sums, shape.per_pod, times=shape.pods)
         return sums
 
 
@@ -211,9 +210,9 @@ def _sums(spec: PodSpec) -> dict[str, Decimal]:
     return peak
 
 
-def _add(sums: dict[str, Decimal], amounts: Amounts) -> None:
+def _add(sums: dict[str, Decimal], amounts: Amounts, *, times: int = 1) -> None:
     for key, amount in amounts.items():
-        sums[key] = sums.get(key, Decimal()) + amount
+        sums[key] = sums.get(key, Decimal()) + amount * times
 
 
 def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
@@ -296,8 +295,7 @@ class Reservations:
         """Return what our live attempts take of the quota, whatever its status says."""
         sums: dict[str, Decimal] = {}
         for words, count in Counter(self._alive.values()).items():
-            for key, amount in charge(self._demands[words], quota).items():
-                sums[key] = sums.get(key, Decimal()) + amount * count
+            _add(sums, charge(self._demands[words], quota), times=count)
         return sums
 
     def look(self, pods: Iterable[Pod]) -> None:
@@ -325,10 +323,8 @@ class Reservations:
             for pod in launched.pods.values():
                 newer = version is not None and pod.version is not None and version >= pod.version
                 if newer or now_s - pod.at_s >= SETTLE_S:
-                    for key, amount in charge(pod.demand, quota).items():
-                        remaining[key] = remaining.get(key, Decimal()) - amount
-            for key, amount in remaining.items():
-                sums[key] = sums.get(key, Decimal()) + max(amount, Decimal())
+                    _add(remaining, charge(pod.demand, quota), times=-1)
+            _add(sums, {key: max(amount, Decimal()) for key, amount in remaining.items()})
         return sums
 
     def _launched_of(self, pod: Pod) -> _Launched | None:

@@ -178,9 +178,8 @@ class KubernetesRuntime:
         self._over: set[str] = set()  # those of them whose pods have ended
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
         self._status_cache = StatusCache()
-        self._latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] | None = (
-            None  # left by the last reconcile, for the next observe
-        )
+        # Left by the last reconcile, for the next observe.
+        self._latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] | None = None
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
         self._lines_are_awaited = True
@@ -189,10 +188,6 @@ class KubernetesRuntime:
             target.client, target.namespace, target.anchor, target.holder, changed=self._wakeup.notify
         )
         self._strange: set[str] = set()  # uids of objects that have an attempt's name but other parameters
-
-    @property
-    def context(self) -> str:
-        return self._client.context
 
     @property
     def _client(self) -> KubernetesClient:
@@ -250,20 +245,22 @@ class KubernetesRuntime:
         informer, creations = await self._open()
         self._queue.drop(name)
         await creations.settle(name)
-        kind, obj = informer.find(name) or (None, None)
-        attempt = self._keys.get(name) if obj is None else attempt_of(obj)
+        existing = informer.find(name)
+        attempt = self._keys.get(name) if existing is None else attempt_of(existing[1])
         if attempt is None:
             return
         pods = informer.pods_by_attempt().get(attempt, [])
-        if (obj is None and not pods) or self._status(name, obj, pods, attempt).exit is not None:
+        observed = _ObservedAttempt(name, attempt, existing, pods)
+        if (existing is None and not pods) or self._status_of(observed).exit is not None:
             return
         self._status_cache.forget(name)
         await self._ask(self._lease.check())
         self._records.note(self._target.folder_of(*attempt), stopped=True)
-        if kind is not None and obj is not None:
-            await self._ask(self._end(kind, name, obj, pods, grace_s=grace_s))
-        else:
+        if existing is None:
             await self._ask(self._delete_pods(pods, grace_s=grace_s))
+        else:
+            kind, obj = existing
+            await self._ask(self._end(kind, name, obj, pods, grace_s=grace_s))
 
     async def remove(self, name: str) -> None:
         self._log_times.forget(name)
@@ -290,7 +287,8 @@ class KubernetesRuntime:
             running: Sequence[Pod] = []
             if attempt is not None:
                 pods = informer.pods_by_attempt().get(attempt, [])
-                if kind is not JOBS or self._status(name, obj, pods, attempt).exit is None:
+                observed = _ObservedAttempt(name, attempt, existing, pods)
+                if kind is not JOBS or self._status_of(observed).exit is None:
                     running = pods
             await self._start_removal(name, self._remove(informer, kind, obj, running))
         elif orphans and not self._leaving.is_under_way(name):
@@ -339,10 +337,9 @@ class KubernetesRuntime:
         await self._current()
         attempts, leaving, removed = self._attempts(informer)
         for name in leaving:
+            # The removal was refused, or an earlier controller recorded it and did not finish.
             if not self._leaving.is_under_way(name):
-                await self.remove(
-                    name
-                )  # the removal was refused, or an earlier controller recorded it and did not finish
+                await self.remove(name)
         for attempt in removed:
             informer.forget_pods(attempt)  # their deletion by the garbage collector shows later
         latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] = []
@@ -424,10 +421,8 @@ class KubernetesRuntime:
                     await informer.close()
                     raise
                 creator = JobCreator(target.client, target.namespace, target.anchor, self._lease)
-                self._opened = (
-                    informer,
-                    JobCreations(self._queue, creator, informer, on_created=self._took_in, changed=self._wakeup.notify),
-                )
+                record, wake = self._record_created, self._wakeup.notify
+                self._opened = informer, JobCreations(self._queue, creator, informer, on_created=record, changed=wake)
             return self._opened
 
     async def _watch_template(self, informer: Informer) -> None:
@@ -455,8 +450,10 @@ class KubernetesRuntime:
         return informer.trouble or self._followers.unreadable() or self._collected.unreadable()
 
     def _attempts(self, informer: Informer) -> tuple[list[_ObservedAttempt], list[str], list[AttemptKey]]:
-        """All that have something on the cluster, or had in this life; of those that were removed, the names of objects
-        that are still there, and whose pods are."""
+        """Return the attempts that have, or had while this process ran, an object or pods on the cluster.
+
+        Of removed attempts, return the names of objects that still exist, and the keys of those with pods only.
+        """
         pods = informer.pods_by_attempt()
         by_name: dict[str, _ObservedAttempt] = {}
         leaving: list[str] = []
@@ -510,8 +507,10 @@ class KubernetesRuntime:
         if status.suspended:
             return replace(status, waiting=informer.workloads.why(obj)) if queue_of(obj) else status
         refusal = "" if observed.pods else informer.events.refusal(obj["metadata"]["uid"])
-        mounts = informer.events.mount_trouble(observed.pods)
-        return self._status_of(observed, refusal=refusal, mounts=mounts) if refusal or mounts else status
+        mount_trouble = informer.events.mount_trouble(observed.pods)
+        if refusal or mount_trouble:
+            return self._status_of(observed, refusal=refusal, mount_trouble=mount_trouble)
+        return status
 
     def _log_source(self, observed: _ObservedAttempt) -> PodContainer | None:
         return self._source(observed, log_source, self._followers)
@@ -543,29 +542,16 @@ class KubernetesRuntime:
         now_s = self._clock()
         return now_s - self._end_seen_s.setdefault(observed.name, now_s) >= SIDECAR_S
 
-    def _status_of(self, observed: _ObservedAttempt, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
-        return self._status(observed.name, observed.obj, observed.pods, observed.key, refusal=refusal, mounts=mounts)
-
-    def _status(
-        self,
-        name: str,
-        obj: AttemptObject | None,
-        pods: Sequence[Pod],
-        attempt: AttemptKey,
-        *,
-        refusal: str = "",
-        mounts: str = "",
-    ) -> AttemptStatus:
-        record = self._records.of(self._target.folder_of(*attempt)) or Record()
-        now = datetime.now(UTC)
+    def _status_of(self, observed: _ObservedAttempt, *, refusal: str = "", mount_trouble: str = "") -> AttemptStatus:
+        record = self._records.of(self._target.folder_of(*observed.key)) or Record()
         status = status_of(
-            name,
-            obj,
-            pods,
+            observed.name,
+            observed.obj,
+            observed.pods,
             stopped=record.stopped or record.timed_out,
-            now=now,
+            now=datetime.now(UTC),
             refusal=refusal,
-            mount_trouble=mounts,
+            mount_trouble=mount_trouble,
         )
         if record.timed_out and status.exit is not None and status.exit.stopped:
             return replace(status, exit=replace(status.exit, timed_out=True, stopped=False))
@@ -632,7 +618,7 @@ class KubernetesRuntime:
         self._over.add(name)
         self._queue.ended(name)
 
-    def _took_in(self, launch: Launch, kind: Kind, created: AttemptObject) -> None:
+    def _record_created(self, launch: Launch, created: AttemptObject) -> None:
         failpoints.reach(BEFORE_NOTE)
         self._records.note(launch.directory, uid=created["metadata"]["uid"])
         failpoints.reach(AFTER_NOTE)

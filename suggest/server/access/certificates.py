@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.server.access.file_reloader import FileReloader
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class KeyPair:
         try:
             context.load_cert_chain(certificate, key, password=lambda: "")  # never asks on the terminal
         except (ssl.SSLError, OSError, ValueError) as e:
-            problem = "the key does not belong to the certificate" if _mismatch(e) else "one of them is not plain PEM"
+            is_mismatch = isinstance(e, ssl.SSLError) and e.reason == "KEY_VALUES_MISMATCH"
+            problem = "the key does not belong to the certificate" if is_mismatch else "one of them is not plain PEM"
             message = f"cannot be used together: {problem}; see: openssl x509 -in {certificate} -noout -text"
-            raise InvalidArgument([Problem(f"{certificate} and {key}", message)]) from e
+            raise InvalidArgument.at(f"{certificate} and {key}", message) from e
         _refuse_readable(key)
         if self._client_ca is None:
             return contents[0], contents[1], None
@@ -84,7 +85,7 @@ class KeyPair:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self._client_ca)
         except (ssl.SSLError, OSError, ValueError) as e:
             message = "has no certificate in it; name a PEM file with the CAs of the clients"
-            raise InvalidArgument([Problem(str(self._client_ca), message)]) from e
+            raise InvalidArgument.at(str(self._client_ca), message) from e
         return contents[0], contents[1], contents[2]
 
 
@@ -105,8 +106,4 @@ def _refuse_readable(key: Path) -> None:
             f"the mode {stat.S_IMODE(status.st_mode):04o} lets {open_to} read the key; see: chmod 600 {key} "
             "(for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
         )
-        raise InvalidArgument([Problem(str(key), message)])
-
-
-def _mismatch(error: Exception) -> bool:
-    return isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"
+        raise InvalidArgument.at(str(key), message)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 
 log = logging.getLogger(__name__)
 
@@ -55,4 +55,4 @@ class FileReloader(Generic[T]):
         try:
             return [path.read_bytes() for path in self._paths]
         except OSError as e:
-            raise InvalidArgument([Problem(str(e.filename), f"cannot be read: {e.strerror}")]) from e
+            raise InvalidArgument.at(str(e.filename), f"cannot be read: {e.strerror}") from e

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suggest.address import Address
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.server.access.caller import AccessVerb
 from suggest.server.access.file_reloader import FileReloader
 
@@ -45,27 +45,27 @@ class Protection:
             InvalidArgument: the server would be more open than its operator may think.
         """
         if katib and not (address.private or self.insecure or self.tls_client_ca):
-            raise _refused(
+            raise InvalidArgument.at(
                 "katib",
                 f"Katib's clients send no token, so anyone who reaches {address.host} could use its studies; listen at "
                 "a loopback address, require certificates with --tls-client-ca, or accept everyone with --insecure",
             )
         if self.tls_client_ca and not self.tls_cert:
-            raise _refused(
+            raise InvalidArgument.at(
                 "tls-client-ca", "requires --tls-cert and --tls-key, because clients present theirs over TLS only"
             )
         if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
-            raise _refused(
+            raise InvalidArgument.at(
                 "metrics-address",
                 f"anyone who reaches {metrics} could read the metrics unencrypted; listen at a loopback "
                 "address, add --tls-cert and --tls-key, or accept everyone with --insecure",
             )
         if bool(self.tls_cert) != bool(self.tls_key):
             present, absent = ("cert", "key") if self.tls_cert else ("key", "cert")
-            raise _refused(f"tls-{absent}", f"is required with --tls-{present}")
+            raise InvalidArgument.at(f"tls-{absent}", f"is required with --tls-{present}")
         if address.path:
             if self.tokens or self.tls_cert:
-                raise _refused(
+                raise InvalidArgument.at(
                     "address",
                     f"{address} is a socket that only its user can reach, without a token; "
                     "omit --tokens and --tls-cert, or listen at HOST:PORT",
@@ -74,14 +74,14 @@ class Protection:
         if self.insecure or self.tls_client_ca:
             return
         if not self.tokens:
-            raise _refused(
+            raise InvalidArgument.at(
                 "tokens",
                 f"anyone who reaches {address} could do everything; name those who may with --tokens FILE, "
                 "or with --tls-client-ca FILE, accept everyone with --insecure, or use unix:PATH, which "
                 "only its user can reach",
             )
         if not (self.tls_cert or address.private):
-            raise _refused(
+            raise InvalidArgument.at(
                 "tls-cert",
                 f"tokens would be sent to {address} unencrypted; add --tls-cert and --tls-key, "
                 "or --insecure if the network is protected otherwise",
@@ -94,6 +94,7 @@ class LoadedProtection:
     def __init__(self, protection: Protection) -> None:
         self.authorizer: Authorizer | None = None  # None if every caller may do everything
         self.pair: KeyPair | None = None  # None without TLS
+        self.certified = bool(protection.tls_client_ca)  # whether clients have certificates
         self._watched: list[KeyPair | FileReloader[Tokens]] = []
         if protection.tokens:
             from suggest.server.access.authorization import Authorizer
@@ -134,7 +135,9 @@ def watched_tokens(path: Path) -> FileReloader[Tokens]:
         tokens = read_tokens(contents[0], place=str(path))
         rights = path.stat().st_mode
         if rights & stat.S_IWOTH:
-            raise _refused(str(path), f"any user can write to it and grant themselves access; see: chmod o-w {path}")
+            raise InvalidArgument.at(
+                str(path), f"any user can write to it and grant themselves access; see: chmod o-w {path}"
+            )
         if tokens.plain and rights & (stat.S_IRGRP | stat.S_IROTH):
             log.warning(
                 "file=%s: contains tokens in plain text and is readable by others than its owner; "
@@ -145,7 +148,3 @@ def watched_tokens(path: Path) -> FileReloader[Tokens]:
         return tokens
 
     return FileReloader((path,), read)
-
-
-def _refused(path: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem(path, message)])

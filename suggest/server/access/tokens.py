@@ -68,8 +68,8 @@ def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # the types that
     document = strict_yaml.load(content, place=place, page="docs/api.md")
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or len(document) > 1:
-        raise InvalidArgument(
-            [Problem(place, "must have the key `tokens:` and no other at the top, with a name for each token below it")]
+        raise InvalidArgument.at(
+            place, "must have the key `tokens:` and no other at the top, with a name for each token below it"
         )
     return entries
 

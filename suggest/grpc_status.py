@@ -140,13 +140,13 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         case grpc.StatusCode.UNIMPLEMENTED:
             return Unavailable(f"the server at {address} is not a suggestion service, or an older version ({message})")
         case grpc.StatusCode.INVALID_ARGUMENT:
-            return InvalidArgument([Problem("", message)])
+            return InvalidArgument.at("", message)
         case grpc.StatusCode.UNAUTHENTICATED:  # without details, so from a proxy in between
             return Unauthenticated(f"the server at {address} does not accept this client ({message})")
         case grpc.StatusCode.PERMISSION_DENIED:
             return PermissionDenied(f"the server at {address} denies permission ({message})")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return InvalidArgument([Problem("", f"larger than the service at {address} accepts ({message})")])
+            return InvalidArgument.at("", f"larger than the service at {address} accepts ({message})")
     return InternalError(f"the suggestion service at {address} failed: {message}")
 
 

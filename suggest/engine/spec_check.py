@@ -1,0 +1,108 @@
+"""Whether the spec of a study is valid, with its algorithm, pruning rule and fidelity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from suggest import pruners, samplers
+from suggest.engine.promotion import BRACKETED, PROMOTING
+from suggest.errors import Problem
+from suggest.samplers import registry
+from suggest.space import NAME, NAME_RULE
+from suggest.study import MOST_RUNGS, WIDEST, StudySpec
+
+MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto front
+MOST_CONSTRAINTS = 32
+
+
+def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
+    """Return the problems of a study's spec. Paths are fields of the spec, such as `space.lr.min` or `objectives`."""
+    return tuple(_spec_problems(spec))
+
+
+def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
+    space = spec.space.problems()
+    yield from _under("space", space)
+    yield from _objective_problems(spec)
+    yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    yield from _under("algorithm", samplers.objective_problems(spec))
+    if not space:
+        yield from _under("space", samplers.space_problems(spec))
+    if spec.pruning is not None:
+        yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+    yield from _fidelity_problems(spec)
+
+
+def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
+    fidelity = spec.fidelity
+    if fidelity is None:
+        if spec.algorithm.name in BRACKETED:
+            yield Problem(
+                "algorithm.name",
+                f"{spec.algorithm.name} needs a fidelity, such as epochs, so that trials run in steps; set "
+                "fidelity, with parameter, min and max",
+            )
+        return
+    name, least, largest, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
+    if not NAME.fullmatch(name):
+        yield Problem("fidelity.parameter", f"{name!r} is not a name; use {NAME_RULE}")
+    elif any(p.name == name for p in spec.space.parameters):
+        yield Problem(
+            "fidelity.parameter",
+            f"{name} is also a parameter of the search, but each run of a trial has its own; remove it there",
+        )
+    if registry.waits(spec.algorithm):
+        message = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
+        yield Problem("fidelity", message)
+    if eta < 2:
+        yield Problem("fidelity.eta", f"{eta} is below 2")
+    if not (math.isfinite(least) and least > 0):
+        yield Problem("fidelity.min", f"{least:g} is not above 0")
+    elif not math.isfinite(largest):
+        yield Problem("fidelity.max", f"{largest:g} is not finite")
+    elif eta >= 2 and largest < least * eta:
+        yield Problem(
+            "fidelity.max",
+            f"{largest:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; "
+            "raise it",
+        )
+    elif largest / least > WIDEST:
+        yield Problem("fidelity.min", f"{least:g} to {largest:g} spans more than 305 powers of ten; raise it")
+    elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
+        yield Problem("fidelity.min", f"{least:g} to {largest:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
+    if not spec.criteria.is_plain:
+        yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
+    if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
+        for name in spec.pruning.settings:
+            yield Problem(f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it")
+
+
+def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
+    if not 1 <= len(spec.objectives) <= MOST_OBJECTIVES:
+        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}")
+    metrics: set[str] = set()
+    for place, objective in enumerate(spec.objectives):
+        if not objective.metric:
+            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+        elif objective.metric in metrics:
+            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is already an objective; name it once")
+        metrics.add(objective.metric)
+    if len(spec.constraints) > MOST_CONSTRAINTS:
+        yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
+    for place, constraint in enumerate(spec.constraints):
+        path, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
+        if not constraint.metric:
+            yield Problem(f"{path}.metric", "no metric; name the one that trials report")
+        if bounds == (None, None):
+            yield Problem(path, "no bound; set min, max or both")
+        for word, bound in zip(("min", "max"), bounds, strict=True):
+            if bound is not None and not math.isfinite(bound):
+                yield Problem(f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound")
+        if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
+            yield Problem(path, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
+
+
+def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    for problem in problems:
+        yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)

@@ -1,0 +1,101 @@
+"""Trials at the end of a run or a pause: what of an outcome, measurements or an import they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from suggest.engine import Engine
+from suggest.errors import FailedPrecondition, InvalidArgument, Problem
+from suggest.imports import FinishedTrial, ImportResult, fit
+from suggest.trial import IMPORTED_FROM, Measurement, Outcome, RungResult, Trial, TrialState
+
+
+def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
+    """Return `trial` with its outcome. `measurements` are its last ones, which the engine does not have yet.
+
+    Raises:
+        FailedPrecondition: the outcome is success, but an objective or a constraint has no finite value.
+    """
+    spec = engine.study.spec
+    if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
+        message = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        raise InvalidArgument.at("outcome.succeeded.values", f"{message}, give one value for each")
+    measured, step = engine.value_of(trial.number, measurements)
+    value = measured if outcome.value is None else outcome.value
+    other_values = [
+        engine.value_of(trial.number, measurements, objective=objective)[0] for objective in spec.objectives[1:]
+    ]
+    further = tuple(v for v in outcome.further or other_values if v is not None)
+    bounded = [engine.constraint_value(trial.number, constraint, measurements) for constraint in spec.constraints]
+    constrained = tuple(v for v in bounded if v is not None)
+    if outcome.state is TrialState.SUCCEEDED:
+        metrics = [o.metric for o in spec.objectives[1:]]
+        missing = [] if value is not None else [spec.objective.metric]
+        missing += [m for m, v in zip(metrics, outcome.further or other_values, strict=True) if v is None]
+        missing += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
+        if missing:
+            raise FailedPrecondition(
+                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, missing))}, "
+                "so it has not succeeded; report one, give a value, or complete it as failed"
+            )
+    if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
+        value, further, constrained = None, (), ()
+    return replace(
+        trial,
+        state=outcome.state,
+        value=value,
+        step=step if value == measured else engine.last_step(trial.number, measurements),
+        reason=outcome.reason,
+        failure_class=outcome.failure_class,
+        end_time=datetime.now(UTC),
+        further=further if value is not None and len(further) == len(other_values) else (),
+        constraint_values=constrained if len(constrained) == len(bounded) else (),
+    )
+
+
+def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
+    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to continue."""
+    assert succeeded.fidelity is not None
+    assert succeeded.value is not None
+    paused = replace(
+        succeeded,
+        state=TrialState.PAUSED,
+        end_time=None,
+        rungs=(*succeeded.rungs, RungResult(succeeded.fidelity, succeeded.value)),
+    )
+    return replace(paused, reason=engine.waits_for(paused))
+
+
+def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:
+    """Convert an imported trial to a trial of this study, None if it does not fit; with the result for the reply."""
+    fitting = fit(engine.study.spec.space, trial.parameters)
+    if fitting.refused:
+        return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
+    opened = Trial(
+        number,
+        TrialState.RUNNING,
+        fitting.parameters,
+        labels={**trial.labels, IMPORTED_FROM: source},
+        create_time=datetime.now(UTC),
+    )
+    try:
+        finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
+    except FailedPrecondition:
+        spec = engine.study.spec
+        metrics = " and ".join(map(repr, spec.criteria.metrics))
+        message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
+        return None, ImportResult(None, problems=(Problem("outcome", message),))
+    return finished, ImportResult(number, problems=fitting.remarks)
+
+
+def same_way(trial: Trial, outcome: Outcome) -> bool:
+    """Return whether the trial ended with this outcome. Reasons are free text and may differ."""
+    same_value = outcome.value is None or outcome.value == trial.value
+    same_value &= not outcome.further or outcome.further == trial.further
+    return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
+
+
+def in_words(state: TrialState, value: float | None) -> str:
+    return state.value if value is None else f"{state.value} ({value!r})"

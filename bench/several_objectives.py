@@ -1,11 +1,11 @@
 """Quality of searches for several objectives: the hypervolume that their Pareto fronts dominate, compared to Optuna's.
 
 The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, a decision tree,
-gradient boosting and a random forest of scikit-learn (loss against leaves or nodes), and the network of examples/digits (error against
-weights, looked up in the table of digits_table.py). No algorithm of Tuner was tuned on them. Trials run one at a time;
-Tuner's algorithms run in this process without a store. Each search is saved as a line of a file, so a stopped run is
-continued by the same command. `--quick` is a smoke test that keeps no results; `--genetic` compares the evolutionary
-algorithms.
+gradient boosting and a random forest of scikit-learn (loss against leaves or nodes), and the network of
+examples/digits (error against weights, looked up in the table of digits_table.py). No algorithm of Tuner was tuned on
+them. Trials run one at a time; Tuner's algorithms run in this process without a store. Each search is saved as a line
+of a file, so a stopped run is continued by the same command. `--quick` is a smoke test that keeps no results;
+`--genetic` compares the evolutionary algorithms.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
@@ -234,7 +233,6 @@ def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--katib-checkpoints",
         metavar="DIR",
-        type=Path,
         help="the folder with the trials' checkpoints of Katib's pbt, which is not served without one",
     )
     parser.add_argument(

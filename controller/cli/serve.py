@@ -41,9 +41,8 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         tls_client_ca=arguments.tls_client_ca,
     )
-    options = ServerOptions(
-        arguments.metrics_address, arguments.limits, katib_ports(arguments.katib), arguments.katib_checkpoints
-    )
+    checkpoints = Path(arguments.katib_checkpoints) if arguments.katib_checkpoints else None
+    options = ServerOptions(arguments.metrics_address, arguments.limits, katib_ports(arguments.katib), checkpoints)
     companion = _page(arguments, storage) if arguments.ui else None
     if arguments.check:
         return _check(

@@ -25,7 +25,6 @@ from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Re
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
-from suggest.storage.table_creation import create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +144,7 @@ class SqlExperimentStore:
                     "--state-dir"
                 )
             self._file.refuse_emptied()
-            create_tables(connection, tables.metadata)
+            tables.metadata.create_all(connection, checkfirst=False)  # `existing` says that none exists
             connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
 
     def _upgrade(self) -> int:

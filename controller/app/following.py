@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -246,7 +247,7 @@ class _SweepTimer:
             self._changed = False
 
 
-class Follower(Generic[Record]):
+class Follower(ABC, Generic[Record]):
     """Reads a search again and again. `record` is as of the last read, and `loaded` once everything was read."""
 
     def __init__(
@@ -264,19 +265,19 @@ class Follower(Generic[Record]):
         """Return whether something should be read although nothing seems to have changed."""
         return self._sweeps.due
 
+    @abstractmethod
     def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound.
 
         `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
         """
-        raise NotImplementedError
 
     def read_again(self, number: int) -> None:
         """Let the next read include a trial that has ended, because this process has changed it."""
         self._trials.read_again(number)
 
-    def _record_of(self, trial: Trial) -> TrialRecord:
-        raise NotImplementedError
+    @abstractmethod
+    def _record_of(self, trial: Trial) -> TrialRecord: ...
 
     def _take(self, numbers: set[int]) -> Changed:
         objective = self.record.criteria.objectives[0].metric

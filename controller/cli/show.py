@@ -80,11 +80,8 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
     """List trials; with --watch, until the experiment has ended."""
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     printer = Printer(arguments)
-    seen = False
 
     async def see(record: ExperimentRecord) -> bool:
-        nonlocal seen
-        seen = True
         printer.trials(record)
         return not arguments.watch or query.over(record)
 
@@ -92,15 +89,10 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
         printer.trials(record)
         return not arguments.watch
 
-    try:
-        asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
-    except NotFound:
-        # An experiment that was shown and then deleted is not a study's name.
-        if seen or not query.is_study(workspace, name, namespace):
-            raise
+    if query.is_study(workspace, name, namespace):
+        asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
     else:
-        return ExitCode.OK
-    asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
+        asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
     return ExitCode.OK
 
 
@@ -246,12 +238,10 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     as_json = arguments.format == "json"
     record: ExperimentRecord | StudyTrials
-    try:
-        record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
-    except NotFound:
-        if not query.is_study(workspace, name, namespace):
-            raise
+    if query.is_study(workspace, name, namespace):
         record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
+    else:
+        record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
     if not as_json:
         sys.stdout.write(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):

@@ -1,4 +1,4 @@
-"""Whether the spec of a study is valid, with its algorithm, pruning rule and fidelity."""
+"""Checks the spec of a study: its space, objectives, algorithm, pruning rule and fidelity. Pure."""
 
 from __future__ import annotations
 

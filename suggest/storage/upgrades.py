@@ -12,7 +12,6 @@ from suggest import failpoints
 from suggest.errors import StoreBroken
 from suggest.storage.database import Database, Readable
 from suggest.storage.study_tables import VERSION_TABLE, metadata, schema_version, version_metadata
-from suggest.storage.table_creation import create_tables
 
 # All versions, oldest first: the revisions in `migrations/versions` (a test compares the two).
 VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
@@ -32,8 +31,8 @@ def prepare(database: Database) -> None:
         version = _version(connection, database)  # again, because another process may have been faster
         if version is None:
             database.refuse_emptied()
-            create_tables(connection, metadata)
-            create_tables(connection, version_metadata)
+            metadata.create_all(connection)
+            version_metadata.create_all(connection)
             connection.execute(insert(schema_version).values(version_num=HEAD))
         elif version != HEAD:
             upgrade(connection)

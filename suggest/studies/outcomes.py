@@ -1,4 +1,4 @@
-"""Trials at the end of a run or a pause: what of an outcome, measurements or an import they keep."""
+"""How a trial changes when it ends, pauses or is imported. The service stores it; nothing here does."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ missing in the row (NaN). A child then takes the other parent's value, or a rand
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ class Population:
     merits: Floats
 
 
-class _GeneticAlgorithm:
+class _GeneticAlgorithm(ABC):
     """The common part of the algorithms. Subclasses choose the population and create a child from it."""
 
     def __init__(self, spec: StudySpec, seed: int) -> None:
@@ -88,13 +89,13 @@ class _GeneticAlgorithm:
                 break
         return row
 
+    @abstractmethod
     def _population(self, learnt: Sequence[Trial]) -> Population | None:
         """Return the current population; None if too few trials have succeeded."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:
         """Return a new row. It may still lack parameters."""
-        raise NotImplementedError
 
     def _members(self, trials: Sequence[Trial]) -> Population:
         """Return these trials, all of which have finite losses, as a population without merits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,27 +14,27 @@ from controller.core.metric_lines import NOTE
 COLLECTED_FILE = "metrics.txt"
 
 
-class Collector:
+class Collector(ABC):
     """Collects the measurements of one attempt. Raises OSError if its file of lines cannot be written.
 
     A source that need not be watched and has no end overrides only `collect` and `grew`.
     """
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027 - a default that does nothing
         """Begin to watch, if the source must be watched while the attempt runs. May be called again."""
 
+    @abstractmethod
     def collect(self, until: int) -> None:
         """Append lines until the file has `until` bytes, or until the source has nothing more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def grew(self) -> bool:
         """Return whether there is something new since the last call and since `collect`."""
-        raise NotImplementedError
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 - a default that does nothing
         """Note that the attempt has ended: the next `collect` gets the rest. May be called again."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a default that does nothing
         """Stop watching."""
 
 

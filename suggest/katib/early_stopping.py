@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from suggest import events
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument
 from suggest.katib.suggestions import MAX_TRIALS, parsed
 from suggest.katib.trial_reader import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
@@ -47,11 +47,11 @@ class KatibEarlyStopping:
     def rules(self, frame: StoppingFrame) -> pb.GetEarlyStoppingRulesReply:
         """Return the stopping rule, or none while too few trials have reached the step. Raises InvalidArgument."""
         if len(frame.trials) > MAX_TRIALS:
-            raise InvalidArgument([Problem("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")])
+            raise InvalidArgument.at("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")
         spec = parsed(pb.Experiment, frame.experiment, "experiment").spec
         settings, objective = read_settings(spec.early_stopping), spec.objective
         if objective.type not in (pb.MINIMIZE, pb.MAXIMIZE):
-            raise InvalidArgument([Problem("experiment.spec.objective.type", "must be minimize or maximize")])
+            raise InvalidArgument.at("experiment.spec.objective.type", "must be minimize or maximize")
         metric, start_step = objective.objective_metric_name, settings[_START_STEP]
         succeeded = []
         for place, raw in enumerate(frame.trials):
@@ -94,22 +94,18 @@ class KatibEarlyStopping:
 def read_settings(spec: pb.EarlyStoppingSpec) -> dict[str, int]:
     """Return all settings, including defaults. Raises InvalidArgument with Katib's texts."""
     if spec.algorithm_name != MEDIAN:
-        raise _refused(f"unknown algorithm name {spec.algorithm_name[:80]}")
+        raise InvalidArgument.at("", f"unknown algorithm name {spec.algorithm_name[:80]}")
     settings = dict(_DEFAULTS)
     for given in spec.algorithm_settings:
         if given.name not in settings:
-            raise _refused(f"unknown setting {given.name[:80]} for algorithm {MEDIAN}")
+            raise InvalidArgument.at("", f"unknown setting {given.name[:80]} for algorithm {MEDIAN}")
         try:
             value = int(given.value)
         except ValueError as e:
-            raise _refused(f"failed to validate {given.name}({given.value[:80]}): {e}") from None
+            raise InvalidArgument.at("", f"failed to validate {given.name}({given.value[:80]}): {e}") from None
         if value < 1:
-            raise _refused(_RULES[given.name])
+            raise InvalidArgument.at("", _RULES[given.name])
         if value > MOST_STEPS:
-            raise _refused(f"failed to validate {given.name}({value}): at most {MOST_STEPS}")
+            raise InvalidArgument.at("", f"failed to validate {given.name}({value}): at most {MOST_STEPS}")
         settings[given.name] = value
     return settings
-
-
-def _refused(message: str) -> InvalidArgument:
-    return InvalidArgument([Problem("", message)])

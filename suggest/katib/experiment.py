@@ -166,7 +166,7 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
         raise InvalidArgument(problems)
     study = StudySpec(Space(tuple(Parameter(t.name, t.domain) for t in texts)), (objective,), algorithm)
     if name == "cmaes" and sum(not isinstance(t.domain, Choice) for t in texts) < 2:
-        raise InvalidArgument([Problem("", "cmaes only supports two or more dimensional continuous search space.")])
+        raise InvalidArgument.at("", "cmaes only supports two or more dimensional continuous search space.")
     if found := spec_problems(study):
         raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
     return KatibExperiment(message.name, _key(message), study, texts, fidelity)
@@ -179,9 +179,7 @@ def validate(message: pb.Experiment) -> KatibExperiment:
     if message.spec.algorithm.algorithm_name == "grid" and most > 0:
         points = math.prod(t.domain.count or 1 for t in experiment.texts)
         if most > points:
-            raise InvalidArgument(
-                [Problem("", f"Max Trial Count: {most} > all possible search combinations: {points}")]
-            )
+            raise InvalidArgument.at("", f"Max Trial Count: {most} > all possible search combinations: {points}")
     return experiment
 
 
@@ -252,26 +250,26 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
     if parameter.parameter_type in (pb.CATEGORICAL, pb.DISCRETE):
         return ParameterText(name, _choice(space, is_numeric=parameter.parameter_type == pb.DISCRETE))
     if parameter.parameter_type not in (pb.INT, pb.DOUBLE):
-        raise _refused("parameter_type", "is not supported; use int, double, discrete or categorical")
+        raise InvalidArgument.at("parameter_type", "is not supported; use int, double, discrete or categorical")
     is_int = parameter.parameter_type == pb.INT
     if space.list:
-        raise _refused("feasible_space.list", "an int or a double has min and max; omit the list")
+        raise InvalidArgument.at("feasible_space.list", "an int or a double has min and max; omit the list")
     low, high = (_number(getattr(space, end), end, is_int=is_int) for end in ("min", "max"))
     step = _number(space.step, "step", is_int=is_int) if space.step else None
     if low > high:
-        raise _refused("feasible_space", f"min {space.min} is above max {space.max}; exchange them")
+        raise InvalidArgument.at("feasible_space", f"min {space.min} is above max {space.max}; exchange them")
     if step is not None and step <= 0:
-        raise _refused("feasible_space.step", f"{space.step} is not a step; use a number above 0")
+        raise InvalidArgument.at("feasible_space.step", f"{space.step} is not a step; use a number above 0")
     shape = pb.DISTRIBUTION_UNSPECIFIED if is_grid else space.distribution
     is_log = shape in (pb.LOG_UNIFORM, pb.LOG_NORMAL)
     if is_log and low <= 0:
-        raise _refused("feasible_space.min", f"{space.min} cannot be on a log scale; use a min above 0")
+        raise InvalidArgument.at("feasible_space.min", f"{space.min} cannot be on a log scale; use a min above 0")
     if shape not in _DISTRIBUTIONS:
-        raise _refused("feasible_space.distribution", f"distribution {shape} is not supported")
+        raise InvalidArgument.at("feasible_space.distribution", f"distribution {shape} is not supported")
     scale = Scale.LOG if is_log else Scale.LINEAR
     is_normal = shape in (pb.NORMAL, pb.LOG_NORMAL)
     if is_normal and low == high:
-        raise _refused("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
+        raise InvalidArgument.at("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
     normal = Normal.within(low, high, scale) if is_normal else None
     if is_int:
         first, every = int(low), int(step or 1)
@@ -285,7 +283,7 @@ def _stepped(space: pb.FeasibleSpace, scale: Scale, normal: Normal | None) -> Fl
     """Return the domain up to the last step, because Katib's max need not be on a step. Computed in decimals."""
     low, high, step = Decimal(space.min), Decimal(space.max), Decimal(space.step)
     if (high - low) / step > 10**15:
-        raise _refused("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
+        raise InvalidArgument.at("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
     last = low + (high - low) // step * step
     if last == low:
         return Float(float(low), float(low))
@@ -294,12 +292,12 @@ def _stepped(space: pb.FeasibleSpace, scale: Scale, normal: Normal | None) -> Fl
 
 def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
     if space.min or space.max or space.step:
-        raise _refused("feasible_space", "a list has neither min, max nor step; omit them")
+        raise InvalidArgument.at("feasible_space", "a list has neither min, max nor step; omit them")
     if not space.list:
-        raise _refused("feasible_space.list", "is empty; give one value or more")
+        raise InvalidArgument.at("feasible_space.list", "is empty; give one value or more")
     values = tuple(space.list)
     if len(set(values)) < len(values):
-        raise _refused("feasible_space.list", "has a value twice; remove one")
+        raise InvalidArgument.at("feasible_space.list", "has a value twice; remove one")
     if is_numeric:
         for value in values:
             _number(value, "list", is_int=False)
@@ -309,22 +307,18 @@ def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
 def _number(text: str, field: str, *, is_int: bool) -> float | int:
     at = f"feasible_space.{field}"
     if not text:
-        raise _refused(at, "must be specified; write a number as text")
+        raise InvalidArgument.at(at, "must be specified; write a number as text")
     if is_int:
         if not _WHOLE.fullmatch(text):
-            raise _refused(at, f'expected a whole number of at most 16 digits such as "1", got {text[:80]!r}')
+            raise InvalidArgument.at(at, f'expected a whole number of at most 16 digits such as "1", got {text[:80]!r}')
         return int(text)
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise _refused(at, f'expected a number such as "0.1", got {text[:80]!r}')
+        raise InvalidArgument.at(at, f'expected a number such as "0.1", got {text[:80]!r}')
     return number
-
-
-def _refused(path: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem(path, message)])
 
 
 # Algorithms

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from suggest.engine import Engine
-from suggest.errors import FailedPrecondition, InvalidArgument, Problem, Unavailable
+from suggest.errors import FailedPrecondition, InvalidArgument, Unavailable
 
 GENERATION, PARENT = (f"pbt.suggestion.katib.kubeflow.org/{word}" for word in ("generation", "parent"))
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of the names that Katib draws
@@ -46,7 +46,7 @@ class Checkpoints:
         """Check that an experiment's folder is in this one. Raises InvalidArgument."""
         if not _NAME.fullmatch(experiment):
             problem = f"{experiment[:80]!r} is not a valid Kubernetes name; use lower-case letters, digits and -"
-            raise InvalidArgument([Problem("experiment.name", problem)])
+            raise InvalidArgument.at("experiment.name", problem)
 
     def prepare(self, experiment: str, trial: str, parent: str) -> None:
         """Make a trial's folder, a copy of its parent's, unless it is there. parent: "" for none.

@@ -84,9 +84,7 @@ class KatibSuggestions:
             return
         if self._checkpoints is None:
             cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials also mount"
-            raise InvalidArgument(
-                [Problem("", f"pbt copies checkpoints, and this server has no folder for them; {cure}")]
-            )
+            raise InvalidArgument.at("", f"pbt copies checkpoints, and this server has no folder for them; {cure}")
         self._checkpoints.check(experiment.name)
 
     def suggest(self, frame: SuggestionsFrame) -> pb.GetSuggestionsReply:
@@ -167,8 +165,8 @@ class KatibSuggestions:
                 self._experiments.move_to_end(raw)
                 return known
         if len(raw) > MAX_EXPERIMENT_BYTES:
-            raise InvalidArgument(
-                [Problem("experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values")]
+            raise InvalidArgument.at(
+                "experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values"
             )
         experiment = read_experiment(parsed(pb.Experiment, raw, "experiment"))
         if len(raw) > REMEMBERED_BYTES:
@@ -309,7 +307,7 @@ def parsed(kind: type[M], raw: bytes, path: str) -> M:
     try:
         return kind.FromString(raw)
     except DecodeError:
-        raise InvalidArgument([Problem(path, f"its bytes are not an {kind.DESCRIPTOR.full_name}")]) from None
+        raise InvalidArgument.at(path, f"its bytes are not an {kind.DESCRIPTOR.full_name}") from None
 
 
 def _check_numbers(count: int, total: int, trials: int) -> None:

@@ -159,7 +159,7 @@ class TpeModel:
                 for name, number in zip(names, chosen, strict=True):
                     numbers[name] = number
                     values[name] = decode(self._space.by_name[name].domain, number)
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+        return self._space.in_order(values)
 
     def _draw_apart(self, batch: Batch, names: tuple[str, ...], one: PointRequest) -> list[float] | None:
         """Return the best candidate of each parameter, drawn and evaluated together, or None if that is impossible.

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -131,45 +127,24 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _stored(value: object) -> object:
-    """Return a value of the model as its column has it."""
-    match value:
-        case Stage():
-            return FINAL_ROW
-        case enum.Enum():
-            return value.value
-        case datetime():
-            return value.isoformat()
-    return value
-
-
-def _read(row: sa.RowMapping, names: Iterable[str], readers: Mapping[str, Callable[[Any], object]]) -> dict[str, Any]:
-    """Return columns as fields of the model, of any type. A column without a reader has the same value there."""
-    return {name: row[name] if row[name] is None or name not in readers else readers[name](row[name]) for name in names}
-
-
-_TIMES: dict[str, Callable[[Any], object]] = {"time": moment, "start_time": moment, "end_time": moment}
-_ATTEMPT = [field.name for field in fields(Attempt)]
-_OF_ATTEMPT: dict[str, Callable[[Any], object]] = {
-    "trial": trial_of,
-    "state": AttemptState,
-    "stop_cause": StopCause,
-    "failure_class": FailureClass,
-    **_TIMES,
-}
-_EVENT = [field.name for field in fields(Event)]
-_OF_EVENT: dict[str, Callable[[Any], object]] = {"trial": trial_of, **_TIMES}
-_DERIVED = {"reason", "final_trial", "final_first"}  # columns of an experiment that are no fields of it
-_EXPERIMENT = [column.name for column in experiments.c if column.name not in _DERIVED]
-_OF_EXPERIMENT = {"state": ExperimentState, **_TIMES}
-
-
 def experiment_row(experiment: Experiment) -> dict[str, object]:
     return {
-        **{name: _stored(getattr(experiment, name)) for name in _EXPERIMENT},
+        "uid": experiment.uid,
+        "namespace": experiment.namespace,
+        "name": experiment.name,
+        "revision": experiment.revision,
+        "directory": experiment.directory,
+        "study": experiment.study,
+        "server": experiment.server,
+        "context": experiment.context,
+        "state": experiment.state.value,
         "reason": _reason_column(experiment),
+        "stop_requested": experiment.stop_requested,
+        "running_s": experiment.running_s,
         "final_trial": experiment.final and experiment.final.trial,
         "final_first": experiment.final and experiment.final.first,
+        "start_time": experiment.start_time and experiment.start_time.isoformat(),
+        "end_time": experiment.end_time and experiment.end_time.isoformat(),
     }
 
 
@@ -188,9 +163,23 @@ def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
 
 def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
     reason, code = _reason_of(row["reason"])
-    final = None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"])
-    own = _read(row, (name for name in _EXPERIMENT if name not in ("namespace", "name")), _OF_EXPERIMENT)
-    return Experiment(spec=spec, reason=reason, reason_code=code, final=final, **own)
+    return Experiment(
+        uid=row["uid"],
+        spec=spec,
+        revision=row["revision"],
+        directory=row["directory"],
+        study=row["study"],
+        server=row["server"],
+        context=row["context"],
+        state=ExperimentState(row["state"]),
+        reason=reason,
+        reason_code=code,
+        stop_requested=row["stop_requested"],
+        running_s=row["running_s"],
+        final=None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"]),
+        start_time=row["start_time"] and moment(row["start_time"]),
+        end_time=row["end_time"] and moment(row["end_time"]),
+    )
 
 
 def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
@@ -204,16 +193,61 @@ def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
 
 
 def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
-    return {"uid": uid, **{name: _stored(getattr(attempt, name)) for name in _ATTEMPT}}
+    return {
+        "uid": uid,
+        "trial": trial_column(attempt.trial),
+        "number": attempt.number,
+        "state": attempt.state.value,
+        "stop_cause": attempt.stop_cause and attempt.stop_cause.value,
+        "start_time": attempt.start_time and attempt.start_time.isoformat(),
+        "end_time": attempt.end_time and attempt.end_time.isoformat(),
+        "exit_code": attempt.exit_code,
+        "signal": attempt.signal,
+        "value": attempt.value,
+        "step": attempt.step,
+        "failure_class": attempt.failure_class and attempt.failure_class.value,
+        "reason": attempt.reason,
+        "node": attempt.node,
+        "image": attempt.image,
+        "rerun": attempt.rerun,
+        "reviewed": attempt.reviewed,
+        "fidelity": attempt.fidelity,
+    }
 
 
 def attempt_of(row: sa.RowMapping) -> Attempt:
-    return Attempt(**_read(row, _ATTEMPT, _OF_ATTEMPT))
+    return Attempt(
+        trial=trial_of(row["trial"]),
+        number=row["number"],
+        state=AttemptState(row["state"]),
+        stop_cause=row["stop_cause"] and StopCause(row["stop_cause"]),
+        start_time=row["start_time"] and moment(row["start_time"]),
+        end_time=row["end_time"] and moment(row["end_time"]),
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        value=row["value"],
+        step=row["step"],
+        failure_class=row["failure_class"] and FailureClass(row["failure_class"]),
+        reason=row["reason"],
+        node=row["node"],
+        image=row["image"],
+        rerun=row["rerun"],
+        reviewed=row["reviewed"],
+        fidelity=row["fidelity"],
+    )
 
 
 def event_row(uid: Uid, event: Event) -> dict[str, object]:
-    return {"uid": uid, **{name: _stored(getattr(event, name)) for name in _EVENT}}
+    return {
+        "uid": uid,
+        "time": event.time.isoformat(),
+        "kind": event.kind,
+        "message": event.message,
+        "trial": None if event.trial is None else trial_column(event.trial),
+        "attempt": event.attempt,
+    }
 
 
 def event_of(row: sa.RowMapping) -> Event:
-    return Event(**_read(row, _EVENT, _OF_EVENT))
+    trial = None if row["trial"] is None else trial_of(row["trial"])
+    return Event(moment(row["time"]), row["kind"], row["message"], trial, row["attempt"])

@@ -92,8 +92,11 @@ class Api:
             for line in response:
                 yield line.decode().rstrip("\n")
 
-    def until(self, path: str, holds: Callable[[Object], Any], *, within_s: float = 30) -> Any:
-        """Get an object until `condition` is true of it, and return what the condition returned."""
+    def until(self, path: str, holds: Callable[[Object], Any], *, within_s: float = 120) -> Any:
+        """Get an object until `holds` is true of it, and return what it returned.
+
+        After an outage of the API server the controllers list again only after a pause of up to a minute.
+        """
 
         def now() -> Any:
             found = self.find(path)

@@ -118,7 +118,10 @@ _FLOATS_ONLY = 2.0**63  # orjson reads an integer beyond 64 bits as a float
 
 
 def read_numbers(texts: Sequence[str]) -> list[float]:
-    """Return the numbers of texts that are all JSON numbers, else nothing: `float` reads more, and takes longer."""
+    """Return the numbers of texts that are all JSON numbers below 2^63, else nothing.
+
+    `float` reads more, and takes longer.
+    """
     together = ",".join(texts)
     if len(together) > _NUMBER_LENGTH * len(texts) or together.encode().translate(None, _OF_NUMBERS):
         return []
@@ -126,7 +129,9 @@ def read_numbers(texts: Sequence[str]) -> list[float]:
         numbers: list[float] = orjson.loads(f"[{together}]")
     except orjson.JSONDecodeError:
         return []
-    return numbers if len(numbers) == len(texts) else []
+    if len(numbers) != len(texts) or max(numbers) >= _FLOATS_ONLY or min(numbers) <= -_FLOATS_ONLY:
+        return []
+    return numbers
 
 
 def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> tuple[Sequence[float], Sequence[str]]:
@@ -135,8 +140,6 @@ def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> tuple[
     An int among floats means a float: Go and JavaScript write 1.0 as 1.
     """
     numbers = read_numbers(texts)
-    if not numbers or max(numbers) >= _FLOATS_ONLY or min(numbers) <= -_FLOATS_ONLY:
-        return (), ()
     kinds = set(map(type, numbers))
     if kind is float and int in kinds:
         texts = [f"{text}.0" if type(number) is int else text for text, number in zip(texts, numbers, strict=True)]

@@ -29,11 +29,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not argv:
         parser.print_help(sys.stderr)
         parser.exit(2)
+    _refuse_bytes(parser, argv)
     words = _verb_first(_joined(argv), valued)
     if not words[0].startswith("-") and words[0] not in verbs:
         parser.error(_unknown(words[0], verbs))
     _refuse_guesses(parser, words)
     return parser.parse_args(words)
+
+
+def _refuse_bytes(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Exit if an argument has bytes that are not UTF-8: no store can hold them, and neither can JSON."""
+    for word in argv:
+        if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
+            parser.error(f"{word!a} is not UTF-8; write it in UTF-8, and rename a file of such a name")
 
 
 def _joined(argv: Sequence[str]) -> list[str]:

@@ -68,6 +68,14 @@ def test_invalid_arguments_are_usage_errors(line: str, capsys: pytest.CaptureFix
     assert "usage: tuner" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ["get trials \udcff", "run x --set spec.trial.env.A=\udcff"])
+def test_arguments_that_are_not_utf_8_are_usage_errors(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split())
+    assert ended.value.code == 2
+    assert "\\udcff' is not UTF-8; write it in UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: object, value: str) 
     assert parse_quantity(text) == Decimal(value)
 
 
-@pytest.mark.parametrize("text", ["", "4 cores", "16gi", "1.2.3", "Gi", "1Kb", None, True])
+@pytest.mark.parametrize("text", ["", "4 cores", "16gi", "1.2.3", "Gi", "1Kb", "1e9999999999", None, True])
 def test_an_invalid_quantity_is_refused_by_name(text: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
@@ -118,6 +119,27 @@ def test_every_shape_of_pod_of_any_kind_counts_with_its_replicas() -> None:
 def test_pod_templates_are_found_wherever_they_are() -> None:
     assert [template["spec"]["containers"][0]["name"] for template in pod_templates(JOB_SET)] == ["trial", "trial"]
     assert list(pod_templates({"spec": {"template": {"spec": {"runtimeRef": {"name": "torch"}}}}})) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "says"),
+    [
+        ({"kind": "Pod", "spec": {"containers": ["main"]}}, "containers of a pod is not a list of mappings"),
+        (job(container(), initContainers={"name": "first"}), "initContainers of a pod is not a list of mappings"),
+        (job({"resources": 4}), "resources of a container is 4; write a mapping"),
+        (job({"resources": {"limits": "4Gi"}}), "limits of a container is '4Gi'; write a mapping"),
+        (job({"resources": {"requests": [1]}}), "requests of a container is [1]; write a mapping"),
+    ],
+)
+def test_a_container_that_is_no_mapping_is_refused(manifest: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        demand_of([manifest])
+
+
+def test_any_number_of_copies_is_counted() -> None:
+    group = {"replicas": 10**20, "template": {"spec": job(container(requests={"cpu": 1}))["spec"]}}
+    manifest = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [group]}}
+    assert demand_of([manifest]).objects["count/jobs.batch"] == 10**20
 
 
 def test_a_kind_without_pod_templates_requests_what_is_known() -> None:

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import cast
+from typing import Literal, cast
 
 from controller.runtime.kubernetes.kinds import at, is_pod_template
 from controller.runtime.kubernetes.objects import (
@@ -46,7 +46,7 @@ from controller.runtime.kubernetes.objects import (
 
 Amounts = Mapping[str, Decimal]
 
-NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
+NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 SCALES = {
     **{
         letter: Decimal(10) ** power
@@ -105,12 +105,13 @@ def demand_of(objects: Sequence[AnyObject]) -> Demand:
     """Return the demand of all objects of one attempt. The pods of a kind without pod templates are unknown.
 
     Raises:
-        ValueError: a resource is not a quantity.
+        ValueError: the containers of a pod are not mappings, or a resource is not a quantity.
     """
     counts: Counter[str] = Counter()
     shapes: list[Demand] = []
     for obj in objects:
-        counts.update(_countable(obj))
+        for name, count in _countable(obj):
+            counts[name] += count
         shapes.extend(_of_pods(spec, copies) for spec, copies in _pod_specs(obj))
     if not shapes:
         return Demand(0, {}, dict(counts))
@@ -165,19 +166,19 @@ def _pod_specs(obj: AnyObject) -> Iterator[tuple[PodSpec, int]]:
             )
 
 
-def _countable(obj: AnyObject) -> Iterator[str]:
+def _countable(obj: AnyObject) -> Iterator[tuple[str, int]]:
     kind = str(obj.get("kind", ""))
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     plural = f"{kind.lower()}s"
     if kind == "Pod":  # pods are counted separately
         return
-    yield f"count/{plural}.{group}" if group else f"count/{plural}"
+    yield f"count/{plural}.{group}" if group else f"count/{plural}", 1
     if not group and kind in ("Service", "ConfigMap", "Secret"):
-        yield plural
+        yield plural, 1
     for template, copies in _templates(obj, 1):
         match template:
             case {"spec": {"template": inner}} if is_pod_template(inner):  # a Job inside, as in a JobSet
-                yield from ["count/jobs.batch"] * copies
+                yield "count/jobs.batch", copies
 
 
 def _of_pods(spec: PodSpec, copies: int) -> Demand:
@@ -189,7 +190,7 @@ def _of_pods(spec: PodSpec, copies: int) -> Demand:
         priority_class=str(spec.get("priorityClassName", "")),
         best_effort=not compute & requests.keys(),
         terminating=spec.get("activeDeadlineSeconds") is not None,
-        containers=len([*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]),
+        containers=len([*_containers(spec, "initContainers"), *_containers(spec, "containers")]),
     )
 
 
@@ -197,14 +198,14 @@ def _sums(spec: PodSpec) -> dict[str, Decimal]:
     """Sum a pod's resources as scheduler and quota do: all containers with sidecars, or the largest init step."""
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
-    for container in spec.get("initContainers") or ():
+    for container in _containers(spec, "initContainers"):
         requests = _of_container(container)
         if container.get("restartPolicy") == "Always":
             _add(running, requests)
             _raise(peak, running)
         else:
             _raise(peak, {key: amount + running.get(key, Decimal()) for key, amount in requests.items()})
-    for container in spec.get("containers") or ():
+    for container in _containers(spec, "containers"):
         _add(running, _of_container(container))
     _raise(peak, running)
     return peak
@@ -220,14 +221,29 @@ def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
         peak[key] = max(amount, peak.get(key, amount))
 
 
+def _containers(spec: PodSpec, key: Literal["initContainers", "containers"]) -> Sequence[Container]:
+    containers: object = spec.get(key) or []
+    if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+        raise ValueError(f"{key} of a pod is not a list of mappings; write [{{name: main, image: …}}]")
+    return containers
+
+
 def _of_container(container: Container) -> dict[str, Decimal]:
-    resources = container.get("resources") or {}
-    limits = {name: parse_quantity(text) for name, text in (resources.get("limits") or {}).items()}
-    # A limit without a request is the request, too.
-    requests = {**limits, **{name: parse_quantity(text) for name, text in (resources.get("requests") or {}).items()}}
+    resources = _mapping("resources", container.get("resources"))
+    limits, requests = (
+        {name: parse_quantity(text) for name, text in _mapping(side, resources.get(side)).items()}
+        for side in ("limits", "requests")
+    )
+    requests = {**limits, **requests}  # a limit without a request is the request, too
     return {f"requests.{name}": amount for name, amount in requests.items()} | {
         f"limits.{name}": amount for name, amount in limits.items() if name in COMPUTE
     }
+
+
+def _mapping(key: str, value: object) -> Raw:
+    if not isinstance(value, dict | None):
+        raise ValueError(f"{key} of a container is {value!r}; write a mapping, as in resources: {{limits: {{cpu: 4}}}}")
+    return value or {}
 
 
 SETTLE_S = 1.0

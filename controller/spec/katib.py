@@ -209,7 +209,7 @@ class KatibReader(KatibSectionReader):
         if algorithm.get("name") != "pbt":
             return ""
         listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
-        names = {setting.get("name") for setting in listed if isinstance(setting, dict)}
+        names = [setting.get("name") for setting in listed if isinstance(setting, dict)]
         if missing := [name for name in _PBT_REQUIRED if name not in names]:
             message = f"Required params missing: {', '.join(missing)}"
             self._problems.add("spec.algorithm.algorithmSettings", message)

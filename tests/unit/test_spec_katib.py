@@ -232,6 +232,11 @@ BAD = [
         "algorithmName: pbt",
         "spec.algorithm.algorithmSettings: Required params missing: suggestion_trial_dir, n_population, truncation",
     ),
+    (
+        "algorithmName: random\n    algorithmSettings: [",
+        "algorithmName: pbt\n    algorithmSettings: [{name: [n_population]}, ",
+        "algorithmSettings: Required params missing: suggestion_trial_dir",
+    ),
     ("reference: lr", 'reference: "${trialSpec.Uid}"', "reference: ${trialSpec.Uid} is not one of Name, Namespace"),
     ("reference: lr", 'reference: "${trialSpec.Labels[x]}"', "reference: the template's metadata.labels has no 'x'"),
     ("  maxTrialCount", "  resumePolicy: Always\n  maxTrialCount", "spec.resumePolicy: expected one of Never"),

@@ -41,8 +41,10 @@ def _lines(data: Mapping[str, object], indent: str) -> Iterator[str]:
             yield head
             for item in value:
                 yield from _item(item, indent + "  ")
+        elif isinstance(value, str):
+            yield from _text(head, value, indent + "  ")
         else:
-            yield from _text(head, str(value), indent + "  ")
+            yield f"{head} {_scalar(value)}"
 
 
 def _item(item: object, indent: str) -> Iterator[str]:
@@ -54,15 +56,16 @@ def _item(item: object, indent: str) -> Iterator[str]:
     elif flow is None and isinstance(item, str):
         yield from _text(f"{indent}-", item, indent + "  ")
     else:
-        yield f"{indent}- {flow if flow is not None else json.dumps(item, ensure_ascii=False)}"
+        yield f"{indent}- {flow if flow is not None else _json(item)}"
 
 
 def _text(head: str, text: str, indent: str) -> Iterator[str]:
     """Write a text of several lines, as a block where YAML allows that."""
     body = text.removesuffix("\n")
     lines = body.split("\n")
-    if any(line != line.rstrip() or not line.isprintable() for line in lines) or body.startswith((" ", "\n")):
-        yield f"{head} {json.dumps(text, ensure_ascii=False)}"
+    is_block = body.strip() and all(line == line.rstrip() and line.isprintable() for line in lines)
+    if not is_block or body.startswith((" ", "\n")):
+        yield f"{head} {_json(text)}"
         return
     yield f"{head} |{'' if text.endswith(chr(10)) else '-'}"
     for line in lines:
@@ -86,4 +89,10 @@ def _flow(value: object) -> str | None:
 def _scalar(value: object) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and plain_scalar(value) == value:
         return json.dumps(value) if value.lower() in _YES_AND_NO else value
-    return json.dumps(value, ensure_ascii=False)
+    return _json(value)
+
+
+def _json(value: object) -> str:
+    """Return the value as JSON that is YAML, too: control characters such as DEL, which JSON allows, are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

@@ -44,6 +44,24 @@ def test_a_written_file_reads_back_to_the_same_experiment(text: str) -> None:
     assert read(file_text(document), source="what was written").spec.document == document
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"\\x7f"',
+        r'"a\x9fb \u2028 \U0001f0a1"',
+        r'"one\ntwo\x7f"',
+        r'"\n"',
+        r'"\n\n"',
+        "1" + "0" * 200,
+        r'[{"a\x7f": {"b": "one\ntwo\x7f"}}, [[["one\ntwo\x7f"]]]]',
+    ],
+)
+def test_a_template_with_any_text_and_number_reads_back_as_it_was(value: str) -> None:
+    trial = f"runtime: kubernetes\n  trial:\n    template: {{apiVersion: batch/v1, kind: Job, spec: {{key: {value}}}}}"
+    document = read(f"{ODD.partition('  trial:')[0]}  {trial}", source="the file").spec.document
+    assert read(file_text(document), source="what was written").spec.document == document
+
+
 def test_a_written_file_looks_hand_written() -> None:
     document = read(starter(), source="the file").spec.document
     lines = file_text(document).splitlines()

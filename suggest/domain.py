@@ -139,7 +139,7 @@ def number(value: Value) -> float | int | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _is_finite(x: float) -> bool:
+def is_finite(x: float) -> bool:
     """Return whether x is neither infinite nor NaN. `math.isfinite` raises for whole numbers beyond the doubles."""
     return abs(x) < math.inf
 
@@ -266,7 +266,7 @@ class Float:
         if self.contains(value):
             return ""
         x = number(value)
-        if x is None or not _is_finite(x):
+        if x is None or not is_finite(x):
             return f"{show(value)} is not a finite number; use one from {show(self.min)} to {show(self.max)}"
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {show(self.min)} to {show(self.max)}"
@@ -372,7 +372,7 @@ class Int:
         if self.contains(value):
             return ""
         x = number(value)
-        if x is None or not _is_finite(x) or x != int(x):
+        if x is None or not is_finite(x) or x != int(x):
             return f"{show(value)} is not a whole number; use one from {self.min} to {self.max}"
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {self.min} to {self.max}"

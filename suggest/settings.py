@@ -7,12 +7,11 @@ Pure: this module does not depend on any algorithm.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from suggest.domain import Value, number, show
+from suggest.domain import EXACT, Value, is_finite, number, show
 from suggest.errors import MAX_HINTED, Problem, did_you_mean
 
 T = TypeVar("T")
@@ -36,12 +35,13 @@ class Setting:
         if self.kind is bool:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
         x = number(value)
-        if x is None or not math.isfinite(x) or (self.kind is int and x != int(x)):
+        if x is None or not is_finite(x) or (self.kind is int and x != int(x)):
             return f"{show(value)} is not a {'whole ' if self.kind is int else ''}number"
         if self.min is not None and x < self.min:
             return f"{show(value)} is too small; use {show(self.min)} or more"
-        if self.max is not None and x > self.max:
-            return f"{show(value)} is too large; use {show(self.max)} or less"
+        most = EXACT if self.max is None and self.kind is int else self.max
+        if most is not None and x > most:
+            return f"{show(value)} is too large; use {show(most)} or less"
         return ""
 
 

@@ -10,12 +10,12 @@ from controller.spec.fields import (
     INVALID,
     REQUIRED,
     SCALAR,
+    AnyMapping,
     Key,
     Schema,
     Text,
     WholeNumber,
     Word,
-    any_mapping,
     refuse,
 )
 from controller.spec.problems import ProblemCollector
@@ -43,7 +43,7 @@ VOLUME = Section(
             ),
             "An NFS export.",
         ),
-        Key("emptyDir", any_mapping(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
+        Key("emptyDir", AnyMapping(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
         Key("readOnly", FLAG, "Mounted read-only.", False),
     ),
     refused={"hostPath": "a trial must not access the disk of its node; use claim, nfs or emptyDir"},

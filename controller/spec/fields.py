@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Final, Protocol
@@ -88,6 +88,7 @@ class Text:
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
     least: int | None = None
+    most: int = 2**53  # up to here, a double holds every whole number, and so does any JSON
 
     @property
     def expected(self) -> str:
@@ -98,7 +99,12 @@ class WholeNumber:
         if isinstance(raw, bool) or not (isinstance(raw, int) or integral):
             return refuse(raw, at, problems, self.expected)
         assert isinstance(raw, int | float)
-        return int(raw) if self.least is None or raw >= self.least else refuse(raw, at, problems, self.expected)
+        if self.least is not None and raw < self.least:
+            return refuse(raw, at, problems, self.expected)
+        if raw > self.most:
+            problems.add(at, f"{raw} is too large; use at most {self.most}")
+            return INVALID
+        return int(raw)
 
     def schema(self) -> Schema:
         return {"type": "integer"} if self.least is None else {"type": "integer", "minimum": self.least}
@@ -145,12 +151,54 @@ class OfType:
 
 
 FLAG = OfType(bool, "true or false", {"type": "boolean"})
-SCALAR = OfType(str | int | float, "a string, a number, true or false", {"type": ["string", "number", "boolean"]})
 
 
-def any_mapping(expected: str = "a mapping") -> OfType:
-    """Return the kind of plain data that is checked elsewhere, such as a manifest."""
-    return OfType(dict, expected, {"type": "object"})
+class Scalar:
+    expected = "a string, a number, true or false"
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if not isinstance(raw, str | int | float):
+            return refuse(raw, at, problems, self.expected)
+        return _json(raw, at, problems)
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+SCALAR = Scalar()
+
+
+@dataclass(frozen=True, slots=True)
+class AnyMapping:
+    """Plain data that is checked elsewhere, such as a manifest."""
+
+    expected: str = "a mapping"
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        return _json(raw, at, problems) if isinstance(raw, dict) else refuse(raw, at, problems, self.expected)
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+
+def _json(raw: object, at: str, problems: ProblemCollector) -> object:
+    """Return the plain data, or report its numbers that JSON does not have."""
+    wrong = [(place, x) for place, x in _values(raw, at) if isinstance(x, float) and not math.isfinite(x)]
+    for place, x in wrong:
+        problems.add(place, f"{x} is not finite, and JSON has only finite numbers; write it as a string")
+    return INVALID if wrong else raw
+
+
+def _values(data: object, at: str) -> Iterator[tuple[str, object]]:
+    """Yield the scalars in the data with their paths."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _values(value, f"{at}.{key}")
+    elif isinstance(data, list):
+        for place, value in enumerate(data):
+            yield from _values(value, f"{at}[{place}]")
+    else:
+        yield at, data
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,7 @@ ALGORITHM = Section(
             "Name of the algorithm.",
             "default",
         ),
-        Key("seed", WholeNumber(0), "Makes the search repeatable.", says="drawn once"),
+        Key("seed", WholeNumber(0, most=2**63 - 1), "Makes the search repeatable.", says="drawn once"),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
     ),
     expected="a mapping such as {name: tpe}",

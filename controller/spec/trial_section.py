@@ -13,6 +13,7 @@ from controller.spec.fields import (
     FLAG,
     INVALID,
     REQUIRED,
+    AnyMapping,
     Key,
     ListOf,
     Number,
@@ -21,7 +22,6 @@ from controller.spec.fields import (
     Text,
     WholeNumber,
     Word,
-    any_mapping,
     found,
     refuse,
 )
@@ -307,7 +307,7 @@ TRIAL = Section(
         ),
         Key(
             "template",
-            any_mapping("a whole object with apiVersion, kind and spec"),
+            AnyMapping("a whole object with apiVersion, kind and spec"),
             "A whole object of any kind, `${name}` in its strings, instead of command and image (cluster).",
         ),
         Key(

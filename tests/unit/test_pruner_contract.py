@@ -255,6 +255,8 @@ def calls(work: Callable[[], None]) -> int:
         ("hyperbnd", {}, "name", "did you mean hyperband?"),
         ("zzz", {}, "name", "there are auto, median, percentile, asha, hyperband"),
         ("asha", {"eta": 1}, "settings.eta", "1 is too small; use 2 or more"),
+        ("asha", {"eta": 2**53 + 2}, "settings.eta", "9007199254740994 is too large; use 9007199254740992 or less"),
+        ("asha", {"eta": 10**400}, "settings.eta", "is too large; use 9007199254740992 or less"),
         ("asha", {"min": 1}, "settings.min", "no such setting"),
         ("hyperband", {"minSteps": 9, "maxSteps": 3}, "settings.maxSteps", "3 is below minSteps, 9"),
         ("threshold", {"lower": 2, "upper": 1}, "settings.lower", "2 is above upper, 1"),

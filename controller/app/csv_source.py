@@ -10,11 +10,9 @@ import csv
 import hashlib
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from controller.core.model import ExperimentSpec
@@ -27,6 +25,7 @@ from suggest.space import Parameter
 _PREFIXES = ("parameters.", "params_")  # in the columns of tuner and Optuna
 _METRICS = "metrics."  # in the columns of tuner
 _VALUES = ("value", "values_0")
+_WRITTEN = (["number", "name"], ["number", "value"])  # how the headers of tuner and Optuna begin
 _STATES = {
     "": TrialState.SUCCEEDED,
     "complete": TrialState.SUCCEEDED,
@@ -43,15 +42,15 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
         value: The column of the value; "" means the objective's metric, or else `value`.
         fill: The text for parameters that have no column or an empty cell.
     """
-    if path == "-":
-        return _read(sys.stdin, "standard input", spec, value, fill)
+    title = "standard input" if path == "-" else path
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            return _read(file, path, spec, value, fill)
+        # Without a translation of line ends, because a cell may have some.
+        with open(0 if path == "-" else path, encoding="utf-8-sig", newline="", closefd=path != "-") as file:
+            return _read(file, title, spec, value, fill)
     except FileNotFoundError:
         raise NotFound(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
-        raise _wrong(path, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        raise _wrong(title, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +89,8 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
             if len(cells) != len(header):
                 refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
                 continue
-            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            if row.get(columns.state, "").lower() in _OPEN:
+            row = dict(zip(header, cells, strict=True))
+            if _word(row, columns) in _OPEN:
                 left_out["not finished"] += 1
                 continue
             digest = hashlib.sha256("\0".join(cells).encode()).hexdigest()[:32]
@@ -119,8 +118,13 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
             problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
-    candidates = [value] if value else [spec.objective.metric, *_VALUES]
-    present = [column for column in candidates if column in header]
+    candidates = [spec.objective.metric, *_VALUES]
+    if header[:2] in _WRITTEN:  # a metric may have the name of another column, such as step
+        candidates = [*_VALUES, spec.objective.metric]
+    taken = parameters.values()
+    present = [column for column in candidates if column in header and column not in taken]
+    if value:
+        candidates, present = [value], [value] * (value in header)
     if not present:
         named = f"column {value!r}" if value else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
         problems.append(_problem(title, f"has no {named}; it has {shown}; select one with --value COLUMN"))
@@ -128,8 +132,8 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
     if present and any(constraint.metric == spec.objective.metric for constraint in spec.constraints):
         further[spec.objective.metric] = present[0]
     for place, metric in enumerate(spec.criteria.metrics[1:], start=1):
-        names = [metric, _METRICS + metric, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
-        matching = [column for column in names if column in header and column not in parameters.values()]
+        names = [_METRICS + metric, metric, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
+        matching = [column for column in names if column in header and column not in taken]
         if matching:
             further[metric] = matching[0]
         else:
@@ -138,23 +142,26 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
             )
     if problems:
         raise InvalidArgument(problems)
-    return _Columns(parameters, present[0], further, "state" if "state" not in parameters.values() else "")
+    return _Columns(parameters, present[0], further, "state" if "state" not in taken else "")
 
 
 def _trial(
     row: Mapping[str, str], columns: _Columns, spec: ExperimentSpec, fill: Mapping[str, str], source_id: str
 ) -> FinishedTrial:
     """Return the trial of a row. Raises ValueError with the problem of the row."""
-    word = row.get(columns.state, "").lower()
+    word = _word(row, columns)
     if word not in _STATES:
         raise ValueError(f"state: {word!r} is not one of {', '.join(filter(None, _STATES))}")
     parameters: dict[str, Value] = {}
-    for parameter in spec.space.parameters:
+    for parameter in spec.space.ordered:
         column = columns.parameters.get(parameter.name)
-        text = (row[column] if column else "") or fill.get(parameter.name, "")
-        if text:
-            parameters[parameter.name] = read_value(parameter, text)
-    state, reason = _STATES[word], row.get("reason", "")
+        text = row[column] if column else ""
+        if not text.strip() and not (_is_choice(parameter, text) and parameter.active(parameters)):
+            text = fill.get(parameter.name, "")
+            if not text:
+                continue
+        parameters[parameter.name] = read_value(parameter, text)
+    state, reason = _STATES[word], row.get("reason", "").strip()
     if state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
         outcome = Outcome(state, reason=reason, failure_class=row.get("failureClass", ""))
         return FinishedTrial(parameters, outcome, source_id=source_id)
@@ -165,9 +172,13 @@ def _trial(
     return FinishedTrial(parameters, outcome, measured, source_id=source_id)
 
 
+def _word(row: Mapping[str, str], columns: _Columns) -> str:
+    return row.get(columns.state, "").strip().lower()
+
+
 def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | None:
     """Return the number of a cell; None for an empty one of a pruned trial. Raises ValueError."""
-    text = row[column]
+    text = row[column].strip()
     value = _number(text)
     if value is None and (text or state is TrialState.SUCCEEDED):
         problem = f"{text!r} is not a finite number" if text else "is empty"
@@ -178,10 +189,15 @@ def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | No
 
 def read_value(parameter: Parameter, text: str) -> Value:
     """Return the parameter's value for a text. Raises ValueError if the domain needs a number and this is not one."""
-    value = next(_readings(parameter.domain, text), NO_MEMBER)
+    value = text if _is_choice(parameter, text) else next(_readings(parameter.domain, text.strip()), NO_MEMBER)
     if value is NO_MEMBER:
         raise ValueError(f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number")
     return value
+
+
+def _is_choice(parameter: Parameter, text: str) -> bool:
+    """Return whether the text is one of the parameter's choices as it stands, with the spaces around it."""
+    return isinstance(parameter.domain, Choice) and parameter.domain.canonical(text) is not NO_MEMBER
 
 
 def _readings(domain: Domain, text: str) -> Iterator[Value]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -43,12 +42,19 @@ def aligned(
 
 
 def csv_text(header: Sequence[str], rows: Sequence[Row], *, headers: bool = True) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    lines = _CsvLines()
+    writer = csv.writer(lines, lineterminator="\r\n")
     if headers:
         writer.writerow(header)
     writer.writerows(rows)
-    return out.getvalue()
+    return "".join(f"{line}\n" for line in lines)
+
+
+class _CsvLines(list[str]):
+    """Lines without their ends. A writer quotes a cell with a carriage return only if its lines end in one."""
+
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix("\r\n"))
 
 
 EXPERIMENT_COLUMNS = ("NAME", "NAMESPACE", "STATE", "TRIALS", "BEST", "AGE", "REASON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,28 @@ def test_results_imported_before_the_first_run_are_part_of_the_search_once(cli: 
     cli.file.write_text(experiment(trials=1, name="other"))
     code, out, err = cli.tuner("import", cli.file, "--from", "tiny")
     assert (code, out) == (0, "other: 4 trials imported from tiny\n"), err
+
+
+def test_an_export_is_imported_from_standard_input_as_it_was(cli: Cli) -> None:
+    choices = r'x: [" a", "", "one\rtwo", "\r\n", é]'
+    cli.file.write_text(
+        experiment(trials=5, parameters=choices, algorithm="grid, seed: 1", command=["echo", "score=1"])
+    )
+    code, _, err = cli.tuner("run", cli.file)
+    assert code == 0, err
+    exported = subprocess.run(
+        ["tuner", "export", "tiny", "--format", "csv"], env=cli.env, capture_output=True, check=True
+    )
+    cli.file.write_text(experiment(name="other", parameters=choices))
+    imported = ["tuner", "import", str(cli.file), "--from", "-"]
+    subprocess.run(imported, env=cli.env, input=exported.stdout, capture_output=True, check=True)
+    ours, theirs = (cli.json("get", "trials", name, "-o", "json") for name in ("tiny", "other"))
+    assert [trial["parameters"] for trial in theirs] == [trial["parameters"] for trial in ours]
+    latin = subprocess.run(
+        imported, env=cli.env, input="score,x\n1,é\n".encode("latin-1"), capture_output=True, check=False
+    )
+    assert latin.returncode == 2
+    assert b"standard input: is not UTF-8 text" in latin.stderr
 
 
 def test_a_file_without_the_right_columns_creates_no_experiment(cli: Cli) -> None:

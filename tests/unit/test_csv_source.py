@@ -86,6 +86,37 @@ def test_the_columns_of_our_export_and_of_optunas_frames_are_known(tmp_path: Pat
     assert [trial.outcome.state.value for _, trial in source(tmp_path, frame).trials] == ["succeeded", "failed"]
 
 
+HEADER = "number,name,state,value,step,reason,failureClass,attempts,startTime,endTime,seconds"
+
+
+@pytest.mark.parametrize("metric", ["step", "number", "state", "seconds", "x"])
+def test_a_metric_named_like_another_column_of_our_export_has_its_own_value(tmp_path: Path, metric: str) -> None:
+    named = replace(SPEC, objective=replace(SPEC.objective, metric=metric), constraints=(Constraint("reason", max=9),))
+    header = f"{HEADER},parameters.x,parameters.n,parameters.kind,metrics.reason"
+    ((_, trial),) = source(tmp_path, f"{header}\n7,t-7,succeeded,0.5,3,,,1,,,2.0,0.25,2,1,8\n", spec=named).trials
+    assert trial.outcome == Outcome(TrialState.SUCCEEDED, 0.5)
+    assert trial.measurements == [Measurement(1, "reason", 0, 8.0)]
+
+
+def test_spaces_and_line_ends_of_choices_are_kept(tmp_path: Path) -> None:
+    choices = FILE.replace('kind: [a, 1, true, "2"]', r'kind: [a, "", " ", " a", "a ", "\r\n", "one\rtwo"]')
+    spec = read(choices, source="spaces.yaml").spec
+    cells = ["a", "", " ", " a", '"\r\n"', '"one\rtwo"', "  a  "]
+    text = "score,x,n,kind\n" + "".join(f"1,0,1,{cell}\n" for cell in cells)
+    (tmp_path / "r.csv").write_bytes(text.encode())
+    found = read_csv(str(tmp_path / "r.csv"), spec, value="", fill={})
+    assert [trial.parameters["kind"] for _, trial in found.trials] == ["a", "", " ", " a", "\r\n", "one\rtwo", "a"]
+
+
+def test_an_empty_cell_of_an_inactive_choice_is_no_value(tmp_path: Path) -> None:
+    parameters = 'part: {type: choice, values: ["", b], when: {kind: a}}'
+    spec = read(
+        FILE.replace("part: {type: float, min: 0, max: 1, when: {kind: a}}", parameters), source="when.yaml"
+    ).spec
+    found = source(tmp_path, "score,x,n,kind,part\n1,0,1,a,\n2,0,1,1,\n", spec=spec)
+    assert [trial.parameters.get("part") for _, trial in found.trials] == ["", None]
+
+
 @pytest.mark.parametrize("header", ["score,size,ms", "value,metrics.size,metrics.ms", "values_0,values_1,ms"])
 def test_each_objective_and_constraint_has_a_column(tmp_path: Path, header: str) -> None:
     found = source(tmp_path, f"{header},x,n,kind\n0.5,3,10,0.5,2,1\n", spec=SEVERAL)

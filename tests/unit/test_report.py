@@ -245,6 +245,14 @@ def test_csv_has_a_column_for_each_parameter() -> None:
     assert cells == (str(1 / 3), "3.0", "0.25", "true")
 
 
+@pytest.mark.parametrize("reason", ["one\rtwo", "\r", "one\r\ntwo", 'a "b", c', "one\ntwo"])
+def test_csv_reads_back_whatever_is_in_its_cells(reason: str) -> None:
+    text = text_tables.trials_csv(record(TrialRecord(trial(0, TrialState.FAILED, reason=reason), ())))
+    (row,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert row["reason"] == reason
+    assert text.endswith(",true\n")
+
+
 def test_progress_is_shown_in_one_line() -> None:
     counts = {TrialState.SUCCEEDED: 3, TrialState.PRUNED: 1, TrialState.CANCELLED: 1}
     progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=())

@@ -25,6 +25,7 @@ Identity: TypeAlias = tuple[str, str | int | float | bool]
 
 MAX_CHOICES = 10_000
 EXACT = 2**53  # up to here, a double holds every whole number, and so do JSON and all samplers
+INT32 = 2**31 - 1  # the largest number in a field of so many bits, as in the protocol
 MAX_JSON_LENGTH = 4096  # characters of a list or an object in compact JSON
 MAX_JSON_DEPTH = 16  # levels of nested lists and objects
 WIDEST = 100  # the largest standard deviation of a normal distribution, in widths of its range
@@ -305,8 +306,10 @@ class Float:
         if self.min == self.max:
             if points != 1:
                 yield Problem("points", f"{points} points are indistinguishable between equal ends; omit points")
-        elif not 2 <= points <= EXACT:
+        elif points < 2:
             yield Problem("points", f"{points} points cannot span a range; use 2 or more")
+        elif points > INT32:
+            yield Problem("points", f"{points} points are too many; use at most {INT32}")
 
     def _step_problems(self, step: float) -> Iterator[Problem]:
         if not (math.isfinite(step) and step > 0):

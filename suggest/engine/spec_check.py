@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from suggest import pruners, samplers
+from suggest.domain import INT32
 from suggest.engine.promotion import BRACKETED, PROMOTING
 from suggest.errors import Problem
 from suggest.samplers import registry
@@ -57,6 +58,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
         yield Problem("fidelity", message)
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")
+    elif eta > INT32:
+        yield Problem("fidelity.eta", f"{eta} is too large; use at most {INT32}")
     if not (math.isfinite(least) and least > 0):
         yield Problem("fidelity.min", f"{least:g} is not above 0")
     elif not math.isfinite(largest):

@@ -294,6 +294,7 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
         ({"fidelity": Fidelity("epochs", 1, 2)}, "fidelity.max", "2 is below min times eta, 3"),
         ({"fidelity": Fidelity("epochs", 9, 1)}, "fidelity.max", "1 is below min times eta, 27"),
         ({"fidelity": Fidelity("epochs", 1, 9, 1)}, "fidelity.eta", "1 is below 2"),
+        ({"fidelity": Fidelity("epochs", 1, 1e99, 2**31)}, "fidelity.eta", "2147483648 is too large; use at most"),
         ({"fidelity": Fidelity("epochs", 1e-300, 1)}, "fidelity.min", "more than 32 steps by 3"),
         ({"fidelity": Fidelity("epochs", 1, sys.float_info.max)}, "fidelity.min", "more than 305 powers of ten"),
         ({"fidelity": Fidelity("epochs", 1e-9, 1e290)}, "fidelity.min", "more than 32 steps by 3"),

@@ -51,6 +51,7 @@ DIGITS = Space(
         (Float(0, 1, step=0.5, points=3), "x.points", "give one of the two"),
         (Float(0, 1, points=1), "x.points", "use 2 or more"),
         (Float(1, 1, points=2), "x.points", "equal ends"),
+        (Float(0, 1, points=2**31), "x.points", "use at most 2147483647"),
         (Int(5, 4), "x.min", "5 is above max, 4"),
         (Int(0, 8, LOG), "x.min", "0 cannot be on a log scale"),
         (Int(0, 8, step=0), "x.step", "0 is not a step"),

@@ -245,7 +245,7 @@ class TrialReader:
         """Return the states, values and reasons of trials with these texts as their objective's values."""
         if _ENDED_WELL.issuperset(conditions):
             with suppress(ValueError):
-                values = read_numbers(texts) or list(map(float, texts))
+                values = list(map(float, read_numbers(texts) or texts))
                 if math.isfinite(sum(values)):  # then all of them are
                     return [TrialState.SUCCEEDED] * len(texts), [*values], [""] * len(texts)
         outcomes = list(map(self._outcome, conditions, texts))

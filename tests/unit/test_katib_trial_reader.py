@@ -307,3 +307,9 @@ def test_an_assignment_without_a_name_or_a_value_is_refused() -> None:
     both.spec.parameter_assignments.assignments[0].value = ""
     both.spec.parameter_assignments.assignments.add(value="0.02")
     assert problems(good, both) == [("trials[1].", "is not a parameter of the experiment")]
+
+
+@pytest.mark.parametrize("text", ["2", "9007199254740993", "-7", "0"])
+def test_whole_values_are_floats_as_they_are_after_a_restart(text: str) -> None:
+    trials = [a_trial(f"search-{k}", POINT, DONE, text) for k in range(FEW + 1)]
+    assert {(type(trial.value), trial.value) for trial in read(*trials)} == {(float, float(text))}

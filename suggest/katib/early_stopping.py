@@ -18,7 +18,7 @@ from suggest.katib.suggestions import MAX_TRIALS, parsed
 from suggest.katib.trial_reader import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import StoppingFrame
-from suggest.storage.store import ObservationLog
+from suggest.storage.observation_log import ObservationLog
 
 MEDIAN = "medianstop"
 _REMEMBERED = 100_000  # averages of trials

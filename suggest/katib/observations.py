@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.experiment import MAX_NAME
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.storage.store import ObservationLog, Observed
+from suggest.storage.observation_log import ObservationLog
+from suggest.storage.store import Observed
 
 MAX_TEXT = 100_000  # characters of a value: some of Katib's metrics are documents
 _RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)

@@ -24,7 +24,7 @@ from suggest.katib.trial_reader import HistoryColumns, Point, TrialReader
 from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Value
-from suggest.storage.store import StudyStore
+from suggest.storage.sql_store import StudyStore
 from suggest.studies.sessions import Writer
 from suggest.trial import IMPORTED_FROM, Trial, TrialBatch, TrialState
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from suggest.server.start_check import StartFinding as StartFinding
     from suggest.space import Space
     from suggest.storage.database import Database
-    from suggest.storage.sql_store import SqlStudyStore
+    from suggest.storage.sql_store import StudyStore
     from suggest.trial import Trial
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-def open_store(storage_url: str, *, sync: str = "normal") -> SqlStudyStore:
+def open_store(storage_url: str, *, sync: str = "normal") -> StudyStore:
     """Open the store; `sync` is normal or full.
 
     Raises InvalidArgument for an unknown kind of store, Unavailable, StoreBroken.

@@ -18,7 +18,7 @@ from suggest.katib.population import Checkpoints
 from suggest.katib.suggestions import KatibSuggestions
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1 import frames_pb2 as frames
-from suggest.storage.store import ObservationLog
+from suggest.storage.observation_log import ObservationLog
 from suggest.studies import StudyService
 
 PACKAGE = "api.v1.beta1"

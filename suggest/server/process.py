@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from suggest.server.katib_service import Methods
     from suggest.server.server_metrics import Metrics
     from suggest.server.service import SuggestServicer
-    from suggest.storage.store import PageSessions, StudyStore
+    from suggest.storage.page_sessions import PageSessions
+    from suggest.storage.sql_store import StudyStore
     from suggest.studies import StudyService
 
 __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]

@@ -19,7 +19,8 @@ from typing import Any, cast
 from suggest import deadline
 from suggest.errors import LimitReached, TunerError
 from suggest.server.limits_file import Limits, Quota
-from suggest.storage.store import Addition, Counts, Lease, StudyRecord, StudyStore
+from suggest.storage.sql_store import StudyStore
+from suggest.storage.store import Addition, Counts, Lease, StudyRecord
 from suggest.study import StudyName
 from suggest.trial import Measurement, Trial, TrialBatch
 

@@ -17,13 +17,17 @@ _AT_A_TIME = 500  # trials in a statement
 _LINES = 5000  # in a statement
 
 
-class SqlObservationLog:
-    """Implements `ObservationLog` in a database, which the caller closes."""
+class ObservationLog:
+    """The reports of trials of Katib's clients, by trial name. They belong to no study, so writing needs no lease.
+
+    The caller closes the database.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def report(self, trial: str, lines: Sequence[Observed]) -> None:
+        """Append lines to the log of a trial."""
         rows = [{"trial_name": trial, **line._asdict()} for line in lines]
         if not rows:
             return
@@ -32,6 +36,7 @@ class SqlObservationLog:
                 connection.execute(insert(katib_observations), rows[start : start + _LINES])
 
     def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
+        """Return lines by time, those with equal times in the order of the reports. An empty metric means all."""
         o = katib_observations.c
         query = select(o.time_us, o.time_stamp, o.metric, o.value).where(o.trial_name == trial)
         if metric:
@@ -44,6 +49,7 @@ class SqlObservationLog:
             return [Observed(*row) for row in connection.execute(query.order_by(o.time_us, o.id))]
 
     def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
+        """Return the first `count` values of a metric for each of these trials that has reported it."""
         o = katib_observations.c
         place = func.row_number().over(partition_by=o.trial_name, order_by=(o.time_us, o.id)).label("place")
         found: dict[str, list[str]] = {}
@@ -56,5 +62,6 @@ class SqlObservationLog:
         return found
 
     def delete(self, trial: str) -> None:
+        """Delete the log of a trial. A trial without reports is not an error."""
         with self._database.writing(single=True) as connection:
             connection.execute(delete(katib_observations).where(katib_observations.c.trial_name == trial))

@@ -13,19 +13,26 @@ from suggest.storage.study_tables import page_sessions
 _MICROSECONDS = 1_000_000
 
 
-class SqlPageSessions:
-    """Implements `PageSessions` in a database, which the caller closes."""
+class PageSessions:
+    """Sessions of people who are signed in to the page of a server, by the hash of their ids. They belong to no study.
+
+    What is sealed in a session is opaque to the store. Times are in seconds since the epoch.
+
+    The caller closes the database.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def find(self, key: str) -> tuple[bytes, float] | None:
+        """Return what is sealed in the session, and when it was used last."""
         query = select(page_sessions.c.sealed, page_sessions.c.used_us).where(page_sessions.c.key == key)
         with self._database.reading(single=True) as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else (row.sealed, row.used_us / _MICROSECONDS)
 
     def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None:
+        """Add a session. Delete those last used before `oldest_s`, and the longest unused so that `most` are left."""
         it = page_sessions.c
         kept = select(it.key).order_by(it.used_us.desc(), it.key).limit(most)
         with self._database.writing() as connection:
@@ -34,10 +41,12 @@ class SqlPageSessions:
             connection.execute(delete(page_sessions).where(it.key.not_in(kept)))
 
     def use(self, key: str, used_s: float) -> None:
+        """Store the time of the last use. A session that has ended is not an error."""
         with self._database.writing(single=True) as connection:
             connection.execute(update(page_sessions).where(page_sessions.c.key == key).values(used_us=_us(used_s)))
 
     def end(self, key: str) -> None:
+        """Delete a session. One that has ended is not an error."""
         with self._database.writing(single=True) as connection:
             connection.execute(delete(page_sessions).where(page_sessions.c.key == key))
 

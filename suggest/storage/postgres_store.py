@@ -21,7 +21,7 @@ from suggest.deadline import locked
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.postgres import INSTANCE, PostgresDatabase
-from suggest.storage.sql_store import SqlStudyStore
+from suggest.storage.sql_store import StudyStore
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import owners, servers, studies
 from suggest.study import StudyName
@@ -251,7 +251,7 @@ class OwnedByHeartbeat:
             return self._detector.look_at(server, heartbeat_us, began=began, ended=time.monotonic())
 
 
-class PostgresStore(SqlStudyStore):
+class PostgresStore(StudyStore):
     """A store in PostgreSQL.
 
     `url` is postgresql+psycopg://USER@HOST:PORT/DATABASE, optionally with libpq's options after a question mark.

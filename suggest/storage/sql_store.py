@@ -1,7 +1,8 @@
-"""The store of studies in SQL: `Store` over SQLAlchemy Core, on SQLite and PostgreSQL alike.
+"""The store of studies in SQL, over SQLAlchemy Core, on SQLite and PostgreSQL alike.
 
 Each method is one transaction, and frequent operations are one statement: handing out trials is one INSERT without a
 read. Every write has the lease in its WHERE clause; if it touches no row, the study has a new owner.
+`tests/contract/store_contract.py` tests the store on each database.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Delete,
+    Select,
     Update,
     and_,
     delete,
@@ -31,9 +33,9 @@ from suggest.curves import Curve, TrialCurve
 from suggest.errors import NotFound, NotOwner
 from suggest.storage import upgrades
 from suggest.storage.database import Database
-from suggest.storage.observation_log import SqlObservationLog
+from suggest.storage.observation_log import ObservationLog
 from suggest.storage.ownership import Ownership, held, named, of, of_parameters
-from suggest.storage.page_sessions import SqlPageSessions
+from suggest.storage.page_sessions import PageSessions
 from suggest.storage.rows import (
     AnyRow,
     Columns,
@@ -56,6 +58,7 @@ from suggest.study import Direction, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialBatch, TrialState
 
 TRIALS_AT_ONCE = 100
+TRIALS_PER_PAGE = 1000
 
 _INSERT_STUDY = failpoints.register("store.insert_study")
 _UPDATE_STUDY = failpoints.register("store.update_study")
@@ -77,8 +80,17 @@ _STUDY = select(studies).where(of_parameters(studies))
 _TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
 
 
-class SqlStudyStore:
-    """A `StudyStore` in a SQL database, whose schema is created or upgraded. Closing the store closes `database`."""
+class StudyStore:
+    """The studies in a SQL database, whose schema is created or upgraded. Closing the store closes `database`.
+
+    Blocking and thread-safe. Every write is complete when it returns, absent when it raises. Reading needs no lease and
+    sees what is committed.
+
+    Raises:
+        Unavailable: try again. Nothing changed, unless the connection broke: then take the study again and read it.
+        StoreBroken: the store cannot be used until a person repairs it.
+        NotOwner: of writes; the study was taken over or deleted since `lease` was given.
+    """
 
     def __init__(self, database: Database, ownership: Ownership) -> None:
         try:
@@ -89,10 +101,11 @@ class SqlStudyStore:
         self._database = database
         self._ownership = ownership
         self._statements = database.statements
-        self.observations = SqlObservationLog(database)
-        self.page_sessions = SqlPageSessions(database)
+        self.observations = ObservationLog(database)
+        self.page_sessions = PageSessions(database)
 
     def close(self) -> None:
+        """Release all studies and close the store."""
         try:
             self._ownership.close()
         finally:
@@ -101,6 +114,7 @@ class SqlStudyStore:
     # Studies
 
     def insert_study(self, record: StudyRecord) -> bool:
+        """Insert a study. Return False, having written nothing, if the name is taken."""
         with self._write(_INSERT_STUDY, single=True) as connection:
             return connection.execute(self._statements.insert_study, study_columns(record)).rowcount == 1
 
@@ -112,6 +126,7 @@ class SqlStudyStore:
     def studies(
         self, namespace: str | None, *, labels: Mapping[str, str], after: StudyName | None, limit: int
     ) -> list[Study]:
+        """Return studies ordered by namespace and study name. A `namespace` of None means all namespaces."""
         query = select(studies).order_by(studies.c.namespace, studies.c.study).limit(limit)
         if namespace is not None:
             query = query.where(studies.c.namespace == namespace)
@@ -123,9 +138,18 @@ class SqlStudyStore:
             return [study_of(row) for row in connection.execute(query)]
 
     def counts(self, namespace: str) -> Counts:
-        return count(self._database, namespace)
+        """Count what the namespace contains, including deleted trials. Slow for large namespaces."""
+        with self._database.reading() as connection:
+            found = [
+                connection.execute(
+                    select(func.count()).select_from(table).where(table.c.namespace == namespace)
+                ).scalar_one()
+                for table in (studies, trials, measurements)
+            ]
+        return Counts(*found)
 
     def update_study(self, lease: Lease, study: Study) -> None:
+        """Write the study's spec, labels and past spaces."""
         with self._write(_UPDATE_STUDY, lease, single=True) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
             changed = statement.values(
@@ -134,6 +158,7 @@ class SqlStudyStore:
             _must_touch(connection, changed, lease)
 
     def delete_study(self, lease: Lease) -> None:
+        """Delete the study with all its trials and measurements, and release the lease."""
         with self._write(_DELETE_STUDY, lease) as connection:
             _must_touch(connection, delete(studies).where(of(studies, lease.name), held(lease)), lease)
             connection.execute(delete(measurements).where(of(measurements, lease.name)))
@@ -142,6 +167,14 @@ class SqlStudyStore:
     # Ownership
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
+        """Become the study's only writer until `release` or the end of this process.
+
+        A study whose owner has died can be taken soon afterwards.
+
+        Raises:
+            NotOwner: another process holds the study; with the address of that process.
+            NotFound: the study does not exist (any more).
+        """
         before, after = _TAKE_OWNERSHIP
         failpoints.reach(before)
         lease = self._ownership.take(name, uid=uid, address=address)
@@ -149,9 +182,14 @@ class SqlStudyStore:
         return lease
 
     def still_held(self, lease: Lease) -> bool:
+        """Return False if another process may have taken the study meanwhile, even if it has written nothing yet.
+
+        For replies that write nothing. Usually the answer is known without asking the database.
+        """
         return self._ownership.still_held(lease)
 
     def release(self, lease: Lease) -> None:
+        """Release the study. An outdated lease is not an error."""
         self._ownership.release(lease)
 
     # Trials
@@ -173,6 +211,7 @@ class SqlStudyStore:
             return StudyContents(study_of(study), found, [(row.trial, measurement_of(row)) for row in reports])
 
     def curves(self, name: StudyName, metric: str) -> Iterator[TrialCurve]:
+        """Yield the learning curves of succeeded and pruned trials that reported the metric, by trial number."""
         m, judged = measurements.c, trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value))
         of_judged = of(trials, name), judged, ~trials.c.deleted
         theirs = of(measurements, name), m.trial.in_(select(trials.c.number).where(*of_judged))
@@ -191,11 +230,13 @@ class SqlStudyStore:
                 yield TrialCurve(trial, state, Curve(points), worth)
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
+        """Insert these running trials; `queued` of them exist as queued trials and are replaced."""
         with self._write(_HAND_OUT, lease, single=self._statements.is_one(len(trials))) as connection:
             rows = [trial_columns(lease.name, trial) for trial in trials]
             self._insert(connection, self._statements.hand_out, lease, rows)
 
     def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
+        """Set these running trials to queued; everything else stays."""
         with self._write(_REQUEUE) as connection:
             for some in _parts(numbers):
                 these = trials.c.number.in_(some), trials.c.state == TrialState.RUNNING.value
@@ -210,6 +251,7 @@ class SqlStudyStore:
             self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        """Add all trials or none."""
         trials, request_ids = [each.trial for each in additions], [each.request_id for each in additions]
         columns = columns_of_trials(lease.name, trials, request_ids)
         reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
@@ -219,24 +261,28 @@ class SqlStudyStore:
             self._insert_measurements(connection, lease, *reports)
 
     def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
+        """Add all trials or none."""
         columns = columns_of_batch(lease.name, batch)
         with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(batch))) as connection:
             if self._statements.insert_trials(connection, lease, columns) != len(batch):
                 raise _lost(lease)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+        """Add measurements, none of which may be stored already."""
         with self._write(
             _ADD_MEASUREMENTS, lease, single=self._statements.is_one_block(len(measurements))
         ) as connection:
             self._insert_measurements(connection, lease, (number, measurements))
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        """Replace an open trial with this finished one, and add its last measurements, none of them stored already."""
         with self._write(_FINISH_TRIAL, lease, single=not measurements) as connection:
             if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
                 raise _lost(lease)
             self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
+        """Set these failed trials to running and remove their outcomes, all or none."""
         no_outcome = {
             "value": None,
             "step": None,
@@ -261,32 +307,36 @@ class SqlStudyStore:
             _must_touch(connection, statement.values(labels=dict(labels)), lease)
 
     def delete_trial(self, lease: Lease, number: int) -> None:
+        """Hide the trial from all reads and remove its measurements. The number of the trial stays taken."""
         with self._write(_DELETE_TRIAL, lease) as connection:
             statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
             _must_touch(connection, statement.values(deleted=True), lease)
             connection.execute(delete(measurements).where(of(measurements, lease.name), measurements.c.trial == number))
 
     def trial(self, name: StudyName, number: int) -> Trial | None:
-        return self._one_trial(of(trials, name), trials.c.number == number, ~trials.c.deleted)
+        return self._one_trial(select(trials).where(of(trials, name), trials.c.number == number, ~trials.c.deleted))
 
     def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
-        return self._one_trial(of(trials, name), trials.c.add_request_id == request_id)
+        """Return the trial that AddTrial created for this request, even if the trial was deleted since."""
+        return self._one_trial(select(trials).where(of(trials, name), trials.c.add_request_id == request_id))
 
     def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
+        """Return the trial numbers of those requests that created a trial, even if the trial was deleted since."""
         query = select(trials.c.add_request_id, trials.c.number).where(
             of(trials, name), trials.c.add_request_id.in_(request_ids)
         )
         with self._database.reading(single=True) as connection:
             return {row.add_request_id: row.number for row in connection.execute(query)}
 
-    def _one_trial(self, *conditions: ColumnElement[bool]) -> Trial | None:
+    def _one_trial(self, query: Select[Any]) -> Trial | None:  # a row has too many columns for a type
         with self._database.reading(single=True) as connection:
-            row = connection.execute(select(trials).where(*conditions)).one_or_none()
+            row = connection.execute(query).one_or_none()
         return None if row is None else trial_of(row)
 
     def trials(
         self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int
     ) -> list[Trial]:
+        """Return trials with numbers above `after`, in order. No states and no `client_id` mean all."""
         query = select(trials).where(of(trials, name), trials.c.number > after, ~trials.c.deleted)
         if states:
             query = query.where(trials.c.state.in_([state.value for state in states]))
@@ -295,7 +345,15 @@ class SqlStudyStore:
         with self._database.reading(single=True) as connection:
             return [trial_of(row) for row in connection.execute(query.order_by(trials.c.number).limit(limit))]
 
+    def pages_of_trials(self, name: StudyName, states: Sequence[TrialState]) -> Iterator[list[Trial]]:
+        """Yield the trials in these states page by page: a large study's trials must not all be in memory at once."""
+        after = -1
+        while page := self.trials(name, states=states, client_id="", after=after, limit=TRIALS_PER_PAGE):
+            yield page
+            after = page[-1].number
+
     def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
+        """Count the trials of each state in these studies. Reads a row for each trial."""
         found: dict[StudyName, dict[TrialState, int]] = {name: {} for name in names}
         whose = (trials.c.namespace, trials.c.study)
         query = select(*whose, trials.c.state, func.count().label("trials")).where(
@@ -307,16 +365,20 @@ class SqlStudyStore:
         return found
 
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
+        """Return the succeeded trial with the best value; of several, the one with the lowest number."""
         value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
         succeeded = and_(trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted)
-        query = select(trials).where(of(trials, name), succeeded).order_by(value, trials.c.number).limit(1)
-        with self._database.reading(single=True) as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else trial_of(row)
+        return self._one_trial(
+            select(trials).where(of(trials, name), succeeded).order_by(value, trials.c.number).limit(1)
+        )
 
     def measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
+        """Return tuples (position, trial, measurement) with positions above `after`, in the order of the reports.
+
+        A `number` of None means all trials.
+        """
         query = select(measurements).where(of(measurements, name), measurements.c.id > after)
         if number is not None:
             query = query.where(measurements.c.trial == number)
@@ -327,6 +389,11 @@ class SqlStudyStore:
     def latest_measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
+        """Like `measurements`, but only the last step of each metric in each trial's newest attempt.
+
+        Ordered by trial and metric, with at most MAX_METRICS metrics of a trial. `after` is -1 for the first page. The
+        work is bounded, however many measurements there are.
+        """
         whose = {"namespace": name.namespace, "study": name.study, "metrics": MAX_METRICS}
         found: list[tuple[int, int, Measurement]] = []
         first, last = ((after + 1) // MAX_METRICS, LARGEST) if number is None else (number, number)
@@ -383,15 +450,3 @@ def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease
 
 def _lost(lease: Lease) -> NotOwner:
     return NotOwner(f"{lease.name} was taken over by another process, or deleted; nothing was written")
-
-
-def count(database: Database, namespace: str) -> Counts:
-    """Count what a namespace contains, including deleted trials, whose rows remain."""
-    with database.reading() as connection:
-        found = [
-            connection.execute(
-                select(func.count()).select_from(table).where(table.c.namespace == namespace)
-            ).scalar_one()
-            for table in (studies, trials, measurements)
-        ]
-    return Counts(*found)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select, update
 
 from suggest.errors import NotFound, TooManyOpenFiles, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
-from suggest.storage.sql_store import SqlStudyStore
+from suggest.storage.sql_store import StudyStore
 from suggest.storage.sqlite import NO_DESCRIPTOR_LEFT, SqliteDatabase
 from suggest.storage.sqlite_file import NO_DESCRIPTOR
 from suggest.storage.store import Lease
@@ -75,7 +75,7 @@ def _is_still(path: Path, descriptor: int) -> bool:
 log = logging.getLogger(__name__)
 
 
-class SqliteStore(SqlStudyStore):
+class SqliteStore(StudyStore):
     """A store in a SQLite file. The lock files of its studies are in `locks/` beside the file."""
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:

@@ -10,12 +10,15 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from suggest.engine import Proposed
-from suggest.storage.store import StudyStore
 from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
 from suggest.trial import PROPOSED_BY, REUSED, Trial, TrialState
+
+if TYPE_CHECKING:
+    from suggest.storage.sql_store import StudyStore
 
 MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by default
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from suggest.errors import FailedPrecondition
 from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.samplers.gp import MODEL, GpSettings, LearntTrials
-from suggest.storage.store import StudyStore, pages_of_trials
 from suggest.study import Study, StudySpec
 from suggest.trial import TrialState
 from suggest.workers import ModelSetup, RemoteModel, Workers
+
+if TYPE_CHECKING:
+    from suggest.storage.sql_store import StudyStore
 
 MOST_MODELS = 64
 TOLD = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)
@@ -41,7 +44,7 @@ class Estimates:
             raise FailedPrecondition(f"{study.name} has several objectives or constraints; an estimate needs one value")
         trials = LearntTrials(study.spec.criteria, GpSettings().window)
         values = 0
-        for page in pages_of_trials(self._store, study.name, TOLD):
+        for page in self._store.pages_of_trials(study.name, TOLD):
             for trial in page:
                 trials.put(trial)
                 values += trial.state is TrialState.SUCCEEDED

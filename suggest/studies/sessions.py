@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from suggest import events
 from suggest.curves import Report, TrialCurve
@@ -28,13 +29,16 @@ from suggest.deadline import locked
 from suggest.engine import Draft, Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, TooManyOpenFiles, TunerError, Unavailable
 from suggest.samplers import registry
-from suggest.storage.store import Lease, StudyRecord, StudyStore
+from suggest.storage.store import Lease, StudyRecord
 from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
+
+if TYPE_CHECKING:
+    from suggest.storage.sql_store import StudyStore
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from suggest import events
 from suggest.domain import show
@@ -23,7 +24,7 @@ from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
-from suggest.storage.store import Addition, StudyRecord, StudyStore, pages_of_trials
+from suggest.storage.store import Addition, StudyRecord
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget, revived
@@ -36,6 +37,9 @@ from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, OWN_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
+
+if TYPE_CHECKING:
+    from suggest.storage.sql_store import StudyStore
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose lease expired too often
 
@@ -150,7 +154,7 @@ class StudyService:
             best = self._store.best_trial(study.name, spec.objective.direction)
             return [] if best is None else [best]
         candidates: list[Trial] = []
-        for page in pages_of_trials(self._store, study.name, [TrialState.SUCCEEDED]):
+        for page in self._store.pages_of_trials(study.name, [TrialState.SUCCEEDED]):
             candidates = spec.criteria.best([*candidates, *page])
         return candidates
 

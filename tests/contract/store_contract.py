@@ -14,8 +14,8 @@ from sqlalchemy import select, update
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.storage.database import Database
-from suggest.storage.sql_store import SqlStudyStore
-from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed, StudyRecord, StudyStore
+from suggest.storage.sql_store import StudyStore
+from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed, StudyRecord
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
@@ -600,5 +600,5 @@ class StoreContract:
             connection.execute(update(studies).values(earlier))
 
     def connections(self, store: StudyStore) -> Database:
-        assert isinstance(store, SqlStudyStore)
+        assert isinstance(store, StudyStore)
         return store._database

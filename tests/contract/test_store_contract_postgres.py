@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from suggest.storage.postgres_store import PostgresStore
-from suggest.storage.store import StudyStore
+from suggest.storage.sql_store import StudyStore
 from tests.contract.store_contract import StoreContract
 
 

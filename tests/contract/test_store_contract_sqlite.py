@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from suggest.errors import NotOwner
+from suggest.storage.sql_store import StudyStore
 from suggest.storage.sqlite_store import SqliteStore
-from suggest.storage.store import Lease, StudyStore
+from suggest.storage.store import Lease
 from tests.contract.store_contract import NAME, StoreContract, a_study
 
 

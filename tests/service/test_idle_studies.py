@@ -20,8 +20,8 @@ import pytest
 from suggest.errors import NotOwner
 from suggest.space import Float, Parameter, Space
 from suggest.storage.postgres_store import PostgresStore
+from suggest.storage.sql_store import StudyStore
 from suggest.storage.sqlite_store import SqliteStore
-from suggest.storage.store import StudyStore
 from suggest.studies import StudyService
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Outcome, Trial, TrialState

@@ -17,7 +17,7 @@ import pytest
 from suggest.client import Client, Float, Search, maximize
 from suggest.errors import FailedPrecondition, InvalidArgument, LeaseExpired
 from suggest.server.admin import open_store
-from suggest.storage.store import StudyStore
+from suggest.storage.sql_store import StudyStore
 from suggest.studies import StudyService
 from suggest.studies.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
 from suggest.study import Algorithm, StudyName

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -132,6 +132,21 @@ class Trial:
             constraint_values=self.constraint_values,
             fidelity=self.fidelity,
             rungs=self.rungs,
+        )
+
+    def reopened(self) -> Trial:
+        """Return a failed trial as it runs again: without its outcome and its lease."""
+        return replace(
+            self,
+            state=TrialState.RUNNING,
+            value=None,
+            step=None,
+            reason="",
+            failure_class="",
+            end_time=None,
+            lease_s=None,
+            further=(),
+            constraint_values=(),
         )
 
     @property

@@ -119,7 +119,7 @@ class KatibSuggestions:
     ) -> None:
         """Name the trials of pbt in the reply, and give each a copy of its parent's checkpoint."""
         parents: list[str] = []
-        with self._studies.writing(kept.name) as (_, writer):
+        with self._studies.writing(kept.name) as writer:
             for answer, each in zip(answers, reply.parameter_assignments, strict=True):
                 each.trial_name = trial_name(experiment.name, writer.lease.uid, answer.number)
                 each.labels[GENERATION] = str(generation(writer.engine, answer.number))
@@ -200,7 +200,7 @@ class KatibSuggestions:
         inherited = 0
         for kept in reversed(search.studies[-LOOKED_AT:]):
             try:
-                with self._studies.writing(kept.name) as (_, writer):
+                with self._studies.writing(kept.name) as writer:
                     study_index = self._study_index(kept, experiment, writer)
             except NotFound:  # it was deleted
                 search.studies = None
@@ -221,8 +221,8 @@ class KatibSuggestions:
         history.names({})  # a request that is refused creates nothing
         made = self._new(search, experiment)
         if parent is not None:
-            with self._studies.writing(made.name) as (store, writer):
-                self._study_index(made, experiment, writer).copy_answers(store, writer, parent, taken)
+            with self._studies.writing(made.name) as writer:
+                self._study_index(made, experiment, writer).copy_answers(writer, parent, taken)
         return made
 
     def _existing(self, experiment: KatibExperiment) -> Iterator[_KeptStudy]:
@@ -259,12 +259,12 @@ class KatibSuggestions:
     def _answers(
         self, kept: _KeptStudy, experiment: KatibExperiment, history: TrialHistory, *, count: int, taken: int
     ) -> list[Suggestion]:
-        with self._studies.writing(kept.name) as (store, writer):
+        with self._studies.writing(kept.name) as writer:
             study_index = self._study_index(kept, experiment, writer)
             try:
-                study_index.learn(store, writer, history)
+                study_index.learn(writer, history)
                 if len(history) >= taken:
-                    study_index.abandon(store, writer, len(history))
+                    study_index.abandon(writer, len(history))
             except InvalidArgument:
                 raise
             except BaseException:
@@ -275,7 +275,7 @@ class KatibSuggestions:
             wanted = range(first, first + count)
             missing = [position for position in wanted if study_index.replay(position) is None]
             if missing and experiment.fidelity is not None:
-                study_index.hand_out_trainings(store, writer, missing)
+                study_index.hand_out_trainings(writer, missing)
                 missing = []
         is_finished = is_waiting = False
         while missing and not is_finished:

@@ -24,7 +24,6 @@ from suggest.katib.trial_reader import HistoryColumns, Point, TrialReader
 from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Value
-from suggest.storage.sql_store import StudyStore
 from suggest.studies.sessions import Writer
 from suggest.trial import IMPORTED_FROM, Trial, TrialBatch, TrialState
 
@@ -295,7 +294,7 @@ class StudyIndex:
         answers = [answer.point for position, answer in self.answers.items() if position < taken]
         return len(answers) if not columns or not set(columns.points).isdisjoint(answers) else 0
 
-    def copy_answers(self, store: StudyStore, writer: Writer, parent: StudyIndex, below: int) -> None:
+    def copy_answers(self, writer: Writer, parent: StudyIndex, below: int) -> None:
         """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
 
         Two experiments with the same name and search get the same suggestions until their trials have names. Then the
@@ -304,9 +303,9 @@ class StudyIndex:
         positions = sorted(position for position in parent.answers if position < below)
         if not positions:
             return
-        self._hand_out(store, writer, [parent.answers[position].point for position in positions], positions)
+        self._hand_out(writer, [parent.answers[position].point for position in positions], positions)
 
-    def hand_out_trainings(self, store: StudyStore, writer: Writer, positions: Sequence[int]) -> None:
+    def hand_out_trainings(self, writer: Writer, positions: Sequence[int]) -> None:
         """Hand out hyperband's next trainings. A new configuration is drawn with its trial's random numbers."""
         fidelity, spec = self.experiment.fidelity, self.experiment.spec
         assert fidelity is not None
@@ -326,9 +325,9 @@ class StudyIndex:
                 points.append(tuple(drawn.values()))
             else:
                 points.append((*configuration[:place], resource, *configuration[place:]))
-        self._hand_out(store, writer, points, positions)
+        self._hand_out(writer, points, positions)
 
-    def _hand_out(self, store: StudyStore, writer: Writer, points: Sequence[Point], positions: Sequence[int]) -> None:
+    def _hand_out(self, writer: Writer, points: Sequence[Point], positions: Sequence[int]) -> None:
         """Hand out these points, of no sampler, at these positions."""
         order, first = self.experiment.names, writer.engine.next_number
         request_id, now = request_of(positions, first), datetime.now(UTC)
@@ -343,15 +342,12 @@ class StudyIndex:
             )
             for number, point in enumerate(points, first)
         ]
-        with writer.changing():
-            store.hand_out(writer.lease, trials)
-            for trial in trials:
-                writer.engine.put(trial)
+        writer.hand_out(trials)
         self.offered(trials, positions)
 
     # Learning
 
-    def learn(self, store: StudyStore, writer: Writer, history: TrialHistory) -> None:
+    def learn(self, writer: Writer, history: TrialHistory) -> None:
         """Update the study to match the history.
 
         Raises:
@@ -362,9 +358,9 @@ class StudyIndex:
         names = history.names(self.seen)
         new = columns.take(self._unknown(columns))
         for row in self.known.changed(columns):
-            self._change(store, writer, columns, row)
-        self._take_free(store, writer, new)
-        self._add(store, writer, columns.take(self._unknown(columns)))
+            self._change(writer, columns, row)
+        self._take_free(writer, new)
+        self._add(writer, columns.take(self._unknown(columns)))
         if len(self.seen) > 4 * len(hashes) + 1000:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
         new_hashes = hashes if len(fresh) == len(hashes) else [hashes[place] for place in fresh]
@@ -372,7 +368,7 @@ class StudyIndex:
         for name in sorted(self.running.difference(names)):
             trial = writer.engine.open_trial(self.known[name].number)
             if trial is None or STOPPED not in trial.labels:  # its observation is still to come
-                self._end(store, writer, name, TrialState.FAILED, None, GONE)
+                self._end(writer, name, TrialState.FAILED, None, GONE)
 
     def _unknown(self, columns: HistoryColumns) -> Sequence[int]:
         """Return the rows of the trials whose names are not known."""
@@ -380,47 +376,31 @@ class StudyIndex:
             return range(len(columns))
         return [row for row, name in enumerate(columns.names) if name not in self.known]
 
-    def _change(self, store: StudyStore, writer: Writer, columns: HistoryColumns, row: int) -> None:
+    def _change(self, writer: Writer, columns: HistoryColumns, row: int) -> None:
         one = columns.trial(row)
         known = self.known[one.name]
         engine = writer.engine
         if known.state is TrialState.FAILED:
-            with writer.changing():
-                store.reopen_trials(writer.lease, [known.number])
-                engine.reopen(
-                    [
-                        replace(
-                            engine.trial(known.number),
-                            state=TrialState.RUNNING,
-                            reason="",
-                            failure_class="",
-                            end_time=None,
-                        )
-                    ]
-                )
+            writer.reopen([engine.trial(known.number)])
             self._know(one.name, known._replace(state=TrialState.RUNNING))
         elif known.state.finished:
             # A succeeded trial cannot change, so it is replaced by another trial.
             before = engine.trial(known.number)
             with writer.changing():
-                store.delete_trial(writer.lease, known.number)
+                writer.store.delete_trial(writer.lease, known.number)
                 engine.put(replace(before, state=TrialState.CANCELLED, value=None))
             del self.known[one.name]
-            self._add(store, writer, columns.take([row]))
+            self._add(writer, columns.take([row]))
             return
         if one.state.finished:
-            self._end(store, writer, one.name, one.state, one.value, one.reason)
+            self._end(writer, one.name, one.state, one.value, one.reason)
 
-    def _end(
-        self, store: StudyStore, writer: Writer, name: str, state: TrialState, value: float | None, reason: str
-    ) -> None:
+    def _end(self, writer: Writer, name: str, state: TrialState, value: float | None, reason: str) -> None:
         known = self.known[name]
-        self._finish(store, writer, known.number, state, value, reason)
+        self._finish(writer, known.number, state, value, reason)
         self._know(name, known._replace(state=state, value=value))
 
-    def _finish(
-        self, store: StudyStore, writer: Writer, number: int, state: TrialState, value: float | None, reason: str
-    ) -> None:
+    def _finish(self, writer: Writer, number: int, state: TrialState, value: float | None, reason: str) -> None:
         trial = writer.engine.open_trial(number)
         if trial is None:
             return  # another client of the API has ended it
@@ -428,12 +408,9 @@ class StudyIndex:
         ended = replace(
             trial, state=state, value=value, reason=reason, failure_class=failed, end_time=datetime.now(UTC)
         )
-        with writer.changing():
-            store.finish_trial(writer.lease, ended, ())
-            writer.engine.put(ended)
-        writer.drop(number)
+        writer.finish(ended)
 
-    def _take_free(self, store: StudyStore, writer: Writer, new: HistoryColumns) -> None:
+    def _take_free(self, writer: Writer, new: HistoryColumns) -> None:
         """Match new trials with suggestions that have the same texts, and record their names."""
         if not self.offers:
             return
@@ -446,13 +423,10 @@ class StudyIndex:
             self._forget_offer(number)
             if trial is None:
                 continue
-            named = replace(trial, labels={**trial.labels, TRIAL: one.name})
-            with writer.changing():
-                store.relabel_trial(writer.lease, number, named.labels)
-                writer.engine.put(named)
+            writer.relabel(replace(trial, labels={**trial.labels, TRIAL: one.name}))
             self._know(one.name, _KnownTrial(number, one.point, TrialState.RUNNING, None))
             if one.state.finished:
-                self._end(store, writer, one.name, one.state, one.value, one.reason)
+                self._end(writer, one.name, one.state, one.value, one.reason)
 
     def _forget_offer(self, number: int) -> None:
         point = self.offers.pop(number).point
@@ -460,27 +434,27 @@ class StudyIndex:
         if not self.free[point]:
             del self.free[point]
 
-    def abandon(self, store: StudyStore, writer: Writer, below: int) -> None:
+    def abandon(self, writer: Writer, below: int) -> None:
         """Cancel the free suggestions at positions below `below`: the caller has run other points instead."""
         for position, answer in list(self.answers.items()):
             if position < below and answer.number in self.offers:
                 del self.answers[position]
-                self._finish(store, writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
+                self._finish(writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
                 self._forget_offer(answer.number)
 
-    def _add(self, store: StudyStore, writer: Writer, new: HistoryColumns) -> None:
+    def _add(self, writer: Writer, new: HistoryColumns) -> None:
         """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
         if not new:
             return
         rows = new.by_time()
         if ended := [row for row in rows if new.states[row].finished]:
-            self._add_ended(store, writer, new.take(ended))
+            self._add_ended(writer, new.take(ended))
         if begun := [row for row in rows if not new.states[row].finished]:
-            self._add_running(store, writer, new.take(begun))
+            self._add_running(writer, new.take(begun))
         self.next_number = writer.engine.next_number
         writer.warm_up()
 
-    def _add_ended(self, store: StudyStore, writer: Writer, ended: HistoryColumns) -> None:
+    def _add_ended(self, writer: Writer, ended: HistoryColumns) -> None:
         labels: dict[str, Sequence[str | None]] = {TRIAL: ended.names}
         if not all(ended.are_inside):
             labels[IMPORTED_FROM] = [None if is_inside else _SOURCE for is_inside in ended.are_inside]
@@ -495,13 +469,13 @@ class StudyIndex:
             time=datetime.now(UTC),
         )
         with writer.changing():
-            store.add_batch(writer.lease, batch)
+            writer.store.add_batch(writer.lease, batch)
             writer.engine.take_batch(batch)
         self.known.add(ended, batch.first)
 
-    def _add_running(self, store: StudyStore, writer: Writer, begun: HistoryColumns) -> None:
-        engine, order, now = writer.engine, self.experiment.names, datetime.now(UTC)
-        first = engine.next_number
+    def _add_running(self, writer: Writer, begun: HistoryColumns) -> None:
+        order, now = self.experiment.names, datetime.now(UTC)
+        first = writer.engine.next_number
         trials = [
             Trial(
                 number,
@@ -513,10 +487,7 @@ class StudyIndex:
             )
             for number, one in enumerate(map(begun.trial, range(len(begun))), first)
         ]
-        with writer.changing():
-            store.hand_out(writer.lease, trials)
-            for trial in trials:
-                engine.put(trial)
+        writer.hand_out(trials)
         self.known.add(begun, first)
         self.running.update(begun.names)
 

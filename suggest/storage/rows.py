@@ -92,6 +92,13 @@ def outcome_columns(trial: Trial) -> Columns:
     return {column: value_of(trial) for column, value_of in _OUTCOME.items()}
 
 
+def reopened_columns() -> Columns:
+    """Return the columns that change when a failed trial runs again; see `Trial.reopened`."""
+    running = Trial(0, TrialState.RUNNING, {})
+    changed = outcome_columns(running).keys() - {"rungs"} | {"lease_us"}
+    return {column: _COLUMNS[column](running) for column in changed}
+
+
 def columns_of_trials(
     name: StudyName, trials: Sequence[Trial], add_request_ids: Sequence[str | None]
 ) -> dict[str, Sequence[object]]:

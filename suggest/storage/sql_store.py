@@ -45,6 +45,7 @@ from suggest.storage.rows import (
     outcome_columns,
     past_document,
     record_of,
+    reopened_columns,
     study_columns,
     study_of,
     trial_columns,
@@ -283,22 +284,11 @@ class StudyStore:
 
     def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
         """Set these failed trials to running and remove their outcomes, all or none."""
-        no_outcome = {
-            "value": None,
-            "step": None,
-            "reason": "",
-            "failure_class": "",
-            "end_time_us": None,
-            "lease_us": None,
-            "further": None,
-            "constraint_values": None,
-        }
         with self._write(_REOPEN_TRIALS) as connection:
             for some in _parts(numbers):
                 failed = trials.c.number.in_(some), trials.c.state == TrialState.FAILED.value
                 statement = update(trials).where(of(trials, lease.name), *failed, held(lease))
-                reopened = statement.values(state=TrialState.RUNNING.value, **no_outcome)
-                if connection.execute(reopened).rowcount != len(some):
+                if connection.execute(statement.values(reopened_columns())).rowcount != len(some):
                     raise _lost(lease)
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:

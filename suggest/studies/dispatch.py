@@ -10,15 +10,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from suggest.engine import Proposed
 from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
 from suggest.trial import PROPOSED_BY, REUSED, Trial, TrialState
-
-if TYPE_CHECKING:
-    from suggest.storage.sql_store import StudyStore
 
 MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by default
 
@@ -61,7 +57,6 @@ def _at_most(trial: Trial) -> int:
 class Dispatch:
     """One request for trials. `lease_s` is None for trials without a lease, which run until they are completed."""
 
-    store: StudyStore
     writer: Writer
     client_id: str
     request_id: str
@@ -76,7 +71,7 @@ class Dispatch:
         """
         by_need = sorted(trials, key=lambda trial: (trial.finished, trial.number))
         fitting = list(itertools.takewhile(self.budget.take, by_need))
-        back = revived(self.store, self.writer, [trial for trial in fitting if trial.expired])
+        back = self.writer.revive([trial for trial in fitting if trial.expired])
         for trial in fitting:
             if trial.state is TrialState.RUNNING:
                 self.writer.renew(trial.number)
@@ -91,7 +86,8 @@ class Dispatch:
                 these = list(group)
                 fit = list(itertools.takewhile(self.budget.take, map(self._running, these)))
                 if fit:
-                    begun += self._hand_out(fit, queued=sum(p.queued for p in these[: len(fit)]))
+                    self.writer.hand_out(fit, queued=sum(p.queued for p in these[: len(fit)]))
+                    begun += fit
                 if self.budget.full:
                     break
             else:
@@ -119,46 +115,24 @@ class Dispatch:
             reason="",
         )
 
-    def _hand_out(self, trials: list[Trial], *, queued: int) -> list[Trial]:
-        with self.writer.changing():
-            self.store.hand_out(self.writer.lease, trials, queued=queued)
-            for trial in trials:
-                self.writer.engine.put(trial)
-        for trial in trials:
-            self.writer.hold(trial)
-        return trials
-
     def _take_over(self, p: Proposed) -> None:
         """Finish a trial with a known value. The trial has no client id, so no client finds it among its own."""
         assert p.known is not None
-        now = datetime.now(UTC)
+        writer, now = self.writer, datetime.now(UTC)
         trial = Trial(
             p.number,
             TrialState.SUCCEEDED,
             p.parameters,
-            value=self.writer.engine.trial(p.known).value,
+            value=writer.engine.trial(p.known).value,
             reason=f"not run: the value of trial {p.known}, which has the same parameters",
             labels={**self.labels, **_proposed_by(p), REUSED: str(p.known)},
             create_time=now,
             end_time=now,
         )
-        with self.writer.changing():
-            self.store.add_trial(self.writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=())
-            self.writer.engine.put(trial)
+        with writer.changing():
+            writer.store.add_trial(writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=())
+            writer.engine.put(trial)
 
 
 def _proposed_by(p: Proposed) -> dict[str, str]:
     return {PROPOSED_BY: p.proposed_by} if p.proposed_by else {}
-
-
-def revived(store: StudyStore, writer: Writer, trials: Sequence[Trial]) -> dict[int, Trial]:
-    """Set expired trials that no other client has taken to running, with the same `tries`. Return them by number."""
-    running = [replace(trial, state=TrialState.RUNNING) for trial in trials]
-    if running:
-        with writer.changing():
-            store.hand_out(writer.lease, running, queued=len(running))
-            for trial in running:
-                writer.engine.put(trial)
-        for trial in running:
-            writer.hold(trial)
-    return {trial.number: trial for trial in running}

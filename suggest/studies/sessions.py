@@ -17,7 +17,7 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
-from suggest.trial import Trial, TrialState
+from suggest.trial import Measurement, Trial, TrialState
 from suggest.workers import Workers
 
 if TYPE_CHECKING:
@@ -105,12 +105,13 @@ class Writer:
 
     lease: Lease
     engine: Engine
-    _clock: AwakeClock
+    _sessions: StudySessions
     _session: _Session
-    _computations: Computations
-    count_point: Callable[[str], None]  # by kind: ready, fresh, outdated or cheaper
     _just_loaded: Sequence[Trial] | None  # if the engine was built for this block: its trials
-    _warm: set[tuple[str, str]]  # the searches whose modules are loaded
+
+    @property
+    def store(self) -> StudyStore:
+        return self._sessions.store
 
     def trials_at_first(self) -> Iterable[Trial]:
         """Return all trials of the study as they were when the `with` block began, in the order of their numbers."""
@@ -122,16 +123,20 @@ class Writer:
 
     def compute(self, draft: Draft) -> None:
         """Compute the draft in the background; `next_point` gets the result."""
-        self._computations.begin(self._session, self.engine, draft)
+        self._sessions.computations.begin(self._session, self.engine, draft)
+
+    def count_point(self, kind: str) -> None:
+        """Count a request for one trial by the kind of its point: ready, fresh, outdated or cheaper."""
+        self._sessions.count_point(kind)
 
     def hold(self, trial: Trial) -> None:
         """Start the trial's lease, if it has one."""
         if trial.lease_s is not None or self._session.trial_leases:
-            self._session.trial_leases.hold(trial, self._clock.now_s())
+            self._session.trial_leases.hold(trial, self._sessions.clock.now_s())
 
     def renew(self, number: int) -> None:
         if self._session.trial_leases:
-            self._session.trial_leases.renew(number, self._clock.now_s())
+            self._session.trial_leases.renew(number, self._sessions.clock.now_s())
 
     def drop(self, number: int) -> None:
         """Forget the lease of a trial that no longer runs."""
@@ -139,7 +144,8 @@ class Writer:
 
     def expired(self) -> list[int]:
         """Return the numbers of running trials whose leases have expired, and forget these leases."""
-        return self._session.trial_leases.expired(self._clock.now_s()) if self._session.trial_leases else []
+        leases = self._session.trial_leases
+        return leases.expired(self._sessions.clock.now_s()) if leases else []
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -157,6 +163,44 @@ class Writer:
             self._session.engine = None
             self._session.doubtful = True
             raise
+
+    # Changes are written to the store first, and only then the engine is told.
+
+    def hand_out(self, trials: Sequence[Trial], *, queued: int = 0) -> None:
+        """Store running trials and start their leases; `queued` of them are known as queued trials."""
+        with self.changing():
+            self.store.hand_out(self.lease, trials, queued=queued)
+            for trial in trials:
+                self.engine.put(trial)
+        for trial in trials:
+            self.hold(trial)
+
+    def revive(self, trials: Sequence[Trial]) -> dict[int, Trial]:
+        """Let expired trials that no other client has taken run again, with the same `tries`. Return them by number."""
+        running = [replace(trial, state=TrialState.RUNNING) for trial in trials]
+        if running:
+            self.hand_out(running, queued=len(running))
+        return {trial.number: trial for trial in running}
+
+    def finish(self, trial: Trial, measurements: Sequence[Measurement] = ()) -> None:
+        """Store a trial that has ended or pauses, with its last measurements, none of them known."""
+        with self.changing():
+            self.store.finish_trial(self.lease, trial, measurements)
+            self.engine.measure(trial.number, measurements)
+            self.engine.put(trial)
+        self.drop(trial.number)
+
+    def reopen(self, trials: Sequence[Trial]) -> None:
+        """Let failed trials run again."""
+        with self.changing():
+            self.store.reopen_trials(self.lease, [trial.number for trial in trials])
+            self.engine.reopen([trial.reopened() for trial in trials])
+
+    def relabel(self, trial: Trial) -> None:
+        """Store the labels of a trial."""
+        with self.changing():
+            self.store.relabel_trial(self.lease, trial.number, trial.labels)
+            self.engine.put(trial)
 
     def forget_engine(self) -> None:
         """Drop the engine, because the store has changed in a way that the engine cannot follow."""
@@ -179,8 +223,8 @@ class Writer:
     def warm_up(self) -> None:
         """Load in the background, once in this process, what the search needs for its first model-based proposal."""
         search = registry.search_of(self.engine.study.spec.algorithm)
-        if search not in self._warm:
-            self._warm.add(search)
+        if search not in self._sessions.warm:
+            self._sessions.warm.add(search)
             threading.Thread(target=self.engine.warm_up, name="warm-up").start()
 
 
@@ -192,7 +236,7 @@ class StudySessions:
 
     def __init__(self, store: StudyStore, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
         """Take ownership of `clock`, which close() closes."""
-        self._store = store
+        self.store = store
         self._address = address
         self._idle_s = idle_s
         self._sessions: dict[StudyName, _Session] = {}  # least recently used first
@@ -200,12 +244,12 @@ class StudySessions:
         self._prefetcher = Prefetcher(self._prepare)
         # A worker process computes these, so do it on a busy machine, too.
         self._ahead = Prefetcher(self._compute_ahead, after_s=AHEAD_AFTER_S, late_s=math.inf)
-        self._computations = Computations()
+        self.computations = Computations()
         self.workers = Workers()
-        self._warm: set[tuple[str, str]] = set()
+        self.warm: set[tuple[str, str]] = set()  # the searches whose modules are loaded
         self._points_given: Counter[str] = Counter()
         self._points_lock = threading.Lock()
-        self._clock = clock
+        self.clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
 
@@ -217,9 +261,7 @@ class StudySessions:
             loaded: Sequence[Trial] | None = None
             if session.engine is None:
                 session.engine, loaded = self._loaded(session)
-            yield Writer(
-                lease, session.engine, self._clock, session, self._computations, self._count_point, loaded, self._warm
-            )
+            yield Writer(lease, session.engine, self, session, loaded)
             if session.wanted:
                 session.wanted = False
                 prefetcher = self._ahead if session.next_point.is_used else self._prefetcher
@@ -251,9 +293,9 @@ class StudySessions:
             self._closer.join()
         self.workers.close()
         self._ahead.close()
-        self._computations.close()
+        self.computations.close()
         self._prefetcher.close()
-        self._clock.close()
+        self.clock.close()
         for session in list(self._sessions.values()):
             with session.lock:
                 self._leave(session, "study_given_back")
@@ -268,7 +310,7 @@ class StudySessions:
         with self._points_lock:
             return self._points_given.copy()
 
-    def _count_point(self, kind: str) -> None:
+    def count_point(self, kind: str) -> None:
         with self._points_lock:
             self._points_given[kind] += 1
 
@@ -281,7 +323,7 @@ class StudySessions:
         leases = None if session is None or session.lease is None else session.trial_leases
         if not leases:
             return trials
-        now_s, now = self._clock.now_s(), datetime.now(UTC)
+        now_s, now = self.clock.now_s(), datetime.now(UTC)
         left_s = {t.number: leases.left_s(t.number, now_s) for t in trials if t.state is TrialState.RUNNING}
         return [
             trial if (remaining_s := left_s.get(trial.number)) is None
@@ -291,7 +333,7 @@ class StudySessions:
 
     def record(self, name: StudyName) -> StudyRecord:
         """Read the study's record from the store, without a session. Raises NotFound."""
-        record = self._store.study(name)
+        record = self.store.study(name)
         if record is None:
             raise NotFound(f"{name} does not exist")
         return record
@@ -299,7 +341,7 @@ class StudySessions:
     def _compute_ahead(self, name: StudyName) -> None:
         session = self._sessions.get(name)
         if session is not None:
-            self._computations.later(session)
+            self.computations.later(session)
 
     def _prepare(self, name: StudyName) -> None:
         session = self._sessions.get(name)
@@ -312,7 +354,7 @@ class StudySessions:
                 draft = engine.prepare()
                 session.prepares = time.thread_time() - began < WORTH_S
                 if draft is not None:
-                    self._computations.begin(session, engine, draft)
+                    self.computations.begin(session, engine, draft)
         finally:
             session.lock.release()
 
@@ -350,7 +392,7 @@ class StudySessions:
                 del self._sessions[session.name]  # the study was deleted, or could not be taken
 
     def _lease(self, session: _Session) -> Lease:
-        if session.lease is not None and not session.doubtful and not self._store.still_held(session.lease):
+        if session.lease is not None and not session.doubtful and not self.store.still_held(session.lease):
             self._leave(session, "study_lost")
         if session.lease is None or session.doubtful:
             uid = self.record(session.name).study.uid
@@ -362,7 +404,7 @@ class StudySessions:
     def _taken(self, name: StudyName, uid: str) -> Lease:
         while True:
             try:
-                return self._store.take(name, uid=uid, address=self._address)
+                return self.store.take(name, uid=uid, address=self._address)
             except TooManyOpenFiles:
                 if not self._close_some(1):
                     raise
@@ -419,11 +461,11 @@ class StudySessions:
     def _loaded(self, session: _Session) -> tuple[Engine, Sequence[Trial]]:
         """Return an engine of the stored study, and the study's trials."""
         name = session.name
-        contents = self._store.contents(name)
+        contents = self.store.contents(name)
         leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
         if leased or session.trial_leases:
-            session.trial_leases.load(leased, self._clock.now_s())
-        source = _StoredTrials(self._store, name, contents.study.spec.objective.metric)
+            session.trial_leases.load(leased, self.clock.now_s())
+        source = _StoredTrials(self.store, name, contents.study.spec.objective.metric)
         trials = contents.trials
         return Engine(contents.study, trials, contents.measurements, source=source, workers=self.workers), trials
 
@@ -439,5 +481,5 @@ class StudySessions:
         session.trial_leases = TrialLeases()
         session.next_point.forget()
         if lease is not None:
-            self._store.release(lease)
+            self.store.release(lease)
             events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

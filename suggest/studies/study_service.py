@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from suggest.space import Assignment, Space
 from suggest.storage.store import Addition, StudyRecord
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
-from suggest.studies.dispatch import Dispatch, ReplyBudget, revived
+from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
 from suggest.studies.hand_out import HandOut
 from suggest.studies.outcomes import finished_trial, in_words, paused_trial, same_way, taken
@@ -88,16 +88,14 @@ class StudyService:
         """The processes that compute expensive proposals."""
         return self._sessions.workers
 
-    @contextmanager
-    def writing(self, name: StudyName) -> Iterator[tuple[StudyStore, Writer]]:
+    def writing(self, name: StudyName) -> AbstractContextManager[Writer]:
         """Lock a study for a caller that writes it itself: to the store first, then to the engine.
 
         Raises:
             NotFound: the study does not exist.
             NotOwner: another process writes the study.
         """
-        with self._sessions.writing(name) as writer:
-            yield self._store, writer
+        return self._sessions.writing(name)
 
     # Studies
 
@@ -222,7 +220,7 @@ class StudyService:
                     engine = writer.engine
                     spec = engine.study.spec
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
-                    dispatch = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
+                    dispatch = Dispatch(writer, client_id, request_id, labels, lease_s, budget)
                     repeated = engine.trials_of_request(request_id)
                     if repeated and not hand_out.trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
@@ -253,7 +251,7 @@ class StudyService:
                     back.append(trial)
                 else:
                     writer.renew(number)
-            revived(self._store, writer, back)
+            writer.revive(back)
             return frozenset(lost)
 
     def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
@@ -273,10 +271,7 @@ class StudyService:
             if not _may_run_again(trial):
                 reason = f"its lease expired {MAX_TRIES} times: every client that ran it stopped renewing it"
                 outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
-                failed = finished_trial(writer.engine, trial, outcome, ())
-                with writer.changing():
-                    self._store.finish_trial(writer.lease, failed, ())
-                    writer.engine.put(failed)
+                writer.finish(finished_trial(writer.engine, trial, outcome, ()))
 
     def add_trial(
         self,
@@ -372,7 +367,7 @@ class StudyService:
                     f"{name}: trial {number} is queued; it accepts reports after SuggestTrials has handed it out"
                 )
             if trial.expired:
-                revived(self._store, writer, [trial])
+                writer.revive([trial])
             writer.renew(number)
             if fresh:
                 with writer.changing():
@@ -418,11 +413,7 @@ class StudyService:
                 finished = replace(finished, value=trial.value, step=trial.step)
             if finished.state is TrialState.SUCCEEDED and engine.pauses(trial):
                 finished = paused_trial(engine, finished)
-            with writer.changing():
-                self._store.finish_trial(writer.lease, finished, fresh)
-                engine.measure(number, fresh)
-                engine.put(finished)
-            writer.drop(number)
+            writer.finish(finished, fresh)
             # Not earlier: before the first outcome an algorithm has nothing to learn from, and a fast start matters.
             writer.warm_up()
             writer.expect_more()
@@ -438,26 +429,8 @@ class StudyService:
                     raise FailedPrecondition(
                         f"{name}: trial {trial.number} is {trial.state.value}; only a failed trial can be reopened"
                     )
-            reopened = [
-                replace(
-                    t,
-                    state=TrialState.RUNNING,
-                    value=None,
-                    step=None,
-                    reason="",
-                    failure_class="",
-                    end_time=None,
-                    lease_s=None,
-                    further=(),
-                    constraint_values=(),
-                )
-                for t in trials
-                if t.finished
-            ]
-            if reopened:
-                with writer.changing():
-                    self._store.reopen_trials(writer.lease, [trial.number for trial in reopened])
-                    engine.reopen(reopened)
+            if failed := [trial for trial in trials if trial.finished]:
+                writer.reopen(failed)
             return [engine.trial(number) for number in numbers]
 
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
@@ -467,12 +440,9 @@ class StudyService:
             # Clients must not change the labels that record the origin of the trial and of its point.
             reserved = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
             _refuse_own_labels(labels.keys() - reserved.keys())
-            labels = {**labels, **reserved}
-            trial = replace(current, labels=dict(labels))
+            trial = replace(current, labels={**labels, **reserved})
             self._existing(name, number)
-            with writer.changing():
-                self._store.relabel_trial(writer.lease, number, labels)
-                engine.put(trial)
+            writer.relabel(trial)
             return trial
 
     def delete_trial(self, name: StudyName, number: int) -> None:

@@ -14,17 +14,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from suggest.backoff import Backoff
 from suggest.client import search_space as arguments
-from suggest.client.search_space import Parameters
-from suggest.domain import Value
 from suggest.errors import LeaseExpired, TunerError
-from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.space import Assignment
+from suggest.study import Direction, Objective, Study, StudyName
 from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -224,49 +222,6 @@ class OpenTrial:
             self._ending = False
             self.mark_lost(str(error))
         self._open = False
-
-
-def search_of(
-    client: Client,
-    name: StudyName,
-    parameters: Parameters,
-    objective: Objective | Sequence[Objective],
-    *,
-    constraints: Sequence[Constraint],
-    algorithm: str,
-    settings: Mapping[str, Value],
-    seed: int | None,
-    pruning: Pruning | None,
-) -> Search:
-    """Create or join a study; see Client.study."""
-    from suggest import wire
-
-    arguments.text("study", "name", name.study)
-    arguments.text("study", "namespace", name.namespace)
-    objectives = [objective] if isinstance(objective, Objective) else objective
-    if not isinstance(objectives, Sequence) or not all(isinstance(objective, Objective) for objective in objectives):
-        arguments.refuse("study", "objective", objective, 'maximize("METRIC"), minimize("METRIC") or a list of these')
-    if not isinstance(constraints, Sequence) or not all(
-        isinstance(constraint, Constraint) for constraint in constraints
-    ):
-        arguments.refuse("study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)')
-    arguments.text("study", "algorithm", algorithm)
-    if not isinstance(settings, Mapping):
-        arguments.refuse("study", "settings", settings, "a dict of names to values")
-    if pruning is not None and not isinstance(pruning, Pruning):
-        arguments.refuse("study", "pruning", pruning, "a Pruning or None")
-    spec = StudySpec(
-        Space(arguments.named(parameters)),
-        tuple(objectives),
-        Algorithm(
-            algorithm,
-            None if seed is None else arguments.whole("study", "seed", seed),
-            {key: arguments.json_value("study", f"settings[{key!r}]", value) for key, value in settings.items()},
-        ),
-        pruning,
-        tuple(constraints),
-    )
-    return Search(client, client.create_study(name, spec, request_id=wire.request_id_of(spec)))
 
 
 def _counts(trial: Trial) -> bool:

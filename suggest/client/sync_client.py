@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from suggest.client import search_space as arguments
 from suggest.client.async_client import AsyncClient
 from suggest.client.retries import PATIENCE_S, Attempts
-from suggest.client.search_loop import Search, search_of
+from suggest.client.search_loop import Search
 from suggest.client.search_space import Parameters
 from suggest.domain import Value
-from suggest.study import Constraint, Objective, Pruning, StudyName
+from suggest.space import Space
+from suggest.study import Algorithm, Constraint, Objective, Pruning, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
 if TYPE_CHECKING:
@@ -139,17 +141,34 @@ class Client:
             AlreadyExists: the study was created with other arguments.
             TypeError: an argument has the wrong type.
         """
-        return search_of(
-            self,
-            StudyName(namespace, name),
-            parameters,
-            objective,
-            constraints=constraints,
-            algorithm=algorithm,
-            settings=settings,
-            seed=seed,
-            pruning=pruning,
+        from suggest import wire
+
+        arguments.text("study", "name", name)
+        arguments.text("study", "namespace", namespace)
+        objectives = [objective] if isinstance(objective, Objective) else objective
+        if not isinstance(objectives, Sequence) or not all(isinstance(each, Objective) for each in objectives):
+            expected = 'maximize("METRIC"), minimize("METRIC") or a list of these'
+            arguments.refuse("study", "objective", objective, expected)
+        if not isinstance(constraints, Sequence) or not all(isinstance(each, Constraint) for each in constraints):
+            arguments.refuse("study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)')
+        arguments.text("study", "algorithm", algorithm)
+        if not isinstance(settings, Mapping):
+            arguments.refuse("study", "settings", settings, "a dict of names to values")
+        if pruning is not None and not isinstance(pruning, Pruning):
+            arguments.refuse("study", "pruning", pruning, "a Pruning or None")
+        spec = StudySpec(
+            Space(arguments.named(parameters)),
+            tuple(objectives),
+            Algorithm(
+                algorithm,
+                None if seed is None else arguments.whole("study", "seed", seed),
+                {key: arguments.json_value("study", f"settings[{key!r}]", value) for key, value in settings.items()},
+            ),
+            pruning,
+            tuple(constraints),
         )
+        study = self.create_study(StudyName(namespace, name), spec, request_id=wire.request_id_of(spec))
+        return Search(self, study)
 
     create_study = _blocking(AsyncClient.create_study)
     get_study = _blocking(AsyncClient.get_study)

@@ -47,20 +47,8 @@ _CODES: tuple[tuple[type[TunerError], grpc.StatusCode], ...] = (
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (StoreBroken, grpc.StatusCode.DATA_LOSS),
 )
-_PLAIN = {
-    c.reason: c
-    for c in (
-        NotFound,
-        AlreadyExists,
-        FailedPrecondition,
-        LeaseExpired,
-        Unauthenticated,
-        PermissionDenied,
-        TimedOut,
-        Unavailable,
-        StoreBroken,
-    )
-}
+_BY_REASON: dict[str, type[TunerError]] = {kind.reason: kind for kind, _ in _CODES}
+_BY_REASON[LeaseExpired.reason] = LeaseExpired
 _LATER = {c.reason: c for c in (RateLimited, StudyBusy)}
 # A gRPC peer may refuse metadata of more than 8 KiB, which contains the message twice, escaped.
 _MAX_MESSAGE = 1000
@@ -197,7 +185,7 @@ def _from_details(serialized: bytes, message: str) -> TunerError:
         return _LATER[info.reason](message, retry_s=retry.retry_delay.ToMilliseconds() / 1000)
     if info.reason == LimitReached.reason:
         return LimitReached(message, limit=info.metadata["limit"])
-    return _PLAIN.get(info.reason, InternalError)(message)
+    return _BY_REASON.get(info.reason, InternalError)(message)
 
 
 def _shortened(text: str, limit: int) -> str:

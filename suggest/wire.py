@@ -174,13 +174,10 @@ def read_duration(duration: Duration) -> float | None:
 
 # Studies
 
-_TO_SCALE = {Scale.LINEAR: pb.SCALE_LINEAR, Scale.LOG: pb.SCALE_LOG}
-_TO_DIRECTION = {Direction.MINIMIZE: pb.DIRECTION_MINIMIZE, Direction.MAXIMIZE: pb.DIRECTION_MAXIMIZE}
-_TO_RULE = {
-    ValueRule.LAST: pb.VALUE_RULE_LAST,
-    ValueRule.BEST: pb.VALUE_RULE_BEST,
-    ValueRule.WORST: pb.VALUE_RULE_WORST,
-}
+# The names of the members are those of the proto.
+_TO_SCALE = {scale: pb.Scale.Value(f"SCALE_{scale.name}") for scale in Scale}
+_TO_DIRECTION = {direction: pb.Direction.Value(f"DIRECTION_{direction.name}") for direction in Direction}
+_TO_RULE = {rule: pb.ValueRule.Value(f"VALUE_RULE_{rule.name}") for rule in ValueRule}
 _SCALES: dict[int, Scale] = {v: k for k, v in _TO_SCALE.items()}
 _DIRECTIONS: dict[int, Direction] = {v: k for k, v in _TO_DIRECTION.items()}
 _RULES: dict[int, ValueRule] = {v: k for k, v in _TO_RULE.items()}
@@ -400,16 +397,7 @@ def read_study(message: pb.Study) -> Study:
 
 # Trials
 
-_TO_STATE = {
-    TrialState.QUEUED: pb.TRIAL_STATE_QUEUED,
-    TrialState.RUNNING: pb.TRIAL_STATE_RUNNING,
-    TrialState.PAUSED: pb.TRIAL_STATE_PAUSED,
-    TrialState.SUCCEEDED: pb.TRIAL_STATE_SUCCEEDED,
-    TrialState.PRUNED: pb.TRIAL_STATE_PRUNED,
-    TrialState.INFEASIBLE: pb.TRIAL_STATE_INFEASIBLE,
-    TrialState.FAILED: pb.TRIAL_STATE_FAILED,
-    TrialState.CANCELLED: pb.TRIAL_STATE_CANCELLED,
-}
+_TO_STATE = {state: pb.TrialState.Value(f"TRIAL_STATE_{state.name}") for state in TrialState}
 _STATES: dict[int, TrialState] = {v: k for k, v in _TO_STATE.items()}
 
 

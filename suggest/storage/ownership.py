@@ -8,6 +8,7 @@ clause (`held`) and locks the study's row until it commits, so that no takeover 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from typing import Protocol
 
 from sqlalchemy import ColumnElement, Connection, Exists, Table, and_, bindparam, literal_column, select, update
@@ -53,35 +54,31 @@ def named(name: StudyName) -> dict[str, str]:
     return {"of_namespace": name.namespace, "of_study": name.study}
 
 
+_LEASED = (studies.c.namespace, studies.c.study, studies.c.uid, studies.c.owner_epoch, studies.c.owner_nonce)
+_PARAMETERS = tuple(f"lease_{column.name}" for column in _LEASED)
+
+
 def held(lease: Lease) -> Exists:
-    return _locked(
-        of(studies, lease.name),
-        studies.c.uid == lease.uid,
-        studies.c.owner_epoch == lease.epoch,
-        studies.c.owner_nonce == lease.nonce,
-    )
+    return _locked(_values(lease))
 
 
 def held_by_parameters() -> Exists:
     """Like `held`, with bind parameters that `guard` fills, so that a statement is compiled once for all leases."""
-    return _locked(
-        studies.c.namespace == bindparam("lease_namespace"),
-        studies.c.study == bindparam("lease_study"),
-        studies.c.uid == bindparam("lease_uid"),
-        studies.c.owner_epoch == bindparam("lease_epoch"),
-        studies.c.owner_nonce == bindparam("lease_nonce"),
-    )
+    return _locked(map(bindparam, _PARAMETERS))
 
 
 def guard(lease: Lease) -> dict[str, object]:
-    name = lease.name
-    return {
-        "lease_namespace": name.namespace,
-        "lease_study": name.study,
-        "lease_uid": lease.uid,
-        "lease_epoch": lease.epoch,
-        "lease_nonce": lease.nonce,
-    }
+    return dict(zip(_PARAMETERS, _values(lease), strict=True))
+
+
+def _values(lease: Lease) -> tuple[object, ...]:
+    return lease.name.namespace, lease.name.study, lease.uid, lease.epoch, lease.nonce
+
+
+def _locked(values: Iterable[object]) -> Exists:
+    conditions = (column == value for column, value in zip(_LEASED, values, strict=True))
+    # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
+    return select(literal_column("1")).select_from(studies).where(*conditions).with_for_update(read=True).exists()
 
 
 _TAKE = (
@@ -110,8 +107,3 @@ def taken_by(name: StudyName, address: str) -> NotOwner:
         "or end that process and try again",
         address=address,
     )
-
-
-def _locked(*conditions: ColumnElement[bool]) -> Exists:
-    # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
-    return select(literal_column("1")).select_from(studies).where(*conditions).with_for_update(read=True).exists()

@@ -60,12 +60,10 @@ class InFlightLimits:
                 retry_s=_PAUSE_S,
             )
         usage.calls += 1
-        self._all.calls += 1
 
     def leave(self, caller: str) -> None:
         usage = self._held[caller]
         usage.calls -= 1
-        self._all.calls -= 1
         self._forget(caller, usage)
 
     @asynccontextmanager

@@ -149,12 +149,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Wrap reflection, whose handler comes from a library."""
 
         async def streamed(requests: object, context: Context) -> AsyncIterator[Any]:
-            try:
-                async with self._streaming(method, context):
-                    async for reply in behavior(requests, context):
-                        yield reply
-            except TunerError as e:
-                await self._refuse(context, e, method)
+            async with self._streaming(method, context):
+                async for reply in behavior(requests, context):
+                    yield reply
 
         return streamed
 
@@ -164,20 +161,22 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Wrap the Watch method of health, whose handler comes from a library and writes its replies to the context."""
 
         async def watched(requests: object, context: Context) -> None:
-            try:
-                async with self._streaming(method, context):
-                    request = _read(await _message(context), deserialize, method)
-                    await behavior(request, context)
-            except TunerError as e:
-                await self._refuse(context, e, method)
+            async with self._streaming(method, context):
+                request = _read(await _message(context), deserialize, method)
+                await behavior(request, context)
 
         return watched
 
     @asynccontextmanager
     async def _streaming(self, method: str, context: Context) -> AsyncIterator[None]:
-        self._admit(method, context)
-        async with self._in_flight.streaming(host_of(context.peer()) if self._is_open(method) else caller_of(context)):
-            yield
+        """Admit a stream and count it. An error of the block ends the call with its status."""
+        try:
+            self._admit(method, context)
+            caller = host_of(context.peer()) if self._is_open(method) else caller_of(context)
+            async with self._in_flight.streaming(caller):
+                yield
+        except TunerError as e:
+            await self._refuse(context, e, method)
 
     def _is_open(self, method: str) -> bool:
         """Return whether the method needs no token, as health does, although the server asks for tokens."""

@@ -121,7 +121,7 @@ class _Collector:
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        workers = self.studies.workers
+        workers = self.studies.sessions.workers
         yield GaugeMetricFamily(
             "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", self.calls.in_flight
         )
@@ -129,7 +129,7 @@ class _Collector:
         waiting.add_metric(("study",), self.queue.waiting_for_study)
         waiting.add_metric(("worker",), self.queue.waiting_for_worker)
         yield waiting
-        studies, trials = self.studies.in_memory()
+        studies, trials = self.studies.sessions.in_memory()
         yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
         yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
         yield GaugeMetricFamily(
@@ -147,7 +147,7 @@ class _Collector:
         points = CounterMetricFamily(
             "tuner_suggest_points_given", "Points that worker processes computed, or did not in time.", labels=("kind",)
         )
-        for source, count in self.studies.points_given().items():
+        for source, count in self.studies.sessions.points_given().items():
             points.add_metric((source,), count)
         yield points
         errors = CounterMetricFamily(

@@ -8,7 +8,6 @@ has validated the request; this module checks only what depends on the study.
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -36,7 +35,6 @@ from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, OWN_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
-from suggest.workers import Workers
 
 if TYPE_CHECKING:
     from suggest.storage.sql_store import StudyStore
@@ -65,28 +63,12 @@ class StudyService:
     ) -> None:
         """Take ownership of `clock`, which measures trial leases; close() closes it."""
         self._store = store
-        self._sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
-        self._estimates = Estimates(store, self._sessions.workers)
+        self.sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
+        self._estimates = Estimates(store, self.sessions.workers)
 
     def close(self) -> None:
         """Release every study. The store belongs to the caller and stays open."""
-        self._sessions.close()
-
-    def in_memory(self) -> tuple[int, int]:
-        """Return the numbers of studies and of trials that are in memory now."""
-        return self._sessions.in_memory()
-
-    def points_given(self) -> Counter[str]:
-        """Return how many new trials got a `ready`, `fresh`, `outdated` or `cheaper` point since the server started.
-
-        Only requests for one trial count, and only algorithms that compute in worker processes.
-        """
-        return self._sessions.points_given()
-
-    @property
-    def workers(self) -> Workers:
-        """The processes that compute expensive proposals."""
-        return self._sessions.workers
+        self.sessions.close()
 
     def writing(self, name: StudyName) -> AbstractContextManager[Writer]:
         """Lock a study for a caller that writes it itself: to the store first, then to the engine.
@@ -95,7 +77,7 @@ class StudyService:
             NotFound: the study does not exist.
             NotOwner: another process writes the study.
         """
-        return self._sessions.writing(name)
+        return self.sessions.writing(name)
 
     # Studies
 
@@ -121,7 +103,7 @@ class StudyService:
         if self._store.insert_study(record):
             events.tell("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
             return study
-        existing = self._sessions.record(name)
+        existing = self.sessions.record(name)
         if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
             return existing.study
         raise AlreadyExists(
@@ -129,7 +111,7 @@ class StudyService:
         )
 
     def study(self, name: StudyName) -> Study:
-        return self._sessions.record(name).study
+        return self.sessions.record(name).study
 
     def list_studies(
         self,
@@ -167,7 +149,7 @@ class StudyService:
         size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
         """Change the given parts of the study. `size_of` returns the study's size in a reply, in bytes."""
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             study = engine.study
             if pruning is not KEEP:
@@ -188,7 +170,7 @@ class StudyService:
             return study
 
     def delete_study(self, name: StudyName) -> None:
-        with self._sessions.deleting(name) as lease:
+        with self.sessions.deleting(name) as lease:
             self._store.delete_study(lease)
             events.tell("study_deleted", study=name, uid=lease.uid)
 
@@ -214,9 +196,9 @@ class StudyService:
         """
         _refuse_own_labels(labels)
         budget, hand_out = ReplyBudget(size_of), HandOut(count, expired_only=expired_only, paused_only=paused_only)
-        with self._sessions.proposing(name):
+        with self.sessions.proposing(name):
             while True:
-                with self._sessions.writing(name) as writer:
+                with self.sessions.writing(name) as writer:
                     engine = writer.engine
                     spec = engine.study.spec
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
@@ -224,7 +206,7 @@ class StudyService:
                     repeated = engine.trials_of_request(request_id)
                     if repeated and not hand_out.trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
-                        trials = self._sessions.with_expiry(name, dispatch.again(repeated))
+                        trials = self.sessions.with_expiry(name, dispatch.again(repeated))
                         return Suggestions(tuple(trials), exhausted=False, independent=independent)
                     hand_out.trials = list(repeated)
                     for trial in repeated:  # of earlier portions: a computation may take longer than a lease
@@ -232,14 +214,14 @@ class StudyService:
                     self._requeue_expired(name, writer)
                     last = hand_out.continued(dispatch)
                     if last is not None:
-                        trials = self._sessions.with_expiry(name, hand_out.trials)
+                        trials = self.sessions.with_expiry(name, hand_out.trials)
                         exhausted = last.exhausted and not budget.full
                         return Suggestions(tuple(trials), exhausted, independent, last.waiting)
                 hand_out.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             lost: set[int] = set()
             back: list[Trial] = []
             for number, tries in leases.items():
@@ -284,7 +266,7 @@ class StudyService:
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
         _refuse_own_labels(labels)
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             key = request_keys.added(request_id)
             existing = self._store.trial_added_by(name, key)
@@ -318,7 +300,7 @@ class StudyService:
         sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
         keys = [request_keys.imported(request_id, source_id) for source_id in sources]
         before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             existing = self._store.numbers_added_by(name, [*keys, *before])
             existing.update({key: existing[old] for key, old in zip(keys, before, strict=True) if old in existing})
@@ -345,7 +327,7 @@ class StudyService:
     def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
     ) -> StopAdvice:
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
             _check_tries(name, trial, tries)
@@ -384,7 +366,7 @@ class StudyService:
         measurements: Sequence[Measurement] = (),
         tries: int = 0,
     ) -> Trial:
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
             _check_tries(name, trial, tries)
@@ -421,7 +403,7 @@ class StudyService:
 
     def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
         """Run failed trials again, all or none. A trial that already runs is returned unchanged."""
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             trials = [engine.trial(number) for number in numbers]
             for trial in trials:
@@ -434,7 +416,7 @@ class StudyService:
             return [engine.trial(number) for number in numbers]
 
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             current = engine.trial(number)
             # Clients must not change the labels that record the origin of the trial and of its point.
@@ -446,7 +428,7 @@ class StudyService:
             return trial
 
     def delete_trial(self, name: StudyName, number: int) -> None:
-        with self._sessions.writing(name) as writer:
+        with self.sessions.writing(name) as writer:
             engine = writer.engine
             state = engine.trial(number).state
             self._existing(name, number)
@@ -459,7 +441,7 @@ class StudyService:
     def trial(self, name: StudyName, number: int) -> Trial:
         trial = self._store.trial(name, number)
         existing = self._existing(name, number) if trial is None else trial
-        return self._sessions.with_expiry(name, [existing])[0]
+        return self.sessions.with_expiry(name, [existing])[0]
 
     def list_trials(
         self,
@@ -472,8 +454,8 @@ class StudyService:
     ) -> list[Trial]:
         trials = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
         if not trials:
-            self._sessions.record(name)
-        return self._sessions.with_expiry(name, trials)
+            self.sessions.record(name)
+        return self.sessions.with_expiry(name, trials)
 
     def list_measurements(
         self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
@@ -482,22 +464,22 @@ class StudyService:
         read_page = self._store.latest_measurements if latest else self._store.measurements
         measurements = read_page(name, number, after=after, limit=limit)
         if not measurements:
-            self._sessions.record(name) if number is None else self.trial(name, number)
+            self.sessions.record(name) if number is None else self.trial(name, number)
         return measurements
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
-        return self._best(self._sessions.record(name).study)
+        return self._best(self.sessions.record(name).study)
 
     def estimate(self, name: StudyName) -> Estimate:
         """Return what a model says of the study. Raises the errors of `Estimates.of`."""
-        return self._estimates.of(self._sessions.record(name).study)
+        return self._estimates.of(self.sessions.record(name).study)
 
     def _existing(self, name: StudyName, number: int) -> Trial:
         """Read the trial from the store: unlike the engine, the store does not return deleted trials."""
         trial = self._store.trial(name, number)
         if trial is None:
-            self._sessions.record(name)
+            self.sessions.record(name)
             raise NotFound(f"{name} has no trial {number}")
         return trial
 

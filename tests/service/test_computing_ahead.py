@@ -323,7 +323,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_ready(studies: StudyService) -> bool:
-    with studies._sessions.writing(NAME) as writer:
+    with studies.sessions.writing(NAME) as writer:
         return writer.next_point.ready(writer.engine) is not None
 
 
@@ -353,7 +353,7 @@ def test_a_ready_point_may_miss_one_result(studies: StudyService, gate: Gate, pa
     studies.complete(NAME, 1, DONE)
     gate.shut()
     (given,) = suggested(studies, "next")
-    assert (given.number, PROPOSED_BY in given.labels, studies.points_given()["ready"]) == (4, False, 1)
+    assert (given.number, PROPOSED_BY in given.labels, studies.sessions.points_given()["ready"]) == (4, False, 1)
     assert [line["finished"] for line in gate.asked_for(4)] == [[0]]
 
 
@@ -371,7 +371,7 @@ def test_a_call_whose_point_is_late_gets_a_cheaper_one(studies: StudyService, ga
     gate.shut()
     begun(studies, running=1, seed=None)
     (cheaper,) = suggested(studies, "now")
-    assert (cheaper.number, cheaper.labels[PROPOSED_BY], studies.points_given()["cheaper"]) == (2, "tpe", 1)
+    assert (cheaper.number, cheaper.labels[PROPOSED_BY], studies.sessions.points_given()["cheaper"]) == (2, "tpe", 1)
     assert points(suggested(studies, "now")) == [cheaper.parameters], "a replay is exact"
     gate.open()
     eventually(lambda: is_ready(studies))

@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 
 def close_all(studies: StudyService) -> int:
     """Close all idle studies as if much time had passed, and return how many were closed."""
-    return studies._sessions._close_some(10**6)
+    return studies.sessions._close_some(10**6)
 
 
 def ask(studies: StudyService, name: StudyName, request: str) -> Trial:
@@ -67,7 +67,7 @@ def test_an_idle_study_moves_to_the_server_that_gets_a_call(two_stores: tuple[St
     with closing(StudyService(one, address="one", idle_s=SHORT_S)) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
         ask(studies, NAME, "r0")
-        eventually(lambda: studies.in_memory() == (0, 0))
+        eventually(lambda: studies.sessions.in_memory() == (0, 0))
         with closing(StudyService(other, address="other", idle_s=NEVER_S)) as others:
 
             def moved() -> bool:
@@ -85,7 +85,7 @@ def test_an_idle_study_moves_to_the_server_that_gets_a_call(two_stores: tuple[St
 def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
-        with studies._sessions.writing(NAME) as writer:
+        with studies.sessions.writing(NAME) as writer:
             assert close_all(studies) == 0
             assert writer.engine.size == 0
         assert close_all(studies) == 1
@@ -108,7 +108,7 @@ def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(tmp_path: Pa
                 value = float(trial.parameters["x"])  # type: ignore[arg-type]
                 studies.complete(name, number, Outcome(TrialState.SUCCEEDED), measurements=[score(0, value)])
                 if name is closed:
-                    with studies._sessions.writing(open_):  # this one stays open
+                    with studies.sessions.writing(open_):  # this one stays open
                         eventually(lambda: close_all(studies) == 1)  # once the next proposal is prepared
         assert points[closed] == points[open_]
 
@@ -150,7 +150,7 @@ def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
             studies.create_study(name, SPEC, request_id="create")
             ask(studies, name, "r")
             studies.delete_study(name)
-        assert studies._sessions._sessions == {}
+        assert studies.sessions._sessions == {}
         assert list((tmp_path / "locks").iterdir()) == []
 
 
@@ -160,7 +160,7 @@ def test_a_closed_study_frees_its_memory(tmp_path: Path) -> None:
         for number in range(10):
             studies.suggest(NAME, 100, client_id="c", request_id=f"r{number}")
         close_all(studies)
-        with studies._sessions.writing(NAME) as writer:
+        with studies.sessions.writing(NAME) as writer:
             engine = weakref.ref(writer.engine)
         del writer
         gc.disable()  # the memory of a closed study must be freed without garbage collection
@@ -215,7 +215,7 @@ assert ask(names[1]) == 0, "another one was closed for it"
 refused = None
 with contextlib.ExitStack() as in_use:
     for used, name in zip(names[1:], names[2:]):
-        in_use.enter_context(studies._sessions.writing(used))  # none of them can be closed
+        in_use.enter_context(studies.sessions.writing(used))  # none of them can be closed
         exhaust()  # again: a checkpoint may have had some files open
         try:
             ask(name)

@@ -19,7 +19,7 @@ WITHIN_S, MOMENT_S = 30, 0.1
 
 
 def is_prepared(studies: StudyService) -> bool:
-    with studies._sessions.writing(NAME) as writer:
+    with studies.sessions.writing(NAME) as writer:
         return writer.engine.is_prepared
 
 

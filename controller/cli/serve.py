@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from suggest.server import Protection, ServerOptions
+    from suggest.server import Protection, Server, ServerOptions
     from suggest.server import serve as run
     from suggest.server.admin import check_up
 
@@ -54,16 +54,16 @@ def serve(arguments: argparse.Namespace) -> int:
                 options=options,
             )
         )
-    return run(
-        arguments.address,
+    server = Server(
         storage,
+        arguments.address,
         sync=arguments.sync,
         advertise=arguments.advertise,
         protection=protection,
         options=options,
-        announce=arguments.log_format == "text",  # in JSON, a log event announces it
-        companion=companion,
     )
+    announce = arguments.log_format == "text"  # in JSON, a log event announces it
+    return run(server, announce=announce, companion=companion)
 
 
 def _page(arguments: argparse.Namespace, storage: str) -> Companion:

@@ -42,7 +42,7 @@ ID_LENGTH = 43  # characters of these bytes in base64
 
 
 class StoredSessions(Protocol):
-    """Where sessions are stored: `suggest.storage.page_sessions.PageSessions`. Blocking; raises Unavailable and StoreBroken."""
+    """Where sessions are stored, see `suggest.storage.page_sessions`. Blocking; raises Unavailable and StoreBroken."""
 
     def find(self, key: str) -> tuple[bytes, float] | None: ...
 

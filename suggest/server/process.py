@@ -117,6 +117,11 @@ class Server:
         return str(self._bound)
 
     @property
+    def storage(self) -> str:
+        """The URL of the store, without secrets."""
+        return redacted_url(self._storage_url)
+
+    @property
     def katib_addresses(self) -> tuple[str, ...]:
         """The addresses for Katib's clients, with the actual ports."""
         return tuple(map(str, self._katib))
@@ -147,7 +152,7 @@ class Server:
             self._started = await self._listen(store, executor, loaded_protection, limits_file, undo)
             undo.pop_all()
         katib = ",".join(self.katib_addresses)
-        events.tell("start", address=self.address, storage=redacted_url(self._storage_url), katib=katib)
+        events.tell("start", address=self.address, storage=self.storage, katib=katib)
 
     def inside(self) -> InProcessChannel:
         """Return a channel for clients in the server's own loop. The server must be running."""
@@ -420,25 +425,14 @@ async def _reload_files(files: Sequence[LoadedProtection | LimitsFile]) -> None:
                 log.exception("files that may have changed cannot be looked at; trying again")
 
 
-def serve(
-    address: str,
-    storage_url: str,
-    *,
-    sync: str = "normal",
-    advertise: str = "",
-    protection: Protection = NO_PROTECTION,
-    options: ServerOptions = NO_OPTIONS,
-    announce: bool = True,
-    companion: Companion | None = None,
-) -> int:
-    """Run a server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
+def serve(server: Server, *, announce: bool = True, companion: Companion | None = None) -> int:
+    """Run the server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
 
     `announce` prints the address to stderr, for a process that waits for it. `companion` is entered while the server
     runs. Raises as Server.start() does, and what `companion` raises.
     """
     raise_descriptor_limit()
-    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
-    return asyncio.run(_serve(server, storage_url if announce else "", companion))
+    return asyncio.run(_serve(server, companion, announce=announce))
 
 
 def _import_what_errors_need() -> None:
@@ -473,8 +467,7 @@ def raise_descriptor_limit() -> None:
                 return
 
 
-async def _serve(server: Server, announced: str, companion: Companion | None) -> int:
-    """Run the server until a signal. `announced` names the store in the announcement; "" for no announcement."""
+async def _serve(server: Server, companion: Companion | None, *, announce: bool) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -488,9 +481,9 @@ async def _serve(server: Server, announced: str, companion: Companion | None) ->
     await server.start()
     try:
         async with contextlib.nullcontext() if companion is None else companion(server):
-            if announced:
+            if announce:
                 katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
-                announcement = f"listening on {server.address}, storage {redacted_url(announced)}{katib}"
+                announcement = f"listening on {server.address}, storage {server.storage}{katib}"
                 with contextlib.suppress(OSError):  # a log on a full disk must not stop the server
                     print(announcement, file=sys.stderr, flush=True)
             code = await ended

@@ -119,8 +119,9 @@ class ServerProcess:
 
     def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
         program = (
-            "import sys; from suggest.server import Protection, serve; tokens = sys.argv[3]; "
-            "sys.exit(serve(*sys.argv[1:3], protection=Protection(insecure=not tokens, tokens=tokens)))"
+            "import sys; from suggest.server import Protection, Server, serve; tokens = sys.argv[3]; "
+            "protection = Protection(insecure=not tokens, tokens=tokens); "
+            "sys.exit(serve(Server(sys.argv[2], sys.argv[1], protection=protection)))"
         )
         if self._descriptors is not None:
             program = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {self._descriptors}); {program}"

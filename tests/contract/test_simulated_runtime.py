@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from controller.runtime import simulated
 from controller.runtime.protocol import Launch, Runtime
-from controller.runtime.simulated import SimulatedRuntime, VirtualClock
 from tests.contract.runtime_contract import RuntimeContract, Script
+from tests.sim import simulated_runtime
+from tests.sim.simulated_runtime import SimulatedRuntime, VirtualClock
 
 
 class SimulatedTestbed:
     """The runtime outlives its controllers; each gets the same one."""
 
     def __init__(self) -> None:
-        self._scripts: dict[str, simulated.Script] = {}
+        self._scripts: dict[str, simulated_runtime.Script] = {}
         self._runtime = SimulatedRuntime(VirtualClock(), lambda launch: self._scripts[launch.name])
 
     async def open(self) -> Runtime:
@@ -32,7 +32,7 @@ class SimulatedTestbed:
         self._runtime.vanish(name)
 
     def launch(self, name: str, script: Script) -> Launch:
-        self._scripts[name] = simulated.Script(
+        self._scripts[name] = simulated_runtime.Script(
             lines=tuple((0.0, line) for line in script.lines),
             ends_at=script.lasts_s,
             code=script.code,

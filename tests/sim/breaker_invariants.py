@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.core.progress import RunningTrial
-from controller.runtime.simulated import Script
 from suggest.trial import Trial, TrialState
 from tests.sim.invariant import InvariantViolation
+from tests.sim.simulated_runtime import Script
 
 GOOD = Script(((0.2, "epoch=1 score=0.5"),), 0.3, 0)
 ITS_OWN = ("userError", "metricsMissing", "timeout", "outOfMemory")

@@ -16,10 +16,10 @@ from controller.core.model import (
     MetricsRule,
     TrialTemplate,
 )
-from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Pruning, ValueRule
 from tests.sim.checkpoint_invariants import POPULATION, TRUNCATION
+from tests.sim.simulated_runtime import Script
 from tests.sim.simulation import Fault, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0

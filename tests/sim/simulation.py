@@ -36,7 +36,6 @@ from controller.experiment_store import Changes, SqlExperimentStore
 from controller.folders import ExperimentFolders
 from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
-from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
 from suggest.errors import FailedPrecondition, Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
@@ -48,6 +47,7 @@ from tests.sim.checkpoint_invariants import SimulatedCheckpoints, waits
 from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
+from tests.sim.simulated_runtime import EPOCH, Script, SimulatedRuntime, VirtualClock
 
 T = TypeVar("T")
 

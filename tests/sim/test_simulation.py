@@ -24,10 +24,10 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.loop import GIVE_UP_S
-from controller.runtime.simulated import Script, SimulatedRuntime
 from suggest.errors import NotFound
 from suggest.study import Algorithm, Direction
 from tests.sim.plans import GRID, plans
+from tests.sim.simulated_runtime import Script, SimulatedRuntime
 from tests.sim.simulation import Fault, Plan, Simulation, stores
 
 _UIDS = (f"{n:05d}" for n in itertools.count())

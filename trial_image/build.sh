@@ -74,7 +74,6 @@ cifar10() {
   cp "$here/Dockerfile" "$context"
   mkdir "$context/programs" "$context/wheels" "$context/data"
   cp "$here"/*.py "$context/programs"
-  rm -f "$context/programs/bench.py"
   if [ -n "${WHEELS:-}" ]; then
     ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is not a folder with wheels (*.whl)"
     cp "$WHEELS"/*.whl "$context/wheels"

@@ -113,7 +113,7 @@ def test_the_cifar10_image_gets_only_its_programs(tmp_path: Path) -> None:
     call, *context, last = done.stdout.splitlines()
     settings = "--build-arg BASE=python:3.11-slim --build-arg TORCH=cuda --build-arg DATA="
     assert call.startswith(f"docker build {settings} --tag tuner/cifar10:1 /")
-    programs = sorted(path.name for path in BUILD.parent.glob("*.py") if path.name != "bench.py")
+    programs = sorted(path.name for path in BUILD.parent.glob("*.py"))
     assert context == [
         "Dockerfile",
         "data",

@@ -1,10 +1,10 @@
 """Benchmark of trainings: seconds per epoch, memory, and start-up time; on a GPU also the final accuracy.
 
-    python trial_image/bench.py --data PATH [--seeds 3]
+    python bench/cifar10_trainings.py --data PATH [--seeds 3]
 
 Each figure is measured on whole processes, like trials. On the CPU the trainings are reduced; on a GPU, if there is
 one, they are complete, and include the sweep of sixteen trials through `tuner run`. The results are written to
-docs/benchmarks.md, with the kind of the data. This program needs the checkout and is not in the image.
+docs/benchmarks.md, with the kind of the data.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
-
 from record import ROOT, keep, machine, median, table
 
-PROGRAM = Path(__file__).parent / "cifar10.py"
+PROGRAM = ROOT / "trial_image" / "cifar10.py"
 REDUCED = ("--device=cpu", "--width=16", "--batch=256", "--train-images=5000", "--valid-images=1000", "--epochs=3")
 FORMS = {"fast": (*REDUCED,), "sweep": (*REDUCED, "--recipe=sweep", "--width=8")}
 TUNER = Path(sys.executable).parent / "tuner"
@@ -183,7 +181,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     if not options.data:
-        sys.exit("bench.py: neither --data nor CIFAR10_DATA names the data")
+        sys.exit("cifar10_trainings.py: neither --data nor CIFAR10_DATA names the data")
     hardware = f"{machine()[:-1]}, torch {importlib.metadata.version('torch')}."
     cpu, word = on_cpu(options.data, options.seeds)
     start = starts(options.data, "cpu")

@@ -22,69 +22,10 @@ _STATES = ("queued", "running", "paused", "succeeded", "pruned", "infeasible", "
 _COLUMNS = ("number", "state", "value", "step", "time", "reason", "name", "failureClass", "attempts", "startTime",
             "endTime", "seconds")  # fmt: skip
 
-_BASH = r"""# bash completion for tuner: source <(tuner completion bash)
-_tuner() {
-    local cur=${COMP_WORDS[COMP_CWORD]} line kind
-    local -a answer
-    mapfile -t answer < <("${COMP_WORDS[0]/#\~/$HOME}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    kind=${answer[0]}
-    COMPREPLY=()
-    [[ $cur == = ]] && cur=
-    for line in "${answer[@]:1}"; do
-        COMPREPLY+=("$(printf %q "${line%%$'\t'*}")")
-    done
-    [[ $kind == files || $kind == directories ]] || return
-    compopt -o filenames
-    while IFS= read -r line; do
-        COMPREPLY+=("$line")
-    done < <([[ $kind == files ]] && compgen -f -- "$cur" || compgen -d -- "$cur")
-}
-complete -F _tuner tuner
-"""
-
-_ZSH = r"""#compdef tuner
-# zsh completion for tuner: source <(tuner completion zsh), or a file _tuner in a folder of $fpath
-_tuner() {
-    local -a answer candidates
-    local line kind
-    answer=("${(@f)$("${(Q)words[1]/#\~/$HOME}" __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
-    kind=$answer[1]
-    for line in "${(@)answer[2,-1]}"; do
-        [[ -n $line ]] && candidates+=("${${line%%$'\t'*}//:/\\:}${${line#*$'\t'}:+:${line#*$'\t'}}")
-    done
-    (( $#candidates )) && _describe -V tuner candidates -Q
-    case $kind in
-        files) _files ;;
-        directories) _files -/ ;;
-    esac
-}
-if [[ $funcstack[1] == _tuner ]]; then _tuner "$@"; else compdef _tuner tuner; fi
-"""
-
-_FISH = r"""# fish completion for tuner: tuner completion fish | source
-function __tuner_complete
-    set -l typed (commandline -opc)
-    set -l current (commandline -ct)
-    set -l program (string replace -r '^~' $HOME -- $typed[1])
-    set -l answer ($program __complete $typed[2..-1] "$current" 2>/dev/null)
-    for line in $answer[2..-1]
-        echo $line
-    end
-    switch "$answer[1]"
-        case files
-            __fish_complete_path "$current"
-        case directories
-            __fish_complete_directories "$current"
-    end
-end
-complete -c tuner -f -a '(__tuner_complete)'
-"""
-
-_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-
 
 def script(arguments: argparse.Namespace) -> int:
-    print(_SCRIPTS[arguments.shell], end="")
+    file = Path(__file__).parent / "completions" / f"tuner.{arguments.shell}"
+    print(file.read_text(encoding="utf-8"), end="")
     return 0
 
 

@@ -27,72 +27,6 @@ from suggest.trial import TrialState
 
 MOST_ROWS = 1000  # in the table of trials
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #d9dde3; --soft: #5d6673; --back: #fff; --card: #f6f7f9; --ink: #1c232b; }
-@media (prefers-color-scheme: dark) {
-  :root { --line: #3a424d; --soft: #a2acb8; --back: #14181d; --card: #1d232a; --ink: #e7ebf0; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1080px; padding: 1.5rem 1rem 4rem; background: var(--back); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-.lead { color: var(--soft); margin: .2rem 0 1.2rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }
-dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 1rem; }
-code, pre { font: 13px/1.5 ui-monospace, monospace; }
-pre { margin: .8rem 0 0; padding: .7rem; overflow-x: auto; background: var(--back); border: 1px solid var(--line);
-  border-radius: 6px; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td.text { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
-th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid #2f6db5; }
-th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descending] button::after { content: " ▼"; }
-.figure { min-height: 60px; width: 100%; overflow: hidden; }
-#vg-tooltip-element { position: fixed; visibility: hidden; padding: 8px; background: var(--card); color: var(--ink);
-  border: 1px solid var(--line); border-radius: 6px; font-size: 12px; pointer-events: none; z-index: 9; }
-#vg-tooltip-element.visible { visibility: visible; }
-#vg-tooltip-element td.key { color: var(--soft); text-align: right; }
-.vega-bind { display: inline-block; margin-right: 1rem; }
-@media (max-width: 500px) { dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } body { padding: 1rem .7rem; } }
-"""
-
-_SCRIPT = """
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const dark = matchMedia("(prefers-color-scheme: dark)");
-function drawAll() {
-  for (const [name, spec] of Object.entries(figures)) {
-    const place = document.getElementById("figure-" + name);
-    draw(place, spec, {dark: dark.matches}).catch(error => { place.textContent = String(error); });
-  }
-}
-drawAll();
-dark.addEventListener("change", drawAll);
-let width = document.body.clientWidth, resized;
-addEventListener("resize", () => {
-  if (document.body.clientWidth === width) return;
-  width = document.body.clientWidth;
-  clearTimeout(resized);
-  resized = setTimeout(drawAll, 200);
-});
-for (const table of document.querySelectorAll("table.sortable")) {
-  table.querySelectorAll("th").forEach((head, place) => head.querySelector("button").addEventListener("click", () => {
-    const down = head.getAttribute("aria-sort") === "ascending";
-    table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = row => row.cells[place].textContent;
-    const rows = [...table.tBodies[0].rows].sort((a, b) => {
-      const [x, y] = [key(a), key(b)];
-      if (x === "" || y === "") return (x === "") - (y === "");
-      const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
-      return down ? -order : order;
-    });
-    table.tBodies[0].append(...rows);
-  }));
-}
-"""
-
 
 def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascript: str, now: datetime) -> str:
     """Return the whole page.
@@ -122,7 +56,8 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} - tuner report</title>
-<style>{_STYLE}</style>
+<style>
+{_source("report.css")}</style>
 </head>
 <body>
 <header>
@@ -140,7 +75,8 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 <footer><p class="lead">Written {html.escape(formatting.timestamp(now))} by tuner.</p></footer>
 <script type="application/json" id="figures">{_json(figures)}</script>
 <script>{code}</script>
-<script type="module">{figure_script()}{_SCRIPT}</script>
+<script type="module">{figure_script()}
+{_source("report.js")}</script>
 </body>
 </html>
 """
@@ -148,7 +84,11 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 
 def figure_script() -> str:
     """Return the module that draws figures, which the page of `tuner ui` uses, too."""
-    return (resources.files("controller.report") / "figure.js").read_text(encoding="utf-8")
+    return _source("figure.js")
+
+
+def _source(name: str) -> str:
+    return (resources.files("controller.report") / name).read_text(encoding="utf-8")
 
 
 def _json(data: object) -> str:

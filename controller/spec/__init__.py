@@ -17,9 +17,8 @@ from controller.spec.native import schema
 from controller.spec.problems import LocatedProblem, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
-from controller.spec.starter import starter
 from controller.spec.substitute import fill_data, render
-from controller.spec.writing import file_text
+from controller.spec.writing import file_text, starter
 
 __all__ = [
     "Change",

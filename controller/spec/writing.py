@@ -1,6 +1,7 @@
 """Write an experiment's document as a file that people can read, and that reads back as the same document.
 
-It is used for revisions that tuner makes itself, for which no person wrote a file. It has no comments.
+It is used for revisions that tuner makes itself, for which no person wrote a file. It has no comments, unlike
+starter.yaml, which `tuner init` writes: that file runs unchanged on any machine, and people learn by changing it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from controller.spec.yaml_text import plain_scalar
@@ -15,6 +17,11 @@ from controller.spec.yaml_text import plain_scalar
 WIDTH = 110
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./-]+)*")
 _YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})  # booleans to YAML 1.1 readers, unlike ours
+
+
+def starter() -> str:
+    """Return the text of the starter file."""
+    return Path(__file__).with_name("starter.yaml").read_text(encoding="utf-8")
 
 
 def file_text(document: Mapping[str, object]) -> str:

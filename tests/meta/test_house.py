@@ -10,7 +10,11 @@ from pathlib import Path
 from tokenize import COMMENT, ENDMARKER, NL, STRING, generate_tokens
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = {ROOT / "suggest" / "v1", ROOT / "suggest" / "katib" / "v1beta1"}
+GENERATED = {
+    ROOT / "suggest/v1",
+    ROOT / "suggest/katib/v1beta1",
+    ROOT / "controller/runtime/collectors/tensorboard",
+}
 
 
 def sources(*folders: str) -> list[Path]:

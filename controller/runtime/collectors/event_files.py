@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from controller.runtime import log_file
 from controller.runtime.collectors.collected import CollectedLines, Collector, json_line
+from controller.runtime.collectors.tensorboard.event_pb2 import Event, Summary, Tensor
 
 MAX_RECORD = 1 << 20  # bytes; a scalar's record has less than a hundred
 _HEAD, _TAIL = 12, 4  # bytes around a record's data
@@ -65,62 +68,48 @@ def masked_crc(data: bytes) -> int:
 
 def scalars(data: bytes) -> Scalars:
     """Return the scalars of an Event. Raises BadRecord if the data is not an Event."""
-    step, values = 0, {}
-    for number, value in _fields(data):
-        if number == 2 and isinstance(value, int):
-            step = value - (1 << 64) if value >> 63 else value
-        elif number == 5 and isinstance(value, bytes):
-            for inner, field_value in _fields(value):
-                if inner == 1 and isinstance(field_value, bytes):
-                    tag, scalar = _value(field_value)
-                    if tag and scalar is not None:
-                        values[tag] = scalar
-    return Scalars(step, values)
+    try:
+        event = Event.FromString(data)
+    except DecodeError as error:
+        raise BadRecord(str(error)) from error
+    numbers = ((value.tag.decode("utf-8", "replace"), _number(value)) for value in event.summary.value)
+    return Scalars(event.step, {tag: number for tag, number in numbers if tag and number is not None})
 
 
-def _value(data: bytes) -> tuple[str, float | None]:
-    """Return the tag of a Summary.Value, and its number if it is a scalar."""
-    tag, scalar = "", None
-    for number, value in _fields(data):
-        match number, value:
-            case 1, bytes():
-                tag = value.decode("utf-8", "replace")
-            case 2, bytes() if len(value) == 4:
-                scalar = _shortest(value)
-            case 8, bytes():
-                scalar = _tensor(value)
-    return tag, scalar
+def _number(value: Summary.Value) -> float | None:
+    if value.HasField("tensor"):
+        return _element(value.tensor)
+    return _shortest(value.simple_value) if value.HasField("simple_value") else None
 
 
-# A tensor's content by its type: the format of one element, and the field that has the elements in place of
-# `tensor_content`.
+# By the type of a tensor: the format of one element, and the field that has the elements in place of `tensor_content`.
 _FLOAT, _DOUBLE, _INT32, _INT64 = 1, 2, 3, 9
-_FORMATS = {_FLOAT: ("<f", 5), _DOUBLE: ("<d", 6), _INT32: ("<i", 7), _INT64: ("<q", 10)}
+_ELEMENTS = {
+    _FLOAT: ("<f", "float_val"),
+    _DOUBLE: ("<d", "double_val"),
+    _INT32: ("<i", "int_val"),
+    _INT64: ("<q", "int64_val"),
+}
 
 
-def _tensor(data: bytes) -> float | None:
-    """Return the only element of a TensorProto; None if it has several, or a type without numbers."""
-    fields = dict(_fields(data))  # of repeated fields, the last: a scalar has one
-    kind = fields.get(1)
-    if not isinstance(kind, int) or kind not in _FORMATS:
+def _element(tensor: Tensor) -> float | None:
+    """Return the only element of a tensor; None if it has several, or a type without numbers."""
+    if tensor.dtype not in _ELEMENTS:
         return None
-    form, elements = _FORMATS[kind]
-    content = fields.get(4) or fields.get(elements)
-    if isinstance(content, int):  # an integer that is not packed
-        return float(content - (1 << 64) if content >> 63 else content)
-    if not content:
-        return None if fields.get(2) else 0.0  # a shape without dimensions is empty
-    if form in ("<i", "<q") and 4 not in fields:
-        varint, end = _varint(content, 0)
-        return float(varint - (1 << 64) if varint >> 63 else varint) if end == len(content) else None
-    if len(content) != struct.calcsize(form):
+    form, field = _ELEMENTS[tensor.dtype]
+    content = tensor.tensor_content
+    if content:
+        elements = struct.unpack(form, content) if len(content) == struct.calcsize(form) else ()
+    else:  # a shape without dimensions is empty, and then a missing element is 0
+        elements = getattr(tensor, field) or (() if tensor.tensor_shape else (0.0,))
+    if len(elements) != 1:
         return None
-    return _shortest(content) if form == "<f" else float(struct.unpack(form, content)[0])
+    return _shortest(elements[0]) if tensor.dtype == _FLOAT else float(elements[0])
 
 
-def _shortest(data: bytes) -> float:
+def _shortest(value: float) -> float:
     """Return a float32 as the shortest decimal number that stands for it, so that 0.9 is not 0.8999999761581421."""
-    (value,) = struct.unpack("<f", data)
+    data = struct.pack("<f", value)
     for digits in range(6, 9):
         shorter = float(f"{value:.{digits}g}")
         try:
@@ -129,40 +118,6 @@ def _shortest(data: bytes) -> float:
         except OverflowError:
             continue
     return float(f"{value:.9g}")
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield each field of a message with its number: an int for varints, else the bytes. Raises BadRecord."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        if wire == 2:
-            size, at = _varint(data, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise BadRecord(f"wire type {wire}")
-        if at + size > len(data):
-            raise BadRecord("a field is longer than its message")
-        yield number, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
-        shift += 7
-    raise BadRecord("a number does not end")
 
 
 # A directory of event files

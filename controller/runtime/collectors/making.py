@@ -8,7 +8,6 @@ from typing import assert_never
 
 from controller.core.model import PUSHED, Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
 from controller.runtime.collectors.collected import COLLECTED_FILE, CollectedLines, Collector, place_below
-from controller.runtime.collectors.event_files import EventFiles
 from controller.runtime.collectors.file_tail import FileTail
 from controller.runtime.collectors.prometheus import PrometheusScraper
 
@@ -21,6 +20,8 @@ def collector_of(collection: Collection, directory: Path) -> Collector:
     lines = CollectedLines(directory / COLLECTED_FILE)
     match collection.source:
         case MetricsFile(format=MetricsFormat.TENSORBOARD) as source:
+            from controller.runtime.collectors.event_files import EventFiles  # lazy: it imports protobuf
+
             return EventFiles(place_below(directory / "output", source.path), collection.names, lines)
         case MetricsFile() as source:
             return FileTail(place_below(directory / "output", source.path), lines)

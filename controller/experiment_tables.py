@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from operator import attrgetter
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -123,34 +126,65 @@ def trial_of(column: int) -> TrialOrFinal:
     return FINAL if column == FINAL_ROW else column
 
 
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+_COLUMNS = {table: [column.name for column in table.c] for table in (experiments, revisions, attempts, events)}
+_WRITE: Mapping[type, Callable[[Any], object]] = {  # Any: values of that type
+    Stage: lambda stage: FINAL_ROW,
+    datetime: datetime.isoformat,
+    **{states: attrgetter("value") for states in (ExperimentState, AttemptState, StopCause, FailureClass)},
+}
+_READ: Mapping[str, Callable[[Any], object]] = {  # Any: the schema says what the column of that name has
+    "trial": trial_of,
+    "stop_cause": StopCause,
+    "failure_class": FailureClass,
+    "time": datetime.fromisoformat,
+    "start_time": datetime.fromisoformat,
+    "end_time": datetime.fromisoformat,
+}
+
+
+def _row(table: sa.Table, value: object, **others: object) -> dict[str, object]:
+    """Return the row of a value: each column has the field of its name, unless it is among `others`."""
+    row = dict(others)
+    for name in _COLUMNS[table]:
+        if name not in row:
+            field = getattr(value, name)
+            write = _WRITE.get(type(field))
+            row[name] = field if write is None else write(field)
+    return row
+
+
+def _fields(row: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """Return the fields of the value of a row, except for the columns `others`."""
+    fields = dict(row)
+    for name in others:
+        del fields[name]
+    for name, read in _READ.items():
+        if fields.get(name) is not None:
+            fields[name] = read(fields[name])
+    return fields
 
 
 def experiment_row(experiment: Experiment) -> dict[str, object]:
-    return {
-        "uid": experiment.uid,
-        "namespace": experiment.namespace,
-        "name": experiment.name,
-        "revision": experiment.revision,
-        "directory": experiment.directory,
-        "study": experiment.study,
-        "server": experiment.server,
-        "context": experiment.context,
-        "state": experiment.state.value,
-        "reason": _reason_column(experiment),
-        "stop_requested": experiment.stop_requested,
-        "running_s": experiment.running_s,
-        "final_trial": experiment.final and experiment.final.trial,
-        "final_first": experiment.final and experiment.final.first,
-        "start_time": experiment.start_time and experiment.start_time.isoformat(),
-        "end_time": experiment.end_time and experiment.end_time.isoformat(),
-    }
+    final, code = experiment.final, experiment.reason_code
+    return _row(
+        experiments,
+        experiment,
+        reason=experiment.reason if code is None else f"{code.value}: {experiment.reason}",
+        final_trial=final and final.trial,
+        final_first=final and final.first,
+    )
 
 
-def _reason_column(experiment: Experiment) -> str:
-    code = experiment.reason_code
-    return experiment.reason if code is None else f"{code.value}: {experiment.reason}"
+def experiment_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Experiment:
+    reason, code = _reason_of(row["reason"])
+    return Experiment(
+        spec=spec,
+        state=ExperimentState(row["state"]),
+        reason=reason,
+        reason_code=code,
+        final=None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"]),
+        **_fields(row, "name", "namespace", "state", "reason", "final_trial", "final_first", "document"),
+    )
 
 
 def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
@@ -161,93 +195,25 @@ def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
     return column, next((code for text, code in _BEFORE_CODES if text in column), None)
 
 
-def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
-    reason, code = _reason_of(row["reason"])
-    return Experiment(
-        uid=row["uid"],
-        spec=spec,
-        revision=row["revision"],
-        directory=row["directory"],
-        study=row["study"],
-        server=row["server"],
-        context=row["context"],
-        state=ExperimentState(row["state"]),
-        reason=reason,
-        reason_code=code,
-        stop_requested=row["stop_requested"],
-        running_s=row["running_s"],
-        final=None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"]),
-        start_time=row["start_time"] and moment(row["start_time"]),
-        end_time=row["end_time"] and moment(row["end_time"]),
-    )
-
-
 def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
-    return {
-        "uid": uid,
-        "number": revision.number,
-        "document": json.dumps(revision.spec.document),
-        "file_text": revision.file_text,
-        "time": revision.time.isoformat(),
-    }
+    return _row(revisions, revision, uid=uid, document=json.dumps(revision.spec.document))
+
+
+def revision_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Revision:
+    return Revision(spec=spec, **_fields(row, "uid", "document"))
 
 
 def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
-    return {
-        "uid": uid,
-        "trial": trial_column(attempt.trial),
-        "number": attempt.number,
-        "state": attempt.state.value,
-        "stop_cause": attempt.stop_cause and attempt.stop_cause.value,
-        "start_time": attempt.start_time and attempt.start_time.isoformat(),
-        "end_time": attempt.end_time and attempt.end_time.isoformat(),
-        "exit_code": attempt.exit_code,
-        "signal": attempt.signal,
-        "value": attempt.value,
-        "step": attempt.step,
-        "failure_class": attempt.failure_class and attempt.failure_class.value,
-        "reason": attempt.reason,
-        "node": attempt.node,
-        "image": attempt.image,
-        "rerun": attempt.rerun,
-        "reviewed": attempt.reviewed,
-        "fidelity": attempt.fidelity,
-    }
+    return _row(attempts, attempt, uid=uid)
 
 
-def attempt_of(row: sa.RowMapping) -> Attempt:
-    return Attempt(
-        trial=trial_of(row["trial"]),
-        number=row["number"],
-        state=AttemptState(row["state"]),
-        stop_cause=row["stop_cause"] and StopCause(row["stop_cause"]),
-        start_time=row["start_time"] and moment(row["start_time"]),
-        end_time=row["end_time"] and moment(row["end_time"]),
-        exit_code=row["exit_code"],
-        signal=row["signal"],
-        value=row["value"],
-        step=row["step"],
-        failure_class=row["failure_class"] and FailureClass(row["failure_class"]),
-        reason=row["reason"],
-        node=row["node"],
-        image=row["image"],
-        rerun=row["rerun"],
-        reviewed=row["reviewed"],
-        fidelity=row["fidelity"],
-    )
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
+    return Attempt(state=AttemptState(row["state"]), **_fields(row, "uid", "state"))
 
 
 def event_row(uid: Uid, event: Event) -> dict[str, object]:
-    return {
-        "uid": uid,
-        "time": event.time.isoformat(),
-        "kind": event.kind,
-        "message": event.message,
-        "trial": None if event.trial is None else trial_column(event.trial),
-        "attempt": event.attempt,
-    }
+    return _row(events, event, uid=uid, id=None)  # the database numbers events
 
 
-def event_of(row: sa.RowMapping) -> Event:
-    trial = None if row["trial"] is None else trial_of(row["trial"])
-    return Event(moment(row["time"]), row["kind"], row["message"], trial, row["attempt"])
+def event_of(row: Mapping[str, Any]) -> Event:
+    return Event(**_fields(row, "uid", "id"))

@@ -34,6 +34,7 @@ from controller.runtime.kubernetes.pod_status import (
     index_of,
     is_true,
     last_line,
+    lost,
     newest_first,
     node_of,
     parse_time,
@@ -231,17 +232,13 @@ def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now:
     if success is not None:
         return Exit(time, code=0)
     if ends_by_pods(obj, rules):
-        reason = "its pod is gone, and how it ended is unknown"
-        return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
+        return lost(time, "its pod is gone, and how it ended is unknown")
     message = end_condition.get("message") or end_condition.get("reason") or "it does not say why"
     return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {message}")
 
 
 def _gone(stopped: bool, now: datetime) -> Exit:
-    if stopped:
-        return Exit(now, unknown=True, stopped=True)
-    reason = "its Job was deleted by someone else"
-    return Exit(now, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
+    return Exit(now, unknown=True, stopped=True) if stopped else lost(now, "its Job was deleted by someone else")
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +72,13 @@ def rule_for(error: ApiError) -> str:
     refusal = error.refusal
     if refusal is None:
         return ""
-    group = refusal.group or '""'
-    return f"- {{apiGroups: [{group}], resources: [{refusal.resource}], verbs: [{refusal.verb}]}}"
+    return line_of_role(refusal.group, refusal.resource, [refusal.verb])
+
+
+def line_of_role(group: str, resource: str, verbs: Iterable[str]) -> str:
+    """Return the line of a Role that grants the verbs."""
+    api_group = group or '""'
+    return f"- {{apiGroups: [{api_group}], resources: [{resource}], verbs: [{', '.join(verbs)}]}}"
 
 
 def unavailable_webhook(error: ApiError) -> str:

@@ -404,7 +404,7 @@ def from_template(launch: Launch, part: ClusterPart) -> Raw:
     about = obj.get("metadata")
     ours = metadata(launch, part)
     obj["metadata"] = _merged(about, ours, "labels") | {
-        "annotations": _mapping_at(about, "annotations") | annotations_of(launch, part)
+        "annotations": {**_mapping(at(about, "annotations")), **annotations_of(launch, part)}
     }
     obj["metadata"].pop("generateName", None)
     for template in (preset or JOB).templates(obj):
@@ -560,9 +560,4 @@ def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> N
 def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
     """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged in the same way."""
     merged = theirs if isinstance(theirs, dict) else {}
-    return {**merged, **ours, inside: {**_mapping_at(merged, inside), **ours[inside]}}
-
-
-def _mapping_at(of: object, key: str) -> Raw:
-    value = of.get(key) if isinstance(of, dict) else None
-    return value if isinstance(value, dict) else {}
+    return {**merged, **ours, inside: {**_mapping(merged.get(inside)), **ours[inside]}}

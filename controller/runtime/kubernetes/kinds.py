@@ -129,11 +129,6 @@ _OVERRIDES = "spec.podTemplateOverrides"
 # Whose log is read
 
 
-def _master(container: str) -> Callable[[Raw], PrimaryPod]:
-    """Of the Training Operator, which marks the first worker where there is no master or chief."""
-    return lambda obj: PrimaryPod({TRAINING_ROLE: "master"}, container)
-
-
 def _first_of_job_set(obj: Raw) -> PrimaryPod:
     """The coordinator, or the first pod of the first replicated job."""
     job, pod = 0, 0
@@ -238,7 +233,6 @@ def _unfit_ray_job(obj: Raw) -> str:
 
 # The table
 
-_KUBEFLOW = "Training Operator 1.9"
 _TTL = {"spec.ttlSecondsAfterFinished": KEPT_S}
 _SUCCEEDED = (ByType("Succeeded"),)
 # Without cleanPodPolicy workers run on when the master has ended, and hold their GPUs until the object is removed.
@@ -248,6 +242,17 @@ _RUN_POLICY: Mapping[str, Scalar] = {
 }
 _RUN_POLICY_SUSPEND = "spec.runPolicy.suspend"
 
+
+def _of_training_operator(
+    kind: str, container: str, *, suspend: str = _RUN_POLICY_SUSPEND, restarts: bool = False
+) -> Preset:
+    """The operator marks the first worker as the master where there is no master or chief."""
+    return Preset(
+        f"{KUBEFLOW_GROUP}/v1", kind, "Training Operator 1.9", _SUCCEEDED, suspend=suspend, defaults=_RUN_POLICY,
+        primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "master"}, container), policy_beside=True, restarts=restarts,
+    )  # fmt: skip
+
+
 JOB = Preset("batch/v1", "Job", "Kubernetes", (ByType("Complete"),), defaults=_TTL)
 PRESETS = (
     JOB,
@@ -255,23 +260,10 @@ PRESETS = (
         f"{JOBSET_GROUP}/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
         primary_pod=_first_of_job_set,
     ),
-    Preset(
-        f"{KUBEFLOW_GROUP}/v1", "PyTorchJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
-        primary_pod=_master("pytorch"), policy_beside=True, restarts=True,
-    ),
-    Preset(
-        f"{KUBEFLOW_GROUP}/v1", "TFJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
-        primary_pod=_master("tensorflow"), policy_beside=True,
-    ),
-    Preset(
-        f"{KUBEFLOW_GROUP}/v1", "XGBoostJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
-        primary_pod=_master("xgboost"), policy_beside=True,
-    ),
-    # Kueue's MPIJob is the MPI Operator's.
-    Preset(
-        f"{KUBEFLOW_GROUP}/v1", "MPIJob", _KUBEFLOW, _SUCCEEDED, suspend="", defaults=_RUN_POLICY,
-        primary_pod=_master("mpi"), policy_beside=True,
-    ),
+    _of_training_operator("PyTorchJob", "pytorch", restarts=True),
+    _of_training_operator("TFJob", "tensorflow"),
+    _of_training_operator("XGBoostJob", "xgboost"),
+    _of_training_operator("MPIJob", "mpi", suspend=""),  # Kueue's MPIJob is the MPI Operator's
     # Its TTL would delete the launcher alone; its launcher is a Job, whose default is six more tries.
     Preset(
         f"{KUBEFLOW_GROUP}/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,

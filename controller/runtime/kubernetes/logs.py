@@ -340,10 +340,8 @@ class LogFollower:
                     await asyncio.sleep(_BACKOFF.pause_s(failures))
         except TimeoutError:
             problem = f": {self._problem}" if self._problem else ""
-            self._losses, self._problem = (
-                f"the end of its log could not be read within {_PATIENCE_S:.0f} s{problem}",
-                "",
-            )
+            self._losses = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{problem}"
+            self._problem = ""
         finally:
             self._resting = None
 
@@ -376,9 +374,8 @@ class LogFollower:
         since, already_copied = self._at.again()
         reading = _StreamReader(self, already_copied)
         stream = self._source.log(self._namespace, self._pod, container=self._container, since=since, follow=follow)
-        async with contextlib.aclosing(
-            cast("AsyncGenerator[bytes]", stream)
-        ):  # the client returns a generator, which is closed at once
+        # The client returns a generator, which is closed at once.
+        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
             async for chunk in stream:
                 reading.feed(chunk)
                 self._problem, self.barred = "", None
@@ -544,10 +541,10 @@ class LogFollowers:
         self,
         client: KubernetesClient,
         namespace: str,
+        log: CopiedLog,
         *,
         grown: Callable[[], None],
         ended: Callable[[], None],
-        log: CopiedLog = TRIAL_LOG,
     ) -> None:
         self._client = client
         self._log = log
@@ -556,9 +553,8 @@ class LogFollowers:
         self._ended = ended
         self._by_name: dict[str, tuple[PodContainer, LogFollower]] = {}
         self._left: dict[str, int] = {}  # sizes of logs without a follower
-        self._later: dict[
-            str, tuple[float, PodContainer, Path]
-        ] = {}  # containers that are not followed yet, with the time of their first sight
+        # Containers that are not followed yet, with the time of their first sight.
+        self._later: dict[str, tuple[float, PodContainer, Path]] = {}
 
     def follow(self, name: str, source: PodContainer | None, directory: Path, *, at_once: bool) -> LogFollower | None:
         """Return the attempt's follower; None: its log is not followed yet.
@@ -618,6 +614,12 @@ class LogFollowers:
         if name not in self._left:
             self._left[name] = log_file.size(directory / self._log.file)
         return self._left[name]
+
+    async def read(self, name: str, directory: Path, offset: int, limit: int) -> bytes:
+        """Return what the copy of the attempt's log has from this byte on."""
+        if self.size(name, directory) == offset:
+            return b""
+        return await log_file.read(directory / self._log.file, offset, limit)
 
     def unreadable(self) -> Exception | None:
         """Return the error while reading logs is forbidden: the logs would be lost with their pods."""

@@ -13,10 +13,12 @@ Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
 AnyObject: TypeAlias = Mapping[str, Any]  # the same, only read; the types below are such objects, too
 
 
-ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)
+ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str}, total=False)
 
 
-class OwnerReference(TypedDict, total=False):
+class ObjectReference(TypedDict, total=False):
+    """controller: of an owner: it is the one that manages the object."""
+
     apiVersion: str
     kind: str
     name: str
@@ -34,7 +36,7 @@ class ObjectMeta(TypedDict, total=False):
     deletionGracePeriodSeconds: float
     labels: dict[str, str]
     annotations: dict[str, str]
-    ownerReferences: list[OwnerReference]
+    ownerReferences: list[ObjectReference]
     managedFields: list[object]
 
 
@@ -153,7 +155,6 @@ class ContainerStateTerminated(TypedDict, total=False):
     message: str
     startedAt: str
     finishedAt: str
-    containerID: str
 
 
 class ContainerState(TypedDict, total=False):
@@ -164,7 +165,6 @@ class ContainerState(TypedDict, total=False):
 
 class ContainerStatus(TypedDict, total=False):
     name: str
-    containerID: str
     image: str
     imageID: str
     ready: bool
@@ -209,13 +209,6 @@ class AttemptObject(KubernetesObject, total=False):
 
     spec: JobSpec
     status: ObjectStatus
-
-
-class ObjectReference(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    name: str
-    uid: str
 
 
 class EventObject(KubernetesObject, total=False):
@@ -290,7 +283,6 @@ class LeaseSpec(TypedDict, total=False):
 
 
 class RequeueState(TypedDict, total=False):
-    count: int
     requeueAt: str
 
 

@@ -326,13 +326,13 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
     if deleted == ITS_POD and was_ending and (failure := given_up(pod, container)):
         return failure
     if was_ending:
-        return _lost(time, f"{deleted} was deleted by someone else (exit code {code})")
+        return lost(time, f"{deleted} was deleted by someone else (exit code {code})")
     if ended.get("reason") == "ContainerStatusUnknown":
-        return _lost(time, f"node {node_of(pod)} has lost track of its container")
+        return lost(time, f"node {node_of(pod)} has lost track of its container")
     if ended.get("signal"):
         return Exit(time, signal=int(ended["signal"]))
     if code in KILLED:
-        return _lost(time, f"killed from outside (exit code {code}), not for lack of memory")
+        return lost(time, f"killed from outside (exit code {code}), not for lack of memory")
     return Exit(time, code=code)
 
 
@@ -351,7 +351,7 @@ def _without_container(
             otherwise = (
                 f"{deleted} was deleted by someone else" if was_deleted(pod) else "its pod failed and does not say why"
             )
-            return eviction or _lost(asked_at or now, _pod_message(pod, otherwise))
+            return eviction or lost(asked_at or now, _pod_message(pod, otherwise))
     if asked_at is None:
         return crash_loop(pod, container, now)
     grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
@@ -363,8 +363,8 @@ def _without_container(
     eviction = _eviction(pod, asked_at)
     if node_of(pod):
         explanation = f"node {node_of(pod)} does not answer: its pod could not be ended"
-        return eviction or _lost(asked_at, explanation)
-    return eviction or _lost(asked_at, f"{deleted} was deleted by someone else before it ran")
+        return eviction or lost(asked_at, explanation)
+    return eviction or lost(asked_at, f"{deleted} was deleted by someone else before it ran")
 
 
 def _eviction(pod: Pod, time: datetime) -> Exit | None:
@@ -374,7 +374,7 @@ def _eviction(pod: Pod, time: datetime) -> Exit | None:
         since = parse_time(disruption.get("lastTransitionTime"))
         if since is None or since <= time:
             cause = _DISRUPTIONS.get(str(disruption.get("reason")), str(disruption.get("reason") or "disrupted"))
-            return _lost(time, _with(cause.format(node=node_of(pod)), disruption.get("message")))
+            return lost(time, _with(cause.format(node=node_of(pod)), disruption.get("message")))
         return None
     status: PodStatus = pod.get("status", {})
     reason, message = str(status.get("reason") or ""), cleaned(status.get("message"))
@@ -388,16 +388,16 @@ def _eviction(pod: Pod, time: datetime) -> Exit | None:
         case "Evicted" if "limit" in message:  # it exceeded its own limit, which would happen on any node
             return Exit(time, failure_class=FailureClass.USER_ERROR, reason=_evicted(pod, message))
         case "Evicted":
-            return _lost(time, _evicted(pod, message))
+            return lost(time, _evicted(pod, message))
     # NodeLost, a node's shutdown, or OutOfcpu of a node that was fuller than the scheduler knew.
-    return _lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
+    return lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
 
 
 def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Exit:
     explanation = explain_start(pod, container, message)
     if explanation:
         return Exit(time, failure_class=FailureClass.CONFIGURATION, reason=explanation)
-    return _lost(time, f"node {node_of(pod)} could not start its container: {cleaned(message)}")
+    return lost(time, f"node {node_of(pod)} could not start its container: {cleaned(message)}")
 
 
 def _start_up(pod: Pod, now: datetime) -> Exit | None:
@@ -465,7 +465,7 @@ def last_line(message: object) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _lost(time: datetime, reason: str) -> Exit:
+def lost(time: datetime, reason: str) -> Exit:
     return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
 
 

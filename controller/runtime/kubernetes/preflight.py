@@ -35,7 +35,14 @@ from controller.runtime.kubernetes.client import (
     KubernetesClient,
     list_allowed,
 )
-from controller.runtime.kubernetes.errors import AccessDenied, ApiError, Unreachable, rule_for, unavailable_webhook
+from controller.runtime.kubernetes.errors import (
+    AccessDenied,
+    ApiError,
+    Unreachable,
+    line_of_role,
+    rule_for,
+    unavailable_webhook,
+)
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
 from controller.runtime.kubernetes.kubeconfig import ClusterAccess, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
@@ -75,8 +82,7 @@ class Right:
 
     def rule(self, verbs: tuple[str, ...]) -> str:
         """Return the line of a Role that grants the verbs."""
-        group = self.group or '""'
-        return f"- {{apiGroups: [{group}], resources: [{self.resource}], verbs: [{', '.join(verbs)}]}}"
+        return line_of_role(self.group, self.resource, verbs)
 
 
 _RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)

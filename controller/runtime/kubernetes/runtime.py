@@ -41,7 +41,14 @@ from controller.runtime.kubernetes.job_builder import build_objects, grace_of, t
 from controller.runtime.kubernetes.kinds import at, kind_of, status_rules_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.logs import COLLECTED_LOG, SOON_S, LogFollower, LogFollowers, PodContainer
+from controller.runtime.kubernetes.logs import (
+    COLLECTED_LOG,
+    SOON_S,
+    TRIAL_LOG,
+    LogFollower,
+    LogFollowers,
+    PodContainer,
+)
 from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
 from controller.runtime.kubernetes.pod_status import was_deleted
 from controller.runtime.kubernetes.records import Record, Records
@@ -163,15 +170,10 @@ class KubernetesRuntime:
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._keys: dict[str, AttemptKey] = {}
-        self._followers = LogFollowers(
-            target.client, target.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
-        )
-        self._collected = LogFollowers(
-            target.client,
-            target.namespace,
-            grown=self._wakeup.notify_log_growth,
-            ended=self._wakeup.notify,
-            log=COLLECTED_LOG,
+        grown, ended = self._wakeup.notify_log_growth, self._wakeup.notify
+        self._followers, self._collected = self._copies = tuple(
+            LogFollowers(target.client, target.namespace, log, grown=grown, ended=ended)
+            for log in (TRIAL_LOG, COLLECTED_LOG)
         )
         self._end_seen_s: dict[str, float] = {}  # when an end was first derived, while the sidecar may still print
         self._made: set[str] = set()  # seen on the cluster by this process
@@ -249,8 +251,8 @@ class KubernetesRuntime:
         attempt = self._keys.get(name) if existing is None else attempt_of(existing[1])
         if attempt is None:
             return
-        pods = informer.pods_by_attempt().get(attempt, [])
-        observed = _ObservedAttempt(name, attempt, existing, pods)
+        observed = _ObservedAttempt(name, attempt, existing, informer.pods_by_attempt().get(attempt, []))
+        pods = observed.pods
         if (existing is None and not pods) or self._status_of(observed).exit is not None:
             return
         self._status_cache.forget(name)
@@ -286,10 +288,9 @@ class KubernetesRuntime:
             kind, obj = existing
             running: Sequence[Pod] = []
             if attempt is not None:
-                pods = informer.pods_by_attempt().get(attempt, [])
-                observed = _ObservedAttempt(name, attempt, existing, pods)
+                observed = _ObservedAttempt(name, attempt, existing, informer.pods_by_attempt().get(attempt, []))
                 if kind is not JOBS or self._status_of(observed).exit is None:
-                    running = pods
+                    running = observed.pods
             await self._start_removal(name, self._remove(informer, kind, obj, running))
         elif orphans and not self._leaving.is_under_way(name):
             await self._start_removal(name, self._delete_pods(orphans, grace_s=0))
@@ -297,8 +298,8 @@ class KubernetesRuntime:
             informer.forget_pods(started)
         self._forget(name)
         informer.events.forget(name)
-        await self._followers.drop(name)
-        await self._collected.drop(name)
+        for followers in self._copies:
+            await followers.drop(name)
 
     async def _start_removal(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         # Wait for the last removal: no later turn would retry it.
@@ -331,8 +332,8 @@ class KubernetesRuntime:
         self._wakeup.clear()  # here and not in read_log: growth from now on causes a notification
         informer.clear_deleted()
         if self._trouble(informer) is not None:
-            self._followers.extend_time_limit()
-            self._collected.extend_time_limit()
+            for followers in self._copies:
+                followers.extend_time_limit()
             self._end_seen_s.clear()
         await self._current()
         attempts, leaving, removed = self._attempts(informer)
@@ -356,32 +357,24 @@ class KubernetesRuntime:
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        attempt = self._keys.get(name)
-        if attempt is None:
+        if (attempt := self._keys.get(name)) is None:
             return b""
         directory = self._target.folder_of(*attempt)
-        if self._followers.size(name, directory) == offset:
-            return b""
-        data = await log_file.read(directory / "log.txt", offset, limit)
-        if data:
-            self._log_times.note(name, directory / "log.txt", offset + len(data))
+        if data := await self._followers.read(name, directory, offset, limit):
+            self._log_times.note(name, directory / TRIAL_LOG.file, offset + len(data))
         return data
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        attempt = self._keys.get(name)
-        if attempt is None or not self._target.has_collector:
+        if (attempt := self._keys.get(name)) is None or not self._target.has_collector:
             return b""
-        directory = self._target.folder_of(*attempt)
-        if self._collected.size(name, directory) == offset:
-            return b""
-        return await log_file.read(directory / COLLECTED_LOG.file, offset, limit)
+        return await self._collected.read(name, self._target.folder_of(*attempt), offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth
         if log_growth:
-            self._followers.follow_all_now()
-            self._collected.follow_all_now()
+            for followers in self._copies:
+                followers.follow_all_now()
         await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
@@ -389,8 +382,8 @@ class KubernetesRuntime:
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
-        await self._followers.close()
-        await self._collected.close()
+        for followers in self._copies:
+            await followers.close()
         self._queue.close()
         if opened is not None:
             informer, creations = opened

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import mimetypes
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -19,18 +20,21 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from controller.app import query
 from controller.report import figures, html_page
 from controller.report.record import TrialList
-from controller.ui.live_table import Json
+from controller.ui.live_table import Event, Json
 from controller.ui.vega import VegaBundle
+from controller.ui.visitor import VisitorLimits
 from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    RateLimited,
     TunerError,
     Unauthenticated,
 )
@@ -38,7 +42,7 @@ from suggest.errors import (
 HEARTBEAT_S = 10.0
 RETRY_MS = 500  # before a page connects again
 MOST_SHOWN = 1000  # trials that one stream may be limited to
-Events: TypeAlias = AsyncIterator[tuple[str, Json]]
+Events: TypeAlias = AsyncIterator[Event]
 _STATUS: dict[type[TunerError], int] = {
     InvalidArgument: 400,
     Unauthenticated: 403,
@@ -46,14 +50,17 @@ _STATUS: dict[type[TunerError], int] = {
     NotFound: 404,
     AlreadyExists: 409,
     FailedPrecondition: 409,
+    RateLimited: 429,
 }
 
 
 class PageContent(Protocol):
-    """What the page shows: the experiments of a state directory, or the studies of a server.
+    """What the page shows: the experiments of a state directory, or the studies of a server that one token permits.
 
     Methods raise NotFound and the errors of the service. Streams yield names of events with their data.
     """
+
+    limits: VisitorLimits
 
     def follow_list(self) -> Events: ...
 
@@ -119,7 +126,8 @@ def application(
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TunerError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
-    return JSONResponse({"error": str(error)}, status_code=status)
+    headers = {"retry-after": f"{math.ceil(error.retry_s)}"} if isinstance(error, RateLimited) else None
+    return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
 
 
 class _Page:
@@ -161,7 +169,8 @@ class _Page:
     # Reading
 
     async def stream_list(self, request: Request) -> Response:
-        return event_stream(request, self._shown(request).follow_list(), self._closing)
+        shown = self._shown(request)
+        return event_stream(request, shown, shown.follow_list(), self._closing)
 
     async def stream(self, request: Request) -> Response:
         position = request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -170,7 +179,8 @@ class _Page:
             trials = frozenset(
                 whole_number(word, "only", least=0, limit=1 << 31) for word in numbers.split(",")[:MOST_SHOWN]
             )
-        return event_stream(request, self._shown(request).follow(*named(request), position, trials), self._closing)
+        shown = self._shown(request)
+        return event_stream(request, shown, shown.follow(*named(request), position, trials), self._closing)
 
     async def figure(self, request: Request) -> Response:
         """Return the specification of a figure, of the whole search or of one `trial`."""
@@ -180,11 +190,17 @@ class _Page:
             raise NotFound(f"no figure {name}; there are {', '.join(figures.FIGURES)}")
         number = request.query_params.get("trial")
         trial = None if number is None else whole_number(number, "trial", least=0, limit=1 << 31)
-        record = await self._shown(request).drawn(*named(request), name, trial)
         needed = query.importances if name == "importance" else lambda record: ()
-        # In a thread, because it takes a while with many trials.
-        spec = await asyncio.to_thread(lambda: figure.draw(record, needed(record)))
-        return JSONResponse(spec | {"usermeta": {"empty": figure.why_empty}})
+        shown = self._shown(request)
+        async with shown.limits.drawing():
+            record = await shown.drawn(*named(request), name, trial)
+
+            def draw() -> Response:
+                spec = figure.draw(record, needed(record))
+                return JSONResponse(spec | {"usermeta": {"empty": figure.why_empty}})
+
+            # In a thread, because it takes a while with many trials.
+            return await asyncio.to_thread(draw)
 
     async def trial(self, request: Request) -> Response:
         return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))
@@ -242,9 +258,21 @@ def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> in
     return int(text)
 
 
-def event_stream(request: Request, events: Events, closing: asyncio.Event) -> Response:
+def event_stream(request: Request, content: PageContent, events: Events, closing: asyncio.Event) -> Response:
     """Send events until the reader leaves, the server ends, or the reader's session has ended."""
-    return StreamingResponse(_sent(events, closing, request.state.is_signed_in), media_type="text/event-stream")
+    return _EventStream(content.limits, _sent(events, closing, request.state.is_signed_in))
+
+
+class _EventStream(StreamingResponse):
+    """Counts as a stream of its visitor while it is sent. Raises RateLimited before it begins."""
+
+    def __init__(self, limits: VisitorLimits, sent: AsyncIterator[str]) -> None:
+        super().__init__(sent, media_type="text/event-stream")
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._limits.streaming():
+            await super().__call__(scope, receive, send)
 
 
 async def _sent(
@@ -274,9 +302,8 @@ async def _sent(
                 name, data = following.result()
             except StopAsyncIteration:
                 return
-            identity = f"id: {data['id']}\n" if "id" in data else ""
-            # JSON has no line feeds between its tokens, and escapes those in strings.
-            yield f"event: {name}\n{identity}data: {json.dumps(data, ensure_ascii=True)}\n\n"
+            identity = f"id: {data.id}\n" if data.id else ""
+            yield f"event: {name}\n{identity}data: {data.text}\n\n"
             following = asyncio.ensure_future(anext(events))
     finally:
         closed.cancel()

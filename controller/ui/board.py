@@ -28,7 +28,8 @@ from controller.report import description, documents, figures
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import GpuQuota
 from controller.search import study_name
-from controller.ui.live_table import Json
+from controller.ui.live_table import Encoded, Event, Json
+from controller.ui.visitor import VisitorLimits
 from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark, when_changed
 from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
@@ -49,6 +50,7 @@ class Board:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
+        self.limits = VisitorLimits("this page")
         self._stack = AsyncExitStack()
         self._experiments: LocalExperiments | None = None
         self._clients: dict[str, SessionClient] = {}
@@ -89,12 +91,12 @@ class Board:
 
     async def follow(
         self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
-    ) -> AsyncIterator[tuple[str, Json]]:
+    ) -> AsyncIterator[Event]:
         """Yield the events of `Watched.follow`."""
         try:
             watched = self._watch(self.find(namespace, name))
         except NotFound as error:
-            yield "gone", {"message": str(error)}
+            yield "gone", Encoded.of({"message": str(error)})
             return
         async for event in watched.follow(position, trials):
             yield event
@@ -189,10 +191,10 @@ class Board:
 
     # All experiments
 
-    def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
+    def follow_list(self) -> AsyncIterator[Event]:
         return when_changed("list", self._list, every_s=LIST_S)
 
-    async def _list(self) -> Json:
+    async def _list(self) -> Encoded:
         experiments: list[Json] = []
         trouble = ""
         for experiment in reversed(self.all()):
@@ -203,7 +205,7 @@ class Board:
             trouble = trouble or str(watched.error or "")
             element = watched.summary or summary(ExperimentRecord(experiment), watched.error is not None)
             experiments.append({key: value for key, value in element.items() if key != "events"})
-        return {"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)}
+        return Encoded.of({"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)})
 
     def all(self) -> list[Experiment]:
         """Return all experiments, oldest first."""
@@ -215,11 +217,11 @@ class Board:
 
     # The queue
 
-    def follow_queue(self) -> AsyncIterator[tuple[str, Json]]:
+    def follow_queue(self) -> AsyncIterator[Event]:
         """Yield the trials that run or wait, with the quotas, by namespace; and again when they change."""
         return when_changed("queue", self._queue, every_s=SHARED_S)
 
-    async def _queue(self) -> Json:
+    async def _queue(self) -> Encoded:
         namespaces: dict[str, list[ExperimentRecord]] = {}
         trouble = ""
         for experiment in self.all():
@@ -231,10 +233,8 @@ class Board:
                 trouble = str(error)
                 continue
             namespaces.setdefault(experiment.namespace, []).append(record)
-        return {
-            "namespaces": [await self._namespace(name, found) for name, found in sorted(namespaces.items())],
-            "trouble": trouble,
-        }
+        found = [await self._namespace(name, records) for name, records in sorted(namespaces.items())]
+        return Encoded.of({"namespaces": found, "trouble": trouble})
 
     async def _namespace(self, namespace: str, records: Sequence[ExperimentRecord]) -> Json:
         states = (TrialState.RUNNING, TrialState.QUEUED)

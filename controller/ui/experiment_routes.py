@@ -15,6 +15,7 @@ from controller.core.model import Experiment
 from controller.spec import redacted_document
 from controller.ui.application import Events, body_of, done, event_stream, named, whole_number
 from controller.ui.board import Board
+from controller.ui.live_table import Encoded
 from suggest.errors import FailedPrecondition, NotFound
 
 LOG_POLL_S = 0.1
@@ -46,7 +47,7 @@ class _Experiments:
         self._closing = closing
 
     async def queue(self, request: Request) -> Response:
-        return event_stream(request, self._board.follow_queue(), self._closing)
+        return event_stream(request, self._board, self._board.follow_queue(), self._closing)
 
     async def file(self, request: Request) -> Response:
         return JSONResponse(redacted_document(self._experiment(request).spec.document))
@@ -63,7 +64,7 @@ class _Experiments:
         log = self._board.folder(record.experiment, number, attempt).log
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
         at = int(last_id) if last_id.isascii() and last_id.isdigit() else None
-        return event_stream(request, _log(log, at), self._closing)
+        return event_stream(request, self._board, _log(log, at), self._closing)
 
     async def artifact(self, request: Request) -> Response:
         """Send a file that the trial wrote, as a download: a browser must not run what is in it."""
@@ -138,7 +139,8 @@ async def _log(path: Path, at: int | None) -> Events:
             start = at or 0
             at = start + len(data)
             text = data.decode("utf-8", errors="replace")
-            yield "lines", {"id": at, "text": text, "first": first, "skipped": start if first else 0}
+            lines = {"id": at, "text": text, "first": first, "skipped": start if first else 0}
+            yield "lines", Encoded.of(lines)
             first = False
         if not data or at == size:
             await asyncio.sleep(LOG_POLL_S)

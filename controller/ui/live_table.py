@@ -2,14 +2,19 @@
 
 A page that knows a version is sent what changed since. Versions count within one `LiveTable`, whose random id is part
 of every position, so that a page that comes back after a restart of the server is sent everything.
+
+Each row is encoded once, and each event once for all pages that know the same version: encoding for each page would
+keep the event loop, which is also that of the server, from everybody else.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeAlias
 
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import TrialList, TrialRecord
@@ -17,8 +22,25 @@ from suggest.domain import Choice
 from suggest.space import Parameter
 
 Json = dict[str, Any]  # Any: what JSON holds
-Row = list[object]
-ROWS_AT_ONCE = 2000  # in one event
+Row = str  # a list in JSON
+ROWS_AT_ONCE = 500  # in one event: about 100 kB, which wait in memory for each page that does not read
+_SHARED = 4  # versions whose events are kept for other pages
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An event's data as JSON. `id` is the position of a page that has received the event; "" if it stays the same."""
+
+    text: str
+    id: str = ""
+
+    @classmethod
+    def of(cls, data: Json) -> Encoded:
+        # JSON has no line feeds between its tokens, and escapes those in strings.
+        return cls(json.dumps(data), str(data.get("id", "")))
+
+
+Event: TypeAlias = tuple[str, Encoded]  # with its name
 
 
 class LiveTable:
@@ -33,6 +55,7 @@ class LiveTable:
         self._rows: dict[int, Row] = {}
         # By trial number: the version of its last change or its removal. The last changes are at the end.
         self._changed: dict[int, int] = {}
+        self._events: dict[int, Sequence[Event]] = {}  # by the version that pages know, of the current version
 
     @property
     def position(self) -> str:
@@ -41,6 +64,7 @@ class LiveTable:
     def apply(self, record: TrialList, summary: Json, trials: Mapping[int, TrialRecord | None]) -> None:
         """Take over the trials of `record` that may have changed, by number; None for those that were deleted."""
         self._version += 1
+        self._events.clear()
         if summary != self._summary:
             self._summary, self._summary_changed = summary, self._version
         metrics = sorted({*self._metrics, *(name for number in trials for name in record.metrics.get(number, ()))})
@@ -60,8 +84,8 @@ class LiveTable:
                 else:
                     self._rows[number] = row
 
-    def since(self, position: str, trials: frozenset[int] | None = None) -> Iterator[tuple[str, Json]]:
-        """Yield what changed since the position, as names of events with their data; nothing if nothing did.
+    def since(self, position: str, trials: frozenset[int] | None = None) -> Sequence[Event]:
+        """Return what changed since the position, as names of events with their data; nothing if nothing did.
 
         `trials` limits the rows to these trials.
 
@@ -69,6 +93,15 @@ class LiveTable:
         so that a page whose connection is lost in between does not take itself to be up to date.
         """
         version = self._known(position)
+        if trials is not None:
+            return list(self._since(version, trials))
+        if version not in self._events:
+            if len(self._events) >= _SHARED:
+                self._events.clear()
+            self._events[version] = list(self._since(version, None))
+        return self._events[version]
+
+    def _since(self, version: int, trials: frozenset[int] | None) -> Iterator[Event]:
         since = list(takewhile(lambda n: self._changed[n] > version, reversed(self._changed)))
         changed = [n for n in reversed(since) if trials is None or n in trials]
         summary = {"summary": self._summary} if self._summary_changed > version else {}
@@ -81,9 +114,9 @@ class LiveTable:
             event, first = "reset", {"summary": self._summary, "columns": self._columns}
         parts = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)] or [[]]
         for part in parts[:-1]:
-            yield event, first | {"rows": part}
+            yield event, Encoded(_with_rows(first, part))
             event, first = "update", {}
-        yield event, first | {"rows": parts[-1], "id": self.position}
+        yield event, Encoded(_with_rows(first | {"id": self.position}, parts[-1]), self.position)
 
     def _known(self, position: str) -> int:
         """Return the version of a position; -1 if it is of another table."""
@@ -91,6 +124,13 @@ class LiveTable:
         if table != self._id or not (version.isascii() and version.isdigit() and len(version) < 16):
             return -1
         return min(int(version), self._version)
+
+
+def _with_rows(data: Json, rows: Sequence[Row]) -> str:
+    """Return the data in JSON, with the encoded rows."""
+    fields = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
+    fields.append(f'"rows": [{", ".join(rows)}]')
+    return f"{{{', '.join(fields)}}}"
 
 
 def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
@@ -127,7 +167,7 @@ def _row(record: TrialList, entry: TrialRecord, parameters: list[str], metrics: 
     trial = entry.trial
     measured = record.metrics.get(trial.number, {})
     start, end = entry.start_time, entry.end_time
-    return [
+    row = [
         trial.number,
         entry.state.value,
         None if trial.value is None else json_number(trial.value),
@@ -140,3 +180,4 @@ def _row(record: TrialList, entry: TrialRecord, parameters: list[str], metrics: 
         record.reason_of(entry),
         " ".join([f"{key}={value}" for key, value in trial.labels.items()]),
     ]
+    return json.dumps(row)

@@ -14,7 +14,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, KeysView
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Protocol
@@ -71,9 +71,12 @@ class Sessions:
         self._ended = 0  # how many this process has ended
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     @property
-    def keys(self) -> KeysView[str]:
-        return self._known.keys()
+    def tokens(self) -> set[str]:
+        return {session.token for session in self._known.values()}
 
     async def token(self, identity: str) -> str | None:
         """Return the token of a session, which counts as used; None if there is no such session, or it has ended.
@@ -187,7 +190,8 @@ class TokenAuthenticator:
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
         self._sessions = Sessions(stored)
-        self._boards: dict[str, StudyBoard] = {}  # by the keys of sessions
+        # By token: however often somebody signs in, studies are read once, and the limits of a visitor are the same.
+        self._boards: dict[str, StudyBoard] = {}
         self.names = None if secure else OWN_NAMES
 
     @property
@@ -198,18 +202,17 @@ class TokenAuthenticator:
         ]
 
     async def close(self) -> None:
-        await self._close(self._boards.keys())
+        await self._close_boards(set())
 
     def board(self, request: Request) -> StudyBoard:
         identity = self._identity(request)
         token = self._sessions.known(identity)
         if token is None:
             raise PermissionDenied("signed out; sign in again")
-        key = key_of(identity)
-        if key not in self._boards:
-            self._boards[key] = self._connect(token)
-        request.state.board = self._boards[key]
-        return self._boards[key]
+        if token not in self._boards:
+            self._boards[token] = self._connect(token)
+        request.state.board = self._boards[token]
+        return self._boards[token]
 
     async def page_token(self, request: Request) -> str | None:
         identity = self._identity(request)
@@ -217,7 +220,7 @@ class TokenAuthenticator:
         if token is not None and not self._valid(token):
             self._sessions.forget(identity)
             token = None
-        await self._close(self._boards.keys() - self._sessions.keys)
+        await self._close_boards(self._sessions.tokens)
         if token is None:
             return None
         return hmac.digest(identity.encode(), b"page", "sha256").hex()  # the same for a page that is open meanwhile
@@ -229,7 +232,8 @@ class TokenAuthenticator:
         if await self.page_token(request) is None:
             return False
         # A board that was closed, because there were too many sessions, is not watched any more.
-        return request.state.board is self._boards.get(key_of(self._identity(request)))
+        token = self._sessions.known(self._identity(request))
+        return token is not None and request.state.board is self._boards.get(token)
 
     def public(self, request: Request) -> bool:
         """Return whether it asks for the page's own code, or is the sign-in."""
@@ -254,7 +258,7 @@ class TokenAuthenticator:
             raise PermissionDenied("unknown or revoked token; ask the server's operator for one")
         identity = secrets.token_urlsafe(ID_BYTES)
         await self._sessions.begin(identity, token)
-        await self._close(self._boards.keys() - self._sessions.keys)
+        await self._close_boards(self._sessions.tokens)
         answer = JSONResponse({"message": "signed in"})
         answer.set_cookie(self._cookie, identity, httponly=True, samesite="strict", secure=self._secure)
         return answer
@@ -262,7 +266,7 @@ class TokenAuthenticator:
     async def _sign_out(self, request: Request) -> Response:
         identity = self._identity(request)
         await self._sessions.end(identity)
-        await self._close(self._boards.keys() - self._sessions.keys)
+        await self._close_boards(self._sessions.tokens)
         answer = JSONResponse({"message": "signed out"})
         answer.delete_cookie(self._cookie, httponly=True, samesite="strict", secure=self._secure)
         return answer
@@ -271,6 +275,7 @@ class TokenAuthenticator:
         """Return the id of the session, which may not exist."""
         return request.cookies.get(self._cookie, "")
 
-    async def _close(self, keys: Iterable[str]) -> None:
-        for board in [self._boards.pop(key) for key in list(keys)]:
+    async def _close_boards(self, used: set[str]) -> None:
+        """Close the boards of tokens that have no session any more."""
+        for board in [self._boards.pop(token) for token in self._boards.keys() - used]:
             await board.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ from controller.app.following import StudyFollower
 from controller.report import documents
 from controller.report.record import StudyTrials, TrialRecord
 from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint
-from controller.ui.live_table import Json
+from controller.ui.live_table import Encoded, Event, Json
+from controller.ui.visitor import VisitorLimits
 from controller.ui.watched import Mark, Watched, when_changed
 from suggest.client import AsyncClient, StudyName, StudySummary
 from suggest.errors import TunerError
@@ -39,20 +41,28 @@ class StudyBoard:
         self._verbs = verbs
         self._watched: dict[StudyName, Watched[StudyTrials]] = {}
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
-        self._listed: tuple[Mark, Json] = (), {}
+        self._listing = asyncio.Lock()
+        self._listed = Encoded("")
+        self._listed_mark: Mark = ()
+        self._listed_s = -LIST_S  # when it began to be read
+        self.limits = VisitorLimits("this token")
 
     async def close(self) -> None:
         for watched in self._watched.values():
             await watched.close()
         await self._client.close()
 
-    def follow_list(self) -> AsyncIterator[tuple[str, Json]]:
+    def follow_list(self) -> AsyncIterator[Event]:
         return when_changed("list", self._list, every_s=LIST_S)
 
-    async def _list(self) -> Json:
-        if (mark := self._mark()) != self._listed[0]:
-            self._listed = mark, await self._read_list()
-        return self._listed[1]
+    async def _list(self) -> Encoded:
+        """Return the list, which is read once for all pages, and at most once in LIST_S."""
+        async with self._listing:
+            now, mark = time.monotonic(), self._mark()
+            if mark != self._listed_mark and now - self._listed_s >= LIST_S:
+                self._listed = Encoded.of(await self._read_list())
+                self._listed_mark, self._listed_s = mark, now
+            return self._listed
 
     async def _read_list(self) -> Json:
         try:
@@ -68,7 +78,7 @@ class StudyBoard:
 
     async def follow(
         self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
-    ) -> AsyncIterator[tuple[str, Json]]:
+    ) -> AsyncIterator[Event]:
         watched = self._watch(StudyName(namespace, name))
         async for event in watched.follow(position, trials):
             yield event

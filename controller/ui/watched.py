@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic
 
 from controller.app.following import Changed, Follower, Record
-from controller.ui.live_table import Json, LiveTable
+from controller.ui.live_table import Encoded, Event, Json, LiveTable
 from suggest.errors import NotFound, TunerError
 
 LOOK_S = 0.04  # between looks at the mark
@@ -21,11 +21,9 @@ SHARED_S = 1.0  # between reads of a store whose changes do not show, and after 
 Mark = tuple[object, ...]
 
 
-async def when_changed(
-    event: str, read: Callable[[], Awaitable[Json]], *, every_s: float
-) -> AsyncIterator[tuple[str, Json]]:
+async def when_changed(event: str, read: Callable[[], Awaitable[Encoded]], *, every_s: float) -> AsyncIterator[Event]:
     """Yield what `read` returns, under the name of an event, and again whenever it has changed."""
-    sent: Json | None = None
+    sent: Encoded | None = None
     while True:
         now = await read()
         if now != sent:
@@ -85,7 +83,7 @@ class Watched(Generic[Record]):
             if self._follower is not None and self._is_current(asked_at):
                 return self._follower.record
 
-    async def follow(self, position: str, trials: frozenset[int] | None) -> AsyncIterator[tuple[str, Json]]:
+    async def follow(self, position: str, trials: frozenset[int] | None) -> AsyncIterator[Event]:
         """Yield what has changed since `position`, and later changes, as names of events with their data.
 
         The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event says so, and the
@@ -99,11 +97,11 @@ class Watched(Generic[Record]):
             self.look()
             await self._wait()
             if self.gone:
-                yield "gone", {"message": str(self.error)}
+                yield "gone", Encoded.of({"message": str(self.error)})
                 return
             if (message := str(self.error or "")) != trouble:
                 trouble = message
-                yield "trouble", {"message": message}
+                yield "trouble", Encoded.of({"message": message})
             # While it is read for the first time, what is known is shown already.
             if self.summary and (not self.summary["loaded"] or self._is_current(asked_at)):
                 for event, data in self._table.since(position, trials):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sqlite3
 import ssl
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from controller.ui.visitor import MOST_STREAMS
 from suggest.client import Choice, Client, Float, Outcome, StudyName, TrialState, maximize, minimize
 from tests import forked
 from tests.certificates import Authority
@@ -153,6 +155,33 @@ def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> No
             assert "is not for the namespace default" in first(client, f"{STUDY}/stream")["message"]
             assert client.get(f"{STUDY}/trials/0").status_code == 403
             assert client.get(f"{STUDY}/figures/history.json").status_code == 403
+
+
+def test_one_token_has_a_limited_number_of_streams_and_leaves_others_theirs(cli: Cli, tokens: Path) -> None:
+    with page_of_server(cli, "--tokens", str(tokens)) as page, ExitStack() as streams:
+        a_study(page.address, secret("me"))
+        with signed_in(page, secret("me")) as client:
+            cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+            host, port = at(page).split(":")
+            for _ in range(MOST_STREAMS):
+                connection = streams.enter_context(socket.create_connection((host, int(port)), timeout=30))
+                request = f"GET {STUDY}/stream HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n"
+                connection.sendall(request.encode())
+                assert connection.recv(1 << 10).startswith(b"HTTP/1.1 200 ")
+            with signed_in(page, secret("me")) as same:
+                refused = same.get("/api/stream")
+                assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+                assert "this token has 100 streams open" in refused.json()["error"]
+                assert same.get(f"{STUDY}/trials/0").status_code == 200, "only streams are limited"
+            with signed_in(page, secret("reader")) as other:
+                assert first(other, "/api/stream")["searches"]
+            streams.close()
+            eventually(lambda: status_of_stream(client) == 200)
+
+
+def status_of_stream(client: httpx.Client) -> int:
+    with client.stream("GET", "/api/stream") as answer:
+        return answer.status_code
 
 
 def test_a_token_is_required_to_sign_in(cli: Cli, tokens: Path) -> None:

@@ -62,9 +62,13 @@ export function stream(path, handlers, { quiet = false } = {}) {
   async function again() {
     end();
     try {
-      const answer = await fetch("/");
+      // An EventSource does not tell why it was refused, so ask once more.
+      const asked = new AbortController();
+      const answer = await fetch(path(), { signal: asked.signal });
       if (answer.status === 403 && !quiet) connection("lost", "signed out: open the link of tuner ui");
+      if (answer.status === 429 && !quiet) connection("lost", (await answer.json()).error);
       if (answer.status === 401) location.reload();
+      asked.abort();
     } catch {
       // The server is away; the next try says so again.
     }

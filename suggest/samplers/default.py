@@ -9,14 +9,15 @@ docs/adr.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from suggest import settings as checked
+from suggest.errors import Problem
 from suggest.samplers.cmaes import CMAES_PACKAGES
 from suggest.samplers.distinct import RESAMPLE, counted
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
-from suggest.samplers.grid import Grid, GridSampler
+from suggest.samplers.grid import Grid, GridSampler, grid_problems
 from suggest.samplers.hedge import LONG, HedgeSampler
 from suggest.samplers.history import missing
 from suggest.samplers.low_discrepancy import spread
@@ -43,6 +44,12 @@ class DefaultSettings(OwnSettings):
     first_points: str = setting(
         RANDOM, "points before the first model: random, or spread evenly and nearer to the middle", words=FIRST_POINTS
     )
+
+
+def default_problems(spec: StudySpec) -> Iterator[Problem]:
+    """Yield what keeps the choice that the settings name from searching the space."""
+    if spec.algorithm.settings.get("chosen") == GRID:
+        yield from grid_problems(spec)
 
 
 def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:

@@ -13,7 +13,7 @@ from suggest.errors import Problem
 from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.cmaes import CMAES_PACKAGES, CmaEsSettings, cmaes, cmaes_problems
-from suggest.samplers.default import GRID, NAME, TPE, DefaultSettings, chosen_settings, default
+from suggest.samplers.default import GRID, NAME, TPE, DefaultSettings, chosen_settings, default, default_problems
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSampler, GpSettings
@@ -53,6 +53,7 @@ _FAMILIES = (
         "Chooses between the others by space, budget and parallelism, once for each study.",
         DefaultSettings,
         default,
+        space_problems=default_problems,
     ),
     Family(
         "random",

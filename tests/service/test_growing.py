@@ -80,9 +80,10 @@ def test_a_growth_can_be_validated_without_storing_it(client: Client) -> None:
     assert client.get_study(NAME).spec == SPEC
 
 
-def test_a_grown_space_must_meet_the_algorithms_requirements(client: Client) -> None:
-    grid = Space((Parameter("x", Float(0.0, 1.0, points=3)),))
-    client.create_study(NAME, replace(SPEC, algorithm=Algorithm("grid"), space=grid), request_id="create")
+@pytest.mark.parametrize("algorithm", [Algorithm("grid"), Algorithm("default", settings={"trials": 3})])
+def test_a_grown_space_must_meet_the_algorithms_requirements(client: Client, algorithm: Algorithm) -> None:
+    grid = Space((Parameter("x", Float(0.0, 1.0, step=0.5)),))
+    client.create_study(NAME, replace(SPEC, algorithm=algorithm, space=grid), request_id="create")
     with pytest.raises(InvalidArgument, match=r"spec.parameters.x: a grid needs points or step"):
         client.update_study(NAME, space=Space((Parameter("x", Float(0.0, 2.0)),)))
 

@@ -500,8 +500,8 @@ def encode(domain: Domain, value: Value) -> float | int | None:
 
 
 def decode(domain: Domain, number: float | int) -> Value:
-    """Return the value of a number, which may lie outside of a range by a rounding error."""
+    """Return the value of a number, which may lie outside of a range by a rounding error; NaN is its lower end."""
     if isinstance(domain, Choice) or _has_index(domain):
         return domain.at(int(number))
-    inside = min(max(number, domain.min), domain.max)
+    inside = min(max(domain.min, number), domain.max)
     return float(inside) if isinstance(domain, Float) else int(inside)

@@ -19,52 +19,6 @@ from suggest.storage.study_tables import studies
 from suggest.study import StudyName
 
 
-class StudyLocks:
-    """The file locks that this process holds in `folder`.
-
-    Thread-safe for different uids; the caller serializes calls for the same uid.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._held: dict[str, int] = {}
-
-    def take(self, uid: str) -> bool:
-        """Return False if another process, or another StudyLocks of this process, holds the lock."""
-        if uid in self._held:
-            return True
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._folder / f"{uid}.lock"
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                return False
-            except OSError:
-                os.close(descriptor)
-                raise
-            # Deleting a study removes its lock file, and a lock on a removed file excludes nobody.
-            if _is_still(path, descriptor):
-                self._held[uid] = descriptor
-                return True
-            os.close(descriptor)
-
-    def release(self, uid: str, *, remove: bool = False) -> None:
-        """Release the lock. `remove` also removes its file, because the study was deleted."""
-        descriptor = self._held.pop(uid, None)
-        if descriptor is None:
-            return
-        if remove:
-            (self._folder / f"{uid}.lock").unlink(missing_ok=True)
-        os.close(descriptor)
-
-    def release_all(self) -> None:
-        for uid in list(self._held):
-            self.release(uid)
-
-
 def _is_still(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - beside fstat
@@ -92,16 +46,16 @@ class OwnedByLocks:
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._folder = database.path.parent / "locks"
-        self._locks = StudyLocks(self._folder)
+        self._held: dict[str, int] = {}  # by uid: the descriptor of the lock's file
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
         try:
-            lock = self._locks.take(uid)
+            locked = self._lock(uid)
         except OSError as e:
             if e.errno in NO_DESCRIPTOR:
                 raise TooManyOpenFiles(NO_DESCRIPTOR_LEFT) from e
             raise Unavailable(f"{self._folder}: cannot lock {name} ({e.strerror})") from e
-        if not lock:
+        if not locked:
             with self._database.reading() as connection:
                 holder = connection.execute(select(studies.c.owner_address).where(of(studies, name))).scalar()
             raise taken_by(name, holder or "")
@@ -109,10 +63,10 @@ class OwnedByLocks:
             with self._database.writing() as connection:
                 lease = taking(connection, name, uid=uid, address=address)
         except BaseException:
-            self._locks.release(uid)
+            self._unlock(uid)
             raise
         if lease is None:
-            self._locks.release(uid, remove=True)
+            self._unlock(uid, remove=True)
             raise NotFound(f"{name} does not exist")
         return lease
 
@@ -130,10 +84,42 @@ class OwnedByLocks:
         except TunerError as e:
             log.warning("study=%s released=no error=%s", lease.name, e)
         finally:
-            self._locks.release(lease.uid)
+            self._unlock(lease.uid)
 
     def deleted(self, lease: Lease) -> None:
-        self._locks.release(lease.uid, remove=True)
+        self._unlock(lease.uid, remove=True)
 
     def close(self) -> None:
-        self._locks.release_all()
+        for uid in list(self._held):
+            self._unlock(uid)
+
+    def _lock(self, uid: str) -> bool:
+        """Return False if another process, or another store of this process, holds the lock."""
+        if uid in self._held:
+            return True
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / f"{uid}.lock"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            except OSError:
+                os.close(descriptor)
+                raise
+            # Deleting a study removes its lock file, and a lock on a removed file excludes nobody.
+            if _is_still(path, descriptor):
+                self._held[uid] = descriptor
+                return True
+            os.close(descriptor)
+
+    def _unlock(self, uid: str, *, remove: bool = False) -> None:
+        """Release the lock. `remove` also removes its file, because the study was deleted."""
+        descriptor = self._held.pop(uid, None)
+        if descriptor is None:
+            return
+        if remove:
+            (self._folder / f"{uid}.lock").unlink(missing_ok=True)
+        os.close(descriptor)

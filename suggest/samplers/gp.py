@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.history import ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
+from suggest.samplers.sampler import PointRequest, Sampler, Steps
 from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
 from suggest.settings import setting
 from suggest.space import Choice
 from suggest.study import Criteria, StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, Workers, asked, model_of
+from suggest.workers import ModelSetup, Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
 SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
 
 
-class GpSampler(SteppedSampler):
+class GpSampler(ModelSampler):
     """Without `workers`, this process computes. first: proposes until the model does; None for random search."""
 
     def __init__(
@@ -56,37 +57,24 @@ class GpSampler(SteppedSampler):
         workers: Workers | None = None,
         first: Sampler | None = None,
     ) -> None:
-        self._spec = spec
+        self._trials = LearntTrials(spec.criteria, settings.window)
+        super().__init__(ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers)
+        self._space = spec.space
         self._first = first or RandomSampler(spec, seed, settings)
         enough = min(max(len(spec.space.parameters) + 1, LEAST_STARTUP), MOST_STARTUP)
         self._startup = settings.startup_trials or enough
-        self._setup = ModelSetup(MODEL, spec, seed, settings)
-        self._workers = workers
-        self._trials = LearntTrials(spec.criteria, settings.window)
-        self._model: Model | None = None
-
-    def put(self, trial: Trial) -> None:
-        self._trials.put(trial)
 
     def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
-        """Propose in steps. beside: further running trials, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
             return self._first.propose([self._centered(one) for one in wanted])
-        if self._model is None:
-            self._model = model_of(self._setup, self._workers)
-        running = [*self._trials.running(), *beside]
-        return (yield from asked(self._model, self._trials.shown(), running, wanted))
+        return (yield from super().steps(wanted, beside=beside))
 
     def _centered(self, one: PointRequest) -> PointRequest:
         """Return the request, with the middles of numbers as fixed values if it is for the study's first trial."""
-        numbers = [p for p in self._spec.space.parameters if not isinstance(p.domain, Choice) and not p.when]
+        numbers = [p for p in self._space.parameters if not isinstance(p.domain, Choice) and not p.when]
         if one.number or one.again or len(numbers) < CENTERED:
             return one
         return replace(one, fixed={**{p.name: at_fraction(p.domain, HALF) for p in numbers}, **one.fixed})
-
-    def warm_up(self) -> None:
-        if self._workers is None:
-            self._setup.load()
 
 
 class LearntTrials:
@@ -143,7 +131,7 @@ class LearntTrials:
     def running(self) -> list[Trial]:
         return self._running.trials
 
-    def shown(self) -> list[Trial]:
+    def learnt(self) -> list[Trial]:
         """Return, by number, the best and the most recent trials that the model is fitted to, and all later ones."""
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import importlib.util
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
 from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps
 from suggest.samplers.tpe import Window
-from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 
@@ -39,12 +38,12 @@ class ShownTrials(Protocol):
 
     def put(self, trial: Trial) -> None: ...
 
-    def learnt(self) -> Iterator[Trial]:
-        """Yield finished trials in the order of their numbers."""
+    def learnt(self) -> Iterable[Trial]:
+        """Return finished trials in the order of their numbers."""
         ...
 
-    def running(self) -> Iterator[Trial]:
-        """Yield running trials in the order of their numbers."""
+    def running(self) -> Iterable[Trial]:
+        """Return running trials in the order of their numbers."""
         ...
 
 
@@ -63,35 +62,29 @@ class ModelSampler(SteppedSampler):
     def put(self, trial: Trial) -> None:
         self._shown.put(trial)
 
-    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Propose in steps. Raises FailedPrecondition if a package is missing on this server."""
+    def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
+        """Propose in steps. Raises FailedPrecondition if a package is missing on this server.
+
+        beside: further running trials, with higher numbers than all that were put.
+        """
         if self._model is None:
             if packages := missing(self._requires):
                 name = self._setup.spec.algorithm.name
                 raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
             self._model = model_of(self._setup, self._workers)
-        return (yield from asked(self._model, self._shown.learnt(), self._shown.running(), wanted))
+        return (yield from asked(self._model, self._shown.learnt(), [*self._shown.running(), *beside], wanted))
 
     def warm_up(self) -> None:
         if self._workers is None and not missing(self._requires):
             self._setup.load()
 
 
-class ValueWindow:
+class ValueWindow(Window):
     """The best and the most recent succeeded trials."""
-
-    def __init__(self, spec: StudySpec, size: int) -> None:
-        self._window = Window(spec, size)
 
     def put(self, trial: Trial) -> None:
         finished = trial.state is not TrialState.PRUNED
-        self._window.put(trial if finished else replace(trial, state=TrialState.FAILED))
-
-    def learnt(self) -> Iterator[Trial]:
-        return self._window.learnt()
-
-    def running(self) -> Iterator[Trial]:
-        return iter(self._window.running())
+        super().put(trial if finished else replace(trial, state=TrialState.FAILED))
 
 
 class History:

@@ -48,7 +48,7 @@ class Estimates:
             for trial in page:
                 trials.put(trial)
                 values += trial.state is TrialState.SUCCEEDED
-        estimate = self._model(study).estimate(trials.shown()) if values >= LEAST_TRIALS else None
+        estimate = self._model(study).estimate(trials.learnt()) if values >= LEAST_TRIALS else None
         if estimate is None:
             raise FailedPrecondition(f"{study.name} has {values} values, and an estimate needs at least {LEAST_TRIALS}")
         return estimate

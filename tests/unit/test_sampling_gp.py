@@ -242,7 +242,7 @@ def test_of_several_objectives_it_is_shown_the_front_and_the_most_recent() -> No
         in_front = number % 50 == 7
         loss = number / 300 if in_front else 2.0
         trials.put(bounded(number, 0.0, loss, [], 1.0 - number / 300 if in_front else 2.0))
-    shown = [t.number for t in trials.shown()]
+    shown = [t.number for t in trials.learnt()]
     below = fitted_below(299, [])
     assert shown == [7, 57, 107, 157, 207, 257, *range(below - 14, 300)]
 
@@ -278,7 +278,7 @@ def told(numbers: range, values: list[float], window: int) -> LearntTrials:
 
 def test_it_is_shown_the_best_and_the_most_recent() -> None:
     values = [float(k * 37 % 500) for k in range(500)]
-    shown = {t.number for t in told(range(500), values, 100).shown()}
+    shown = {t.number for t in told(range(500), values, 100).learnt()}
     below = fitted_below(499, [])
     best = sorted(range(below), key=values.__getitem__)[:50]
     assert shown >= {*best, *range(below, 500)}
@@ -293,7 +293,7 @@ def test_evicted_trials_would_not_have_been_shown() -> None:
     short = LearntTrials(LOSS, 50)
     for number in reversed(range(3000)):
         short.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
-    assert [t.number for t in long.shown()] == [t.number for t in short.shown()]
+    assert [t.number for t in long.learnt()] == [t.number for t in short.learnt()]
     assert long.count == short.count == 3000
     assert len(long._taught) < 800
 
@@ -304,5 +304,5 @@ def test_it_is_shown_the_recent_failures_and_running_trials_only() -> None:
         trials.put(Trial(number, TrialState.FAILED, {"x": 0.0}))
     for number in range(230, 330):
         trials.put(Trial(number, RUNNING, {"x": 0.0}))
-    assert [t.number for t in trials.shown()] == [*range(30), *range(230 - BARRED, 230)]
+    assert [t.number for t in trials.learnt()] == [*range(30), *range(230 - BARRED, 230)]
     assert [t.number for t in trials.running()] == list(range(330 - LIARS, 330))

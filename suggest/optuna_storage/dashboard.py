@@ -20,7 +20,7 @@ from optuna.trial import TrialState as OptunaState
 from suggest.domain import Choice, Domain, Float, Scale, Value, show
 from suggest.optuna_storage import METRIC_NAMES, WindowStorage, refuse
 from suggest.space import Space
-from suggest.study import Criteria, Direction
+from suggest.study import Criteria
 from suggest.trial import Measurement, Trial, TrialState
 
 TRIALS_OF_A_STUDY = 10**7  # Optuna numbers the trials of all studies together
@@ -146,10 +146,7 @@ def _plain(domain: Choice) -> bool:
 
 
 def _directions(criteria: Criteria) -> list[StudyDirection]:
-    return [
-        StudyDirection.MAXIMIZE if objective.direction is Direction.MAXIMIZE else StudyDirection.MINIMIZE
-        for objective in criteria.objectives
-    ]
+    return [StudyDirection[objective.direction.name] for objective in criteria.objectives]
 
 
 def _frozen(

@@ -17,7 +17,6 @@ from pathlib import Path
 import sqlalchemy
 from optuna.exceptions import OptunaError
 from optuna.storages import RDBStorage
-from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
@@ -87,7 +86,7 @@ def read(storage_url: str, study: str, value: str) -> Source:
         title=f"{chosen.study_name} in {redacted_url(storage_url)}"[:256],
         identity=_identity(chosen, trials),
         trials=finished,
-        direction=Direction.MAXIMIZE if chosen.directions[place] is StudyDirection.MAXIMIZE else Direction.MINIMIZE,
+        direction=Direction[chosen.directions[place].name],
         metric=metric,
         left_out=left_out,
         refused=refused,

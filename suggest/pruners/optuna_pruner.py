@@ -27,7 +27,7 @@ from suggest.pruners.asha import COUNTED
 from suggest.pruners.hyperband import HASHED
 from suggest.pruners.optuna_rule import CLASSES, NONE, OptunaSettings
 from suggest.pruners.pruner import GO_ON
-from suggest.study import Direction, Objective
+from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
 SETTING_ATTRIBUTES = ("successive-halving", "hyperband")  # these pruners record the rungs that a trial has reached
@@ -68,8 +68,7 @@ class OptunaPruner:
         self._objective = objective
         self._class_name, _ = CLASSES[name]
         self._window = settings.window
-        maximize = objective.direction is Direction.MAXIMIZE
-        self._storage = _Window(StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE)
+        self._storage = _Window(StudyDirection[objective.direction.name])
         with quiet():
             self._pruner = _new_pruner(name, settings)
             self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)

@@ -27,11 +27,9 @@ class EvenPoints:
         last = self.count - 1
         if index in (0, last):
             return float(self.high if index else self.low)
-        if self.scale is Scale.LOG:
-            low, high = math.log(self.low), math.log(self.high)
-            exact = math.exp(low + (high - low) * index / last)
-        else:
-            exact = self.low + (self.high - self.low) * index / last
+        low, high = self._on_scale(self.low), self._on_scale(self.high)
+        exact = low + (high - low) * index / last
+        exact = math.exp(exact) if self.scale is Scale.LOG else exact
         neat = float(f"{exact:.12g}")  # 0.01, not 0.009999999999999998
         return neat if abs(neat - exact) < self._gap(exact) / 1000 else exact
 
@@ -40,19 +38,17 @@ class EvenPoints:
         x = number(value)
         if x is None or not self.low <= x <= self.high:
             return None
-        if self.scale is Scale.LOG:
-            low, high = math.log(self.low), math.log(self.high)
-            share = (math.log(x) - low) / (high - low)
-        else:
-            share = (x - self.low) / (self.high - self.low)
-        index = round(share * (self.count - 1))
+        low, high = self._on_scale(self.low), self._on_scale(self.high)
+        index = round((self._on_scale(x) - low) / (high - low) * (self.count - 1))
         return index if abs(x - self.at(index)) <= TOLERANCE * self._gap(x) else None
 
     def _gap(self, x: float) -> float:
         """Return the distance between neighboring points near x."""
-        if self.scale is Scale.LOG:
-            return x * (math.log(self.high) - math.log(self.low)) / (self.count - 1)
-        return (self.high - self.low) / (self.count - 1)
+        share = (self._on_scale(self.high) - self._on_scale(self.low)) / (self.count - 1)
+        return x * share if self.scale is Scale.LOG else share
+
+    def _on_scale(self, x: float) -> float:
+        return math.log(x) if self.scale is Scale.LOG else x
 
 
 Axis: TypeAlias = Float | Int | Choice | EvenPoints

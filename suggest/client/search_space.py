@@ -11,7 +11,7 @@ import numbers
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn, TypeAlias, overload
+from typing import NoReturn, TypeAlias, TypedDict, Unpack, overload
 
 from suggest import domain
 from suggest.domain import Domain, Scale, Value
@@ -26,6 +26,15 @@ Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[object]]
 _SCALES = {scale.value: scale for scale in Scale}
 
 
+class _Shape(TypedDict, total=False):
+    """How the values of a number are spread over its range, as in `Float`."""
+
+    log: bool
+    distribution: str | None
+    mean: float | None
+    deviation: float | None
+
+
 @overload
 def Float(
     min: float,
@@ -34,11 +43,8 @@ def Float(
     step: float | None = ...,
     points: int | None = ...,
     *,
-    log: bool = ...,
-    distribution: str | None = ...,
-    mean: float | None = ...,
-    deviation: float | None = ...,
     when: None = ...,
+    **shape: Unpack[_Shape],
 ) -> domain.Float: ...
 @overload
 def Float(
@@ -48,11 +54,8 @@ def Float(
     step: float | None = ...,
     points: int | None = ...,
     *,
-    log: bool = ...,
-    distribution: str | None = ...,
-    mean: float | None = ...,
-    deviation: float | None = ...,
     when: When,
+    **shape: Unpack[_Shape],
 ) -> Parameter: ...
 def Float(  # noqa: N802  # reads as the type that it makes
     min: float,
@@ -104,11 +107,8 @@ def Int(
     scale: str | Scale = ...,
     step: int = ...,
     *,
-    log: bool = ...,
-    distribution: str | None = ...,
-    mean: float | None = ...,
-    deviation: float | None = ...,
     when: None = ...,
+    **shape: Unpack[_Shape],
 ) -> domain.Int: ...
 @overload
 def Int(
@@ -117,11 +117,8 @@ def Int(
     scale: str | Scale = ...,
     step: int = ...,
     *,
-    log: bool = ...,
-    distribution: str | None = ...,
-    mean: float | None = ...,
-    deviation: float | None = ...,
     when: When,
+    **shape: Unpack[_Shape],
 ) -> Parameter: ...
 def Int(  # noqa: N802  # reads as the type that it makes
     min: int,

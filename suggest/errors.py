@@ -6,7 +6,7 @@ person, with the place, the value, the rule and the cure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -69,6 +69,12 @@ class InvalidArgument(TunerError):
     def at(cls, path: str, message: str) -> InvalidArgument:
         """Return the error for a single problem."""
         return cls([Problem(path, message)])
+
+
+def under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems with a place in front of their paths."""
+    for problem in problems:
+        yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)
 
 
 def raise_if(problems: Sequence[Problem]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.study import StudyName
 
 ALL = "-"
@@ -81,5 +81,4 @@ def _split(text: str, field: str, form: str) -> list[str]:
 
 
 def _check_labels(field: str, *labels: str) -> None:
-    if problems := [Problem(field, problem) for label in labels if (problem := label_problem(label))]:
-        raise InvalidArgument(problems)
+    raise_if([Problem(field, problem) for label in labels if (problem := label_problem(label))])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from suggest.domain import EXACT, Value, is_finite, number, show
-from suggest.errors import MAX_HINTED, Problem, did_you_mean
+from suggest.errors import MAX_HINTED, Problem, did_you_mean, under
 
 T = TypeVar("T")
 
@@ -124,8 +124,7 @@ class Catalog(Generic[C]):
             choices = f"; there are {', '.join(self._by_name)}"
             yield Problem("name", f"{name!r} is not {self._what}{choices}{self._did_you_mean(name)}")
             return
-        for problem in problems(entry.settings_type, given):
-            yield Problem(f"settings.{problem.path}", problem.message)
+        yield from under("settings", problems(entry.settings_type, given))
 
     def _did_you_mean(self, name: str) -> str:
         """Return a hint at the most similar name, also without its prefix (`optuna:`) and without hyphens."""

@@ -27,7 +27,7 @@ from suggest.domain import (
     show,
     spelled,
 )
-from suggest.errors import Hints, InvalidArgument, Problem
+from suggest.errors import Hints, InvalidArgument, Problem, under
 
 __all__ = [
     "Assignment",
@@ -198,8 +198,7 @@ class Space:
             if name in names:
                 yield Problem(name, "occurs twice; every parameter needs a unique name")
             names.add(name)
-            for problem in parameter.domain.problems():
-                yield Problem(f"{name}.{problem.path}", problem.message)
+            yield from under(name, parameter.domain.problems())
             yield from self._condition_problems(parameter, hint, members)
         yield from _cycles(self.parameters)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from suggest import pruners, samplers
 from suggest.domain import INT32
 from suggest.engine.promotion import BRACKETED, PROMOTING
-from suggest.errors import Problem
+from suggest.errors import Problem, under
 from suggest.samplers import registry
 from suggest.space import NAME, NAME_RULE
 from suggest.study import MOST_RUNGS, WIDEST, StudySpec
@@ -24,14 +24,14 @@ def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
 
 def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
     space = spec.space.problems()
-    yield from _under("space", space)
+    yield from under("space", space)
     yield from _objective_problems(spec)
-    yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
-    yield from _under("algorithm", samplers.objective_problems(spec))
+    yield from under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    yield from under("algorithm", samplers.objective_problems(spec))
     if not space:
-        yield from _under("space", samplers.space_problems(spec))
+        yield from under("space", samplers.space_problems(spec))
     if spec.pruning is not None:
-        yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+        yield from under("pruning", pruners.pruning_problems(spec.pruning))
     yield from _fidelity_problems(spec)
 
 
@@ -104,8 +104,3 @@ def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
                 yield Problem(f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound")
         if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
             yield Problem(path, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
-
-
-def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
-    for problem in problems:
-        yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import Problem, raise_if
 from suggest.katib.experiment import MAX_NAME
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.storage.observation_log import ObservationLog
@@ -40,8 +40,7 @@ class KatibObservations:
                     Problem(f"{at}.metric", f"give a name of 1 to 1000 characters and a value of at most {MAX_TEXT}")
                 )
             lines.append(Observed(time_us, line.time_stamp, name, value))
-        if problems:
-            raise InvalidArgument(problems[:20])
+        raise_if(problems[:20])
         self._log.report(request.trial_name, lines)
         return pb.ReportObservationLogReply()
 
@@ -55,8 +54,7 @@ class KatibObservations:
                 ends[field] = microseconds(text) if text else None
             except ValueError as e:
                 problems.append(Problem(field, str(e)))
-        if problems:
-            raise InvalidArgument(problems)
+        raise_if(problems)
         found = self._log.read(
             request.trial_name, metric=request.metric_name, first_us=ends["start_time"], last_us=ends["end_time"]
         )
@@ -70,8 +68,7 @@ class KatibObservations:
 
     def delete(self, request: pb.DeleteObservationLogRequest) -> pb.DeleteObservationLogReply:
         """Delete the log of a trial. Raises InvalidArgument."""
-        if problems := name_problems(request.trial_name):
-            raise InvalidArgument(problems)
+        raise_if(name_problems(request.trial_name))
         self._log.delete(request.trial_name)
         return pb.DeleteObservationLogReply()
 

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from suggest import events
 from suggest.deadline import locked
 from suggest.engine import Engine
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable, raise_if
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
 from suggest.katib.observations import name_problems
@@ -136,8 +136,7 @@ class KatibSuggestions:
         Until the trial has its observation, its caller does not send it, and it has not failed. This server cannot
         change the Trial object.
         """
-        if problems := name_problems(request.trial_name):
-            raise InvalidArgument(problems)
+        raise_if(name_problems(request.trial_name))
         found = self._running(request.trial_name)
         events.tell("katib_trial_stopped", trial=request.trial_name, study="" if found is None else found[0])
         if found is not None:
@@ -319,8 +318,7 @@ def _check_numbers(count: int, total: int, trials: int) -> None:
         problems.append(Problem("total_request_number", f"{total} is negative; send how many were wanted in all"))
     if trials > MAX_TRIALS:
         problems.append(Problem("trials", f"{trials:,} trials; at most {MAX_TRIALS:,}"))
-    if problems:
-        raise InvalidArgument(problems)
+    raise_if(problems)
 
 
 def _study_name(experiment: KatibExperiment, place: int) -> StudyName:

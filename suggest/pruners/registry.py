@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suggest import settings as checked
-from suggest.errors import Problem
+from suggest.errors import Problem, under
 from suggest.pruners.asha import AshaPruner, AshaSettings
 from suggest.pruners.auto import AutoPruner, AutoSettings
 from suggest.pruners.curve import CurvePruner, CurveSettings
@@ -116,8 +116,7 @@ def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
         yield from found
         rule = _BY_NAME.get(each.name)
         if rule is not None and rule.problems is not None and not found:
-            for problem in rule.problems(checked.read(rule.settings_type, each.settings)):
-                yield Problem(f"settings.{problem.path}" if problem.path else "settings", problem.message)
+            yield from under("settings", rule.problems(checked.read(rule.settings_type, each.settings)))
 
 
 def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from suggest import names, strict_yaml
-from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.errors import Problem, did_you_mean, raise_if
 from suggest.server.access.caller import UNIX
 
 UNLIMITED = "unlimited"
@@ -79,8 +79,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
     }.items():
         if limit.rate is not None and limit.burst is not None and limit.burst < 1:
             problems.append(Problem(f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"))
-    if problems:
-        raise InvalidArgument(problems)
+    raise_if(problems)
     return Limits(rate, quota, rates, quotas)
 
 

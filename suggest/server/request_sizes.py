@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from suggest.domain import MAX_CHOICES
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import Problem, raise_if
 
 MAX_PARAMETERS = 1000  # of a study, and of a point
 MAX_CONDITIONS = 32  # of a parameter
@@ -66,8 +66,7 @@ def check(request: Any) -> None:
     if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
         # Paths are relative to the study, as in all other messages.
         problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
-    if problems:
-        raise InvalidArgument(problems)
+    raise_if(problems)
 
 
 def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:

@@ -22,7 +22,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
 from suggest import deadline, names, wire
-from suggest.errors import InvalidArgument, Problem, raise_if
+from suggest.errors import InvalidArgument, Problem, raise_if, under
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
 from suggest.server.access.caller import readable_namespaces
@@ -346,7 +346,7 @@ def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id
     if not 0 < len(source) <= 256:
         problems.append(Problem("source", "name their source, in 1 to 256 characters"))
     for i, trial in enumerate(trials):
-        problems += [Problem(f"trials[{i}].{p.path}", p.message) for p in _outcome_problems(trial.outcome)]
+        problems += under(f"trials[{i}]", _outcome_problems(trial.outcome))
         if len(trial.source_id) > 128:
             problems.append(Problem(f"trials[{i}].source_id", "has more than 128 characters"))
         if len(trial.labels) > 63:

@@ -11,13 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest.domain import NO_MEMBER, Identity, identity, show
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, Problem, raise_if, under
 from suggest.samplers.axis import Axis, axis_of
 from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import PastSpace, Study
 
 MAX_PAST = 100  # past spaces of one study, which are stored and read together with the study
 MAX_PAST_TEXT = 1_000_000  # characters of all past spaces of one study
+_PATH = "spec.parameters"
 WAY_ON = "or make a new study and import the trials of this one"
 
 
@@ -38,23 +39,17 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
         InvalidArgument: the space is invalid, or the study cannot grow into it; with all problems.
     """
     old = study.spec.space
-    problems = space.problems() or growth_problems(old, space)
-    if problems:
-        raise InvalidArgument([Problem(_path(p.path), p.message) for p in problems])
+    raise_if(list(under(_PATH, space.problems() or growth_problems(old, space))))
     if space == old:
         return study
     if len(study.past) == MAX_PAST:
         message = f"has grown {MAX_PAST} times; make a new study and import the trials of this one"
-        raise InvalidArgument.at(_path(""), message)
+        raise InvalidArgument.at(_PATH, message)
     past = PastSpace(old, trials, datetime.now(UTC))
     if sum(len(repr(past_space.space)) for past_space in (*study.past, past)) > MAX_PAST_TEXT:
         message = "is too large to have grown so often; make a new study and import the trials of this one"
-        raise InvalidArgument.at(_path(""), message)
+        raise InvalidArgument.at(_PATH, message)
     return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
-
-
-def _path(path: str) -> str:
-    return f"spec.parameters.{path}" if path else "spec.parameters"
 
 
 def _problems(old: Space, new: Space) -> Iterator[Problem]:
@@ -63,8 +58,7 @@ def _problems(old: Space, new: Space) -> Iterator[Problem]:
         if now is None:
             yield Problem(was.name, f"was removed, and existing trials have values for it; keep it, {WAY_ON}")
             continue
-        for problem in _domain_problems(was.domain, now.domain):
-            yield Problem(f"{was.name}.{problem.path}" if problem.path else was.name, problem.message)
+        yield from under(was.name, _domain_problems(was.domain, now.domain))
         yield from _condition_problems(was, now, old)
     unreached = set[str]()  # new parameters that no point of the old space makes active
     for parameter in new.ordered:

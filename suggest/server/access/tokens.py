@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suggest import names, strict_yaml
-from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.errors import InvalidArgument, Problem, did_you_mean, raise_if
 from suggest.server.access.caller import AccessVerb, Grant
 
 MIN_TOKEN = 20  # characters; a digest does not protect a token that can be guessed
@@ -59,8 +59,7 @@ def read_tokens(content: bytes, *, place: str) -> Tokens:
         if not all_problems:
             plain = plain or "token" in entry
             grants[digest] = grant
-    if problems:
-        raise InvalidArgument(problems)
+    raise_if(problems)
     return Tokens(grants, plain=plain)
 
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 from suggest import events
 from suggest.domain import show
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem, raise_if
+from suggest.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    LeaseExpired,
+    NotFound,
+    Problem,
+    raise_if,
+    under,
+)
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
@@ -28,8 +36,8 @@ from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
-from suggest.studies.hand_out import HandOut
 from suggest.studies.outcomes import finished_trial, in_words, paused_trial, same_way, taken
+from suggest.studies.proposing import HandOut
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
@@ -275,8 +283,7 @@ class StudyService:
             if existing is not None:
                 return existing
             space = engine.study.spec.space
-            if problems := space.point_problems(parameters, partial=outcome is None):
-                raise InvalidArgument([Problem(f"parameters.{p.path}", p.message) for p in problems])
+            raise_if(list(under("parameters", space.point_problems(parameters, partial=outcome is None))))
             trial = Trial(
                 number=engine.next_number,
                 state=TrialState.QUEUED if outcome is None else TrialState.RUNNING,
@@ -486,10 +493,8 @@ class StudyService:
 
 def _refuse_own_labels(labels: Iterable[str]) -> None:
     """Refuse labels that say where a trial comes from: what has them counts in another way. Raises InvalidArgument."""
-    if forged := sorted(OWN_LABELS & set(labels)):
-        raise InvalidArgument(
-            [Problem(f"labels.{key}", "only the service sets this label; remove it") for key in forged]
-        )
+    forged = sorted(OWN_LABELS & set(labels))
+    raise_if([Problem(f"labels.{key}", "only the service sets this label; remove it") for key in forged])
 
 
 def _may_run_again(trial: Trial) -> bool:

@@ -4,17 +4,20 @@ Trial n gets the n-th point of a sequence that depends only on the study's seed,
 no extra care. Each parameter is one dimension. The values of inactive parameters are dropped from a point. Pure Python
 on integers, without NumPy or SciPy. A coordinate is a word of BITS bits, as a fraction of 2^BITS.
 
-Sobol': Joe and Kuo 2008 (direction numbers of their file new-joe-kuo-6.21201). Points come in Gray code order (Antonov
-and Saleev 1979), scrambled by a random lower triangular matrix and a digital shift (Matousek 1998).
+Sobol': Joe and Kuo 2008 (direction numbers in joe_kuo.txt, the beginning of their file new-joe-kuo-6.21201). Points
+come in Gray code order (Antonov and Saleev 1979), scrambled by a random lower triangular matrix and a digital shift
+(Matousek 1998).
 Halton: Owen 2017 ("A randomized Halton algorithm in R"), with a random permutation of the digits at each place.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, islice
+from pathlib import Path
 
 from suggest import deadline
 from suggest.errors import Problem
@@ -24,73 +27,7 @@ from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec
 
-# For each dimension after the first: the inner coefficients of its primitive polynomial as bits, and m_1, m_2, ...
-_JOE_KUO = (
-    (0, (1,)),
-    (1, (1, 3)),
-    (1, (1, 3, 1)),
-    (2, (1, 1, 1)),
-    (1, (1, 1, 3, 3)),
-    (4, (1, 3, 5, 13)),
-    (2, (1, 1, 5, 5, 17)),
-    (4, (1, 1, 5, 5, 5)),
-    (7, (1, 1, 7, 11, 19)),
-    (11, (1, 1, 5, 1, 1)),
-    (13, (1, 1, 1, 3, 11)),
-    (14, (1, 3, 5, 5, 31)),
-    (1, (1, 3, 3, 9, 7, 49)),
-    (13, (1, 1, 1, 15, 21, 21)),
-    (16, (1, 3, 1, 13, 27, 49)),
-    (19, (1, 1, 1, 15, 7, 5)),
-    (22, (1, 3, 1, 15, 13, 25)),
-    (25, (1, 1, 5, 5, 19, 61)),
-    (1, (1, 3, 7, 11, 23, 15, 103)),
-    (4, (1, 3, 7, 13, 13, 15, 69)),
-    (7, (1, 1, 3, 13, 7, 35, 63)),
-    (8, (1, 3, 5, 9, 1, 25, 53)),
-    (14, (1, 3, 1, 13, 9, 35, 107)),
-    (19, (1, 3, 1, 5, 27, 61, 31)),
-    (21, (1, 1, 5, 11, 19, 41, 61)),
-    (28, (1, 3, 5, 3, 3, 13, 69)),
-    (31, (1, 1, 7, 13, 1, 19, 1)),
-    (32, (1, 3, 7, 5, 13, 19, 59)),
-    (37, (1, 1, 3, 9, 25, 29, 41)),
-    (41, (1, 3, 5, 13, 23, 1, 55)),
-    (42, (1, 3, 7, 3, 13, 59, 17)),
-    (50, (1, 3, 1, 3, 5, 53, 69)),
-    (55, (1, 1, 5, 5, 23, 33, 13)),
-    (56, (1, 1, 7, 7, 1, 61, 123)),
-    (59, (1, 1, 7, 9, 13, 61, 49)),
-    (62, (1, 3, 3, 5, 3, 55, 33)),
-    (14, (1, 3, 1, 15, 31, 13, 49, 245)),
-    (21, (1, 3, 5, 15, 31, 59, 63, 97)),
-    (22, (1, 3, 1, 11, 11, 11, 77, 249)),
-    (38, (1, 3, 1, 11, 27, 43, 71, 9)),
-    (47, (1, 1, 7, 15, 21, 11, 81, 45)),
-    (49, (1, 3, 7, 3, 25, 31, 65, 79)),
-    (50, (1, 3, 1, 1, 19, 11, 3, 205)),
-    (52, (1, 1, 5, 9, 19, 21, 29, 157)),
-    (56, (1, 3, 7, 11, 1, 33, 89, 185)),
-    (67, (1, 3, 3, 3, 15, 9, 79, 71)),
-    (70, (1, 3, 7, 11, 15, 39, 119, 27)),
-    (84, (1, 1, 3, 1, 11, 31, 97, 225)),
-    (97, (1, 1, 1, 3, 23, 43, 57, 177)),
-    (103, (1, 3, 7, 7, 17, 17, 37, 71)),
-    (115, (1, 3, 1, 5, 27, 63, 123, 213)),
-    (122, (1, 1, 3, 5, 11, 43, 53, 133)),
-    (8, (1, 3, 5, 5, 29, 17, 47, 173, 479)),
-    (13, (1, 3, 3, 11, 3, 1, 109, 9, 69)),
-    (16, (1, 1, 1, 5, 17, 39, 23, 5, 343)),
-    (22, (1, 3, 1, 5, 25, 15, 31, 103, 499)),
-    (25, (1, 1, 1, 11, 11, 17, 63, 105, 183)),
-    (44, (1, 1, 5, 11, 9, 29, 97, 231, 363)),
-    (47, (1, 1, 5, 15, 19, 45, 41, 7, 383)),
-    (52, (1, 3, 7, 7, 31, 19, 83, 137, 221)),
-    (55, (1, 1, 1, 3, 23, 15, 111, 223, 83)),
-    (59, (1, 1, 5, 13, 31, 15, 55, 25, 161)),
-    (62, (1, 1, 3, 13, 25, 47, 39, 87, 257)),
-)
-MOST_DIMENSIONS = len(_JOE_KUO) + 1
+MOST_DIMENSIONS = 64  # of sobol: the first, and the rows of joe_kuo.txt
 
 
 def sobol_problems(spec: StudySpec) -> Iterator[Problem]:
@@ -199,11 +136,19 @@ class ScrambledSobol:
         return word
 
 
+@functools.cache
+def _joe_kuo() -> list[tuple[int, list[int]]]:
+    """Return for each later dimension the inner coefficients of its primitive polynomial as bits, and its m_i."""
+    lines = Path(__file__).with_name("joe_kuo.txt").read_text(encoding="ascii").splitlines()
+    rows = [list(map(int, line.split())) for line in lines[1:]]
+    return [(inner, first) for _, _, inner, *first in rows]
+
+
 def directions(index: int) -> list[int]:
     """Return v_1, v_2, ... of a dimension as words (Joe and Kuo 2008, equation 2)."""
     if index == 0:
         return [1 << (BITS - 1 - k) for k in range(BITS)]
-    inner, first = _JOE_KUO[index - 1]
+    inner, first = _joe_kuo()[index - 1]
     degree = len(first)
     found = [m << (BITS - 1 - k) for k, m in enumerate(first)]
     for k in range(degree, BITS):

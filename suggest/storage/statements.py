@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -58,44 +59,7 @@ LARGEST = 2**63 - 1
 # For up to :trials trials with measurements from :first to :last, select the last step of each metric of the newest
 # attempt. Each SELECT min or max is one lookup in the index over (namespace, study, trial, attempt, metric, step) and
 # skips all entries in between.
-LATEST = text(
-    """
-    WITH RECURSIVE
-    measured (trial, place) AS (
-      SELECT min(trial), 1 FROM measurements
-      WHERE namespace = :namespace AND study = :study AND trial >= :first
-      UNION ALL
-      SELECT (SELECT min(m.trial) FROM measurements m
-              WHERE m.namespace = :namespace AND m.study = :study AND m.trial > measured.trial), place + 1
-      FROM measured WHERE trial < :last AND place < :trials
-    ),
-    newest (trial, attempt) AS (
-      SELECT trial, (SELECT max(m.attempt) FROM measurements m
-                     WHERE m.namespace = :namespace AND m.study = :study AND m.trial = measured.trial)
-      FROM measured WHERE trial <= :last
-    ),
-    kinds (trial, attempt, metric, place) AS (
-      SELECT trial, attempt, (SELECT min(m.metric) FROM measurements m
-                              WHERE m.namespace = :namespace AND m.study = :study
-                                AND m.trial = newest.trial AND m.attempt = newest.attempt), 0
-      FROM newest
-      UNION ALL
-      SELECT trial, attempt, (SELECT min(m.metric) FROM measurements m
-                              WHERE m.namespace = :namespace AND m.study = :study
-                                AND m.trial = kinds.trial AND m.attempt = kinds.attempt
-                                AND m.metric > kinds.metric), place + 1
-      FROM kinds WHERE metric IS NOT NULL AND place + 1 < :metrics
-    )
-    SELECT k.trial, k.place, m.attempt, m.metric, m.step, m.value
-    FROM kinds k JOIN measurements m
-      ON m.namespace = :namespace AND m.study = :study
-     AND m.trial = k.trial AND m.attempt = k.attempt AND m.metric = k.metric
-     AND m.step = (SELECT max(l.step) FROM measurements l
-                   WHERE l.namespace = :namespace AND l.study = :study
-                     AND l.trial = k.trial AND l.attempt = k.attempt AND l.metric = k.metric)
-    ORDER BY k.trial, k.place
-    """
-)
+LATEST = text(Path(__file__).with_name("latest_measurements.sql").read_text(encoding="utf-8"))
 
 _FINISH_TRIAL = update(trials).where(
     trials.c.namespace == bindparam("lease_namespace"),

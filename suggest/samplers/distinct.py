@@ -15,13 +15,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from suggest import deadline
 from suggest.domain import identity
-from suggest.samplers.grid import Grid
+from suggest.samplers.grid import Grid, HeldPoints
 from suggest.samplers.sampler import Computed, PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.uniform import draw_point
 from suggest.settings import setting
@@ -129,20 +129,15 @@ class _Known:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._grid = Grid(space, {}) if counted(space) else None
-        self._held: dict[int, int] = {}  # trial -> key
-        self._holders: dict[int, int] = {}  # key -> how many trials hold it
-        self._sorted: list[int] = []  # the held keys of a grid, ascending
+        self._held = HeldPoints()
         self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 
     def put(self, trial: Trial) -> None:
         takes_point = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
         key = self.key(trial.parameters) if takes_point else None
-        old = self._held.get(trial.number)
-        if old != key:
-            if old is not None:
-                self._release(trial.number, old)
-            if key is not None:
-                self._hold(trial.number, key)
+        released = self._held.put(trial.number, key)
+        if released is not None and trial.number in (trials := self._succeeded.get(released, [])):
+            trials.remove(trial.number)
         valued = trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
         if key is not None and valued:
             trials = self._succeeded.setdefault(key, [])
@@ -156,7 +151,7 @@ class _Known:
         return -1 - int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest())
 
     def holds(self, key: int) -> bool:
-        return key in self._holders
+        return key in self._held
 
     def succeeded(self, point: Assignment) -> int | None:
         """Return the first trial that has a value at the point; None if there is none."""
@@ -167,46 +162,18 @@ class _Known:
         """Return how many points are neither held nor taken; None if the space cannot be counted."""
         if self._grid is None:
             return None
-        return self._grid.total - len(self._sorted) - len(taken)
+        return self._grid.total - len(self._held) - len(taken)
 
     def free_point(self, place: int, taken: Sequence[int]) -> Assignment:
         """Return the free point with index `place` among the free ones. `taken` is ascending."""
         assert self._grid is not None
-        index = place + _below(self._sorted, place)
+        index = self._held.free(place)
         for key in taken:
             # Skip this key, and the held keys that the shift passes.
             if key <= index:
                 place += 1
-                index = place + _below(self._sorted, place)
+                index = self._held.free(place)
         return self._grid.point(index)
-
-    def _hold(self, number: int, key: int) -> None:
-        self._held[number] = key
-        if key not in self._holders and key >= 0:
-            insort(self._sorted, key)
-        self._holders[key] = self._holders.get(key, 0) + 1
-
-    def _release(self, number: int, key: int) -> None:
-        del self._held[number]
-        self._holders[key] -= 1
-        if not self._holders[key]:
-            del self._holders[key]
-            if key >= 0:
-                del self._sorted[bisect_left(self._sorted, key)]
-        if number in (trials := self._succeeded.get(key, [])):
-            trials.remove(number)
-
-
-def _below(held: list[int], place: int) -> int:
-    """Return how many of these ascending numbers are below the place-th number that is not among them."""
-    low, high = 0, len(held)
-    while low < high:
-        middle = (low + high) // 2
-        if held[middle] - middle <= place:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def counted(space: Space) -> bool:

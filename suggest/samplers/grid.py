@@ -139,40 +139,69 @@ class Grid:
         return index
 
 
+class HeldPoints:
+    """Which points trials hold. A point is a number; those of a grid count from 0."""
+
+    def __init__(self) -> None:
+        self.points: dict[int, int] = {}  # by the trials that hold them
+        self._holders: dict[int, int] = {}  # point -> how many trials hold it
+        self._sorted: list[int] = []  # the held points of a grid, ascending
+
+    def __contains__(self, point: int) -> bool:
+        return point in self._holders
+
+    def __len__(self) -> int:
+        """Return how many points of a grid are held."""
+        return len(self._sorted)
+
+    def put(self, trial: int, point: int | None) -> int | None:
+        """Record which point a trial holds, None for none. Return the point that it held before, if another one."""
+        before = self.points.get(trial)
+        if before == point:
+            return None
+        if before is not None:
+            self._release(trial, before)
+        if point is not None:
+            self._hold(trial, point)
+        return before
+
+    def free(self, place: int) -> int:
+        """Return the point of a grid with the index `place` among those that no trial holds."""
+        held, low, high = self._sorted, 0, len(self._sorted)
+        while low < high:
+            middle = (low + high) // 2
+            if held[middle] - middle <= place:
+                low = middle + 1
+            else:
+                high = middle
+        return place + low
+
+    def _hold(self, trial: int, point: int) -> None:
+        self.points[trial] = point
+        if point not in self._holders and point >= 0:
+            insort(self._sorted, point)
+        self._holders[point] = self._holders.get(point, 0) + 1
+
+    def _release(self, trial: int, point: int) -> None:
+        del self.points[trial]
+        self._holders[point] -= 1
+        if not self._holders[point]:
+            del self._holders[point]
+            if point >= 0:
+                del self._sorted[bisect_left(self._sorted, point)]
+
+
 class GridSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
         self._space = spec.space
         self._grid = Grid(spec.space, {})
-        self._index: dict[int, int] = {}  # trial number -> the point it holds
-        self._holders: dict[int, int] = {}  # point -> how many trials hold it
-        self._cursor = 0  # every point below is held or in _returned
-        self._returned: list[int] = []
+        self._held = HeldPoints()
 
     def put(self, trial: Trial) -> None:
         if trial.state is TrialState.CANCELLED:
-            index = self._index.pop(trial.number, None)
-            if index is not None:
-                self._release(index)
-        elif trial.number not in self._index:
-            index = self._grid.index_of(trial.parameters)
-            if index is not None:
-                self._index[trial.number] = index
-                self._hold(index)
-
-    def _hold(self, index: int) -> None:
-        self._holders[index] = self._holders.get(index, 0) + 1
-        at = bisect_left(self._returned, index)
-        if at < len(self._returned) and self._returned[at] == index:
-            del self._returned[at]
-        while self._cursor in self._holders:
-            self._cursor += 1
-
-    def _release(self, index: int) -> None:
-        self._holders[index] -= 1
-        if self._holders[index] == 0:
-            del self._holders[index]
-            if index < self._cursor:
-                insort(self._returned, index)
+            self._held.put(trial.number, None)
+        elif trial.number not in self._held.points:
+            self._held.put(trial.number, self._grid.index_of(trial.parameters))
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         taken: set[int] = set()
@@ -192,12 +221,9 @@ class GridSampler(Sampler):
 
     def _free(self, taken: set[int]) -> Iterator[int]:
         """Yield points that no trial holds, in order. `taken` may grow meanwhile."""
-        yield from (index for index in self._returned if index not in taken)
-        index = self._cursor
-        while index < self._grid.total:
-            if index not in self._holders and index not in taken:
+        for place in range(self._grid.total - len(self._held)):
+            if (index := self._held.free(place)) not in taken:
                 yield index
-            index += 1
 
     def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:
         """Return the first free point that agrees with `fixed`, or the first of all, as a person asked for it."""
@@ -206,7 +232,7 @@ class GridSampler(Sampler):
             return part.point(0)
         for k in range(part.total):
             index = self._grid.index_of(part.point(k))
-            if index is not None and index not in self._holders and index not in taken:
+            if index is not None and index not in self._held and index not in taken:
                 taken.add(index)
                 return part.point(k)
         return part.point(0)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
-from suggest.samplers.distinct import _below, _Known
-from suggest.samplers.grid import Grid
+from suggest.samplers.distinct import _Known
+from suggest.samplers.grid import Grid, HeldPoints
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MINIMIZE, QUEUED, RUNNING, SUCCEEDED, examples, finish, play, spaces, study
@@ -153,6 +153,9 @@ def test_a_step_that_an_earlier_version_wrote_above_max_is_the_same_point() -> N
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60))
 @examples(100)
-def test_the_numbers_below_a_free_number_are_counted(held: set[int], place: int) -> None:
+def test_a_free_point_is_found_by_its_place_among_the_free_ones(held: set[int], place: int) -> None:
     free = [n for n in range(200) if n not in held]
-    assert _below(sorted(held), place) == sum(n < free[place] for n in held)
+    points = HeldPoints()
+    for trial, point in enumerate(held):
+        points.put(trial, point)
+    assert points.free(place) == free[place]

@@ -20,7 +20,7 @@ import orjson
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.space import NAME, Parameter, Space
+from suggest.space import NAME, NAME_RULE, Parameter, Space
 from suggest.studies.spec_rules import spec_problems
 from suggest.study import Algorithm, Direction, Fidelity, Objective, StudySpec
 from suggest.trial import ValueColumn
@@ -224,7 +224,7 @@ def _parameters(
     if not 0 < len(given) <= MAX_PARAMETERS:
         problems.append(Problem(at, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}"))
         return
-    if is_grid and (without := [p.name for p in given if _needs_step(p) and not p.feasible_space.step]):
+    if is_grid and (without := [p.name for p in given if p.parameter_type == pb.DOUBLE and not p.feasible_space.step]):
         inner = f"Param {without[0]} step is nil; For discrete search space, all parameters must include step"
         problems.append(Problem("", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"))
         return
@@ -234,17 +234,12 @@ def _parameters(
         if parameter.name in names:
             problems.append(Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}"))
         elif not NAME.fullmatch(parameter.name):
-            rule = "a letter or _, then at most 62 letters, digits, or _ . -"
-            problems.append(Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {rule}"))
+            problems.append(Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}"))
         names.add(parameter.name)
         try:
             yield _parameter(parameter, is_grid=is_grid)
         except InvalidArgument as e:
             problems += [Problem(f"{path}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
-
-
-def _needs_step(parameter: pb.ParameterSpec) -> bool:
-    return parameter.parameter_type == pb.DOUBLE
 
 
 def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:

@@ -57,6 +57,7 @@ ARRIVAL_S = 30.0  # how long a request may take to arrive after its headers
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Answer: TypeAlias = "Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]"  # takes a request and its caller
 T = TypeVar("T")
 
 
@@ -214,9 +215,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         await context.abort(code_of(error), message, metadata)
         raise AssertionError("abort() raises")
 
-    def _received(
-        self, answer: Callable[[bytes, Context, str], Awaitable[Any]], method: str
-    ) -> Callable[[Any, Context], Awaitable[Any]]:
+    def _received(self, answer: Answer, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
         """Wrap `answer`: admit the caller, read the request, and count what the caller has in flight."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
@@ -274,15 +273,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return taken
 
-    def answering(
-        self, handler: Handler, method: str, *, serialize: bool = True
-    ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
+    def answering(self, handler: Handler, method: str, *, serialize: bool = True) -> Answer:
         """Return a coroutine function that answers a caller's request and maps errors to statuses."""
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
-    def answering_inside(
-        self, handler: Handler, method: str
-    ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
+    def answering_inside(self, handler: Handler, method: str) -> Answer:
         """As `answering`, for calls from the server's own process. On a server with tokens, these also need one."""
         answer = self.answering(handler, method, serialize=False)
         if self._authorizer is None:

@@ -341,20 +341,14 @@ class StudyService:
             fresh = engine.fresh(number, measurements)
             if trial.finished:
                 if fresh:
-                    raise FailedPrecondition(
-                        f"{name}: trial {number} is {trial.state.value}; it accepts no more reports"
-                    )
+                    raise _refused(name, trial, "it accepts no more reports")
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
             if trial.state is TrialState.PAUSED:
                 if fresh:
-                    raise FailedPrecondition(
-                        f"{name}: trial {number} is paused; it accepts reports again once it continues"
-                    )
+                    raise _refused(name, trial, "it accepts reports again once it continues")
                 return StopAdvice(True, "the trial is paused")
             if trial.state is TrialState.QUEUED and not trial.expired:
-                raise FailedPrecondition(
-                    f"{name}: trial {number} is queued; it accepts reports after SuggestTrials has handed it out"
-                )
+                raise _refused(name, trial, "it accepts reports after SuggestTrials has handed it out")
             if trial.expired:
                 writer.revive([trial])
             writer.renew(number)
@@ -415,9 +409,7 @@ class StudyService:
             trials = [engine.trial(number) for number in numbers]
             for trial in trials:
                 if trial.state not in (TrialState.FAILED, TrialState.RUNNING):
-                    raise FailedPrecondition(
-                        f"{name}: trial {trial.number} is {trial.state.value}; only a failed trial can be reopened"
-                    )
+                    raise _refused(name, trial, "only a failed trial can be reopened")
             if failed := [trial for trial in trials if trial.finished]:
                 writer.reopen(failed)
             return [engine.trial(number) for number in numbers]
@@ -437,10 +429,10 @@ class StudyService:
     def delete_trial(self, name: StudyName, number: int) -> None:
         with self.sessions.writing(name) as writer:
             engine = writer.engine
-            state = engine.trial(number).state
+            trial = engine.trial(number)
             self._existing(name, number)
-            if state is TrialState.RUNNING:
-                raise FailedPrecondition(f"{name}: trial {number} is running; complete it as cancelled first")
+            if trial.state is TrialState.RUNNING:
+                raise _refused(name, trial, "complete it as cancelled first")
             with writer.changing():
                 self._store.delete_trial(writer.lease, number)
             writer.forget_engine()  # also drop what the algorithm has learned from the trial
@@ -495,6 +487,11 @@ def _refuse_own_labels(labels: Iterable[str]) -> None:
     """Refuse labels that say where a trial comes from: what has them counts in another way. Raises InvalidArgument."""
     forged = sorted(OWN_LABELS & set(labels))
     raise_if([Problem(f"labels.{key}", "only the service sets this label; remove it") for key in forged])
+
+
+def _refused(name: StudyName, trial: Trial, rule: str) -> FailedPrecondition:
+    """Return the error for a request that the trial's state does not allow."""
+    return FailedPrecondition(f"{name}: trial {trial.number} is {trial.state.value}; {rule}")
 
 
 def _may_run_again(trial: Trial) -> bool:

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 NAME = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")
 

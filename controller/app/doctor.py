@@ -128,7 +128,7 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
     except AccessDenied as error:
         yield fail("credentials", str(error), rights=True)
         return
-    try:
+    async with client:
         yield ok("kubeconfig", f"context {client.context}")
         namespace = spec.namespace if spec is not None else options.namespace or client.default_namespace
         reached = True
@@ -138,8 +138,6 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
         if spec is not None and reached:
             async for finding in _needs(client, spec):
                 yield finding
-    finally:
-        await client.close()
 
 
 async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterator[Finding]:

@@ -112,11 +112,8 @@ def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, 
     from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 
     async def get() -> Mapping[str, str]:
-        client = await KubernetesClient.connect(context)
-        try:
+        async with await KubernetesClient.connect(context) as client:
             config_map = await client.get(CONFIG_MAPS, namespace, name)
-        finally:
-            await client.close()
         return config_map.get("data") or {}
 
     try:

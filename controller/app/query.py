@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,17 @@ def belongs(trial: Trial, experiment: Experiment) -> bool:
     return bool(trial.client_id == experiment.uid or record.imported_from or record.value_of)
 
 
+@asynccontextmanager
+async def _found(
+    workspace: Workspace, name: str, namespace: str | None
+) -> AsyncIterator[tuple[LocalExperiments, Experiment, SessionClient]]:
+    """Yield the experiment of that name, with what it is read from. Raises NotFound."""
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        async with workspace.connected(workspace.service_of(experiment)) as client:
+            yield experiments, experiment, client
+
+
 async def look_up(
     workspace: Workspace,
     name: str,
@@ -112,10 +124,8 @@ async def look_up(
     trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:
     """Return the experiment of that name, as `gather` reads it. Raises NotFound."""
-    with workspace.opened() as experiments:
-        experiment = find(experiments, name, namespace)
-        async with workspace.connected(workspace.service_of(experiment)) as client:
-            return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
+    async with _found(workspace, name, namespace) as (experiments, experiment, client):
+        return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
 
 
 async def with_estimate(
@@ -125,19 +135,17 @@ async def with_estimate(
 
     Raises NotFound.
     """
-    with workspace.opened() as experiments:
-        experiment = find(experiments, name, namespace)
-        async with workspace.connected(workspace.service_of(experiment)) as client:
-            record = await gather(experiments, experiment, client)
-            if record.best is not None:
-                last = await client.list_measurements(study_name(experiment), record.best.number, latest=True)
-                record = replace(record, metrics=last_values(last, without=experiment.spec.objective.metric))
-            if not experiment.spec.criteria.is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
-                return record, None
-            try:
-                return record, await client.estimate(study_name(experiment))
-            except (FailedPrecondition, Unavailable):
-                return record, None
+    async with _found(workspace, name, namespace) as (experiments, experiment, client):
+        record = await gather(experiments, experiment, client)
+        if record.best is not None:
+            last = await client.list_measurements(study_name(experiment), record.best.number, latest=True)
+            record = replace(record, metrics=last_values(last, without=experiment.spec.objective.metric))
+        if not experiment.spec.criteria.is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
+            return record, None
+        try:
+            return record, await client.estimate(study_name(experiment))
+        except (FailedPrecondition, Unavailable):
+            return record, None
 
 
 async def watch(
@@ -149,12 +157,10 @@ async def watch(
     every_s: float,
 ) -> None:
     """Call `see` with the result of `look_up` at intervals, until it returns True."""
-    with workspace.opened() as experiments:
-        experiment = find(experiments, name, namespace)
-        async with workspace.connected(workspace.service_of(experiment)) as client:
-            while not await see(await gather(experiments, experiment, client, latest=True)):
-                await asyncio.sleep(every_s)
-                experiment = find(experiments, experiment.name, experiment.namespace)
+    async with _found(workspace, name, namespace) as (experiments, experiment, client):
+        while not await see(await gather(experiments, experiment, client, latest=True)):
+            await asyncio.sleep(every_s)
+            experiment = find(experiments, experiment.name, experiment.namespace)
 
 
 async def all_experiments(
@@ -363,11 +369,8 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
     from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 
     try:
-        client = await KubernetesClient.connect(experiment.context or None)
-        try:
+        async with await KubernetesClient.connect(experiment.context or None) as client:
             quotas, _ = await client.list(QUOTAS, experiment.namespace)
-        finally:
-            await client.close()
     except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
         return None, str(error)
     return [gpu_quota for quota in quotas for gpu_quota in _of_gpus(quota)], ""

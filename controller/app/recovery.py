@@ -57,8 +57,7 @@ async def look(
         NotFound: The cluster has no such experiment.
         FailedPrecondition: There are several of that name, or a controller still runs it.
     """
-    client = await KubernetesClient.connect(context)
-    try:
+    async with await KubernetesClient.connect(context) as client:
         searched = namespace or client.default_namespace
         labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
         anchors, _ = await client.list(CONFIG_MAPS, searched, labels=labels)
@@ -71,8 +70,6 @@ async def look(
         _refuse_ended(objects, name, anchor["metadata"]["name"], searched)
         document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
         return RecoveredExperiment(uid, client.context, document, _trials(objects))
-    finally:
-        await client.close()
 
 
 def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:

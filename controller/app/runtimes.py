@@ -58,11 +58,8 @@ async def discard(experiment: Experiment) -> None:
         return
     from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
 
-    client = await KubernetesClient.connect(experiment.context or None)
-    try:
+    async with await KubernetesClient.connect(experiment.context or None) as client:
         await client.delete(CONFIG_MAPS, experiment.namespace, short_name(experiment.name, experiment.uid))
-    finally:
-        await client.close()
 
 
 def same_context(experiment: Experiment, requested: str | None) -> None:

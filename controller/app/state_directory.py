@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,17 +91,17 @@ def _runtime_directory() -> Path:
 
     Raises Unavailable if another user created the folder.
     """
+    from controller.runtime.listening import make_private  # lazy: not needed to find the directory
+
     place = Path("/tmp", f"tuner-{os.getuid()}")
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
     if session.is_dir() and os.access(session, os.W_OK) and len(os.fsencode(session)) <= _SHORT:
         place = session / "tuner"
     try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        status = place.lstat()
+        make_private(str(place), cure="set XDG_RUNTIME_DIR")
     except OSError as error:
-        raise Unavailable(f"{place}: no folder for a private socket can be created: {error.strerror}") from error
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise Unavailable(f"{place} must be a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR")
+        cause = f"{place}: no folder for a private socket can be created: {error.strerror}"
+        raise Unavailable(str(error) if error.strerror is None else cause) from error
     return place
 
 

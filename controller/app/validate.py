@@ -251,8 +251,7 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace
-    client = await KubernetesClient.connect(context or None)
-    try:
+    async with await KubernetesClient.connect(context or None) as client:
         everything = [obj for objects in stages.values() for obj in (*objects, *pods_of(objects))]
         verdicts = await dry_run_of(client, namespace, [anchor(run.spec, UID), *everything])
         if any(verdict.answer in (Answer.NOT_ALLOWED, Answer.REFUSED) for verdict in verdicts):
@@ -265,5 +264,3 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
             if objects
         }
         return ServerVerdicts(verdicts, {stage: reason for stage, reason in never.items() if reason})
-    finally:
-        await client.close()

@@ -13,10 +13,15 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from controller.runtime.supervised import Message
 
+    T = TypeVar("T")
+
 SUPERVISOR_LOCK = "supervisor.lock"  # in the experiment's folder: held while it runs, and names its socket
-MAX_PATH = 100  # bytes of a socket's path; macOS allows 104 and Linux 108, with the final zero
+_MAX_PATH = 100  # bytes of a socket's path; macOS allows 104 and Linux 108, with the final zero
 
 
 class ControllerConnection:
@@ -63,14 +68,28 @@ def listen(folder: str) -> tuple[socket.socket, str]:
     Raises:
         OSError: No folder is suitable.
     """
+    return private_socket(folder, ".sock", _bind)
+
+
+def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[T, str]:
+    """Have `make` create a socket of this folder that only this user can reach; return its result and the path.
+
+    Raises:
+        OSError: No place is suitable.
+    """
     identity = os.stat(folder)
-    name = f"{identity.st_dev:x}-{identity.st_ino:x}.sock"
     problem = OSError("no place for a socket")
     for place in private_places():
-        path = os.path.join(place, name)
+        path = os.path.join(place, f"{identity.st_dev:x}-{identity.st_ino:x}{suffix}")
         try:
             make_private(place, cure="set XDG_RUNTIME_DIR")
-            return _bind(path), path
+            if len(os.fsencode(path)) > _MAX_PATH:
+                raise OSError(f"too long for a socket: {path}")
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+            return make(path), path
         except OSError as error:  # too long, read-only, deleted at logout, or another user's
             problem = error
     raise problem
@@ -94,12 +113,6 @@ def make_private(place: str, *, cure: str) -> None:
 
 
 def _bind(path: str) -> socket.socket:
-    if len(os.fsencode(path)) > MAX_PATH:
-        raise OSError(f"too long for a socket: {path}")
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(16)

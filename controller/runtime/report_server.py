@@ -32,7 +32,7 @@ from google.protobuf.message import DecodeError
 from controller.core.model import PUSHED
 from controller.runtime.collectors import place_below
 from controller.runtime.collectors.collected import json_line
-from controller.runtime.listening import MAX_PATH, SUPERVISOR_LOCK, make_private, private_places
+from controller.runtime.listening import SUPERVISOR_LOCK, private_socket
 from controller.runtime.report_address import DB_MANAGER_NAMES, LOCK, credentials, is_held, known_address, proxy_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 
@@ -167,10 +167,12 @@ class DbManager:
 
     async def listen(self) -> None:
         """Raises OSError."""
-        self._path = _socket_path(self._folder)
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)])
         server.add_generic_rpc_handlers((self._handler,))
-        server.add_insecure_port(f"unix:{self._path}")
+        _, path = private_socket(
+            str(self._folder), "-reports.sock", lambda path: server.add_insecure_port(f"unix:{path}")
+        )
+        self._path = Path(path)
         await server.start()
         self._servers.append(server)
 
@@ -212,23 +214,6 @@ async def serve(folder: Path, lock: int) -> None:
         looks = 0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
     listener.close()
     await manager.stop()
-
-
-def _socket_path(folder: Path) -> Path:
-    """Return the path of a socket that only this user can reach. Raises OSError."""
-    identity = folder.stat()
-    problem = OSError("no place for a socket")
-    for place in private_places():
-        path = Path(place, f"{identity.st_dev:x}-{identity.st_ino:x}-reports.sock")
-        try:
-            make_private(place, cure="set XDG_RUNTIME_DIR")
-        except OSError as error:
-            problem = error
-            continue
-        if len(os.fsencode(path)) <= MAX_PATH:
-            path.unlink(missing_ok=True)
-            return path
-    raise problem
 
 
 def _is_expected(folder: Path) -> bool:

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from controller.runtime.kubernetes import kubeconfig
@@ -283,7 +283,7 @@ class Connection:
 
 
 class KubernetesClient:
-    """The client of one context. `connect` one, use it from one loop, close it."""
+    """The client of one context. `connect` one, use it from one loop, close it or leave its `async with`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -300,6 +300,12 @@ class KubernetesClient:
         Raises BadKubeconfig, AccessDenied.
         """
         return cls(await Connection.open(context))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     async def create(self, kind: Kind, namespace: str | None, body: Raw, *, dry_run: bool = False) -> Raw:
         """Create an object and return it. A field that the server does not know is an error, not ignored."""

@@ -71,13 +71,13 @@ def history(record: TrialList) -> Json:
                 "parameters": formatting.parameters(entry.trial.parameters),
             }
         )
-    y = {"type": "quantitative", "title": metric, "scale": _scale([row["value"] for row in rows])}
-    x = {"field": "trial", "type": "quantitative", "title": "trial", "axis": {"tickMinStep": 1}}
+    scale = _scale([row["value"] for row in rows])
+    x = _quantity("trial", title="trial", axis={"tickMinStep": 1})
     points: Json = {
         "mark": {"type": "point", "filled": True, "size": 36, "opacity": 0.75},
         "encoding": {
             "x": x,
-            "y": {"field": "value", **y},
+            "y": _quantity("value", title=metric, scale=scale),
             "color": _state_color(rows),
             "tooltip": [_tip("trial"), _tip("value", metric), _tip("state"), _tip("parameters")],
         },
@@ -85,7 +85,7 @@ def history(record: TrialList) -> Json:
     line: Json = {
         "transform": [{"filter": "datum.best != null"}],
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": BEST_SO_FAR},
-        "encoding": {"x": x, "y": {"field": "best", **y}},
+        "encoding": {"x": x, "y": _quantity("best", title=metric, scale=scale)},
     }
     title = f"{metric} by trial; the line is the best so far" + _of(rows, valued)
     return _figure(title, rows, {"layer": [points, line]})
@@ -120,14 +120,9 @@ def curves(record: TrialList) -> Json:
         {
             "mark": {"type": "line", **line, "point": {"size": 12, "filled": True}},
             "encoding": {
-                "x": {"field": "step", "type": "quantitative", "axis": {"tickMinStep": 1}},
-                "y": {
-                    "field": "value",
-                    "type": "quantitative",
-                    "title": metric,
-                    "scale": _scale([row["value"] for row in rows]),
-                },
-                "detail": {"field": "trial", "type": "nominal"},
+                "x": _quantity("step", axis={"tickMinStep": 1}),
+                "y": _quantity("value", title=metric, scale=_scale([row["value"] for row in rows])),
+                "detail": _word("trial"),
                 "color": _state_color(rows),
                 "tooltip": [_tip("trial"), _tip("step"), _tip("value", metric), _tip("state")],
             },
@@ -159,13 +154,8 @@ def parallel(record: TrialList) -> Json:
         if parameter.name in entry.trial.parameters
     ]
     values = _scale([_value(entry) for entry in drawn])
-    color: Json = {
-        "field": "value",
-        "type": "quantitative",
-        "title": metric,
-        "scale": {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)},
-        "legend": _GRADIENT,
-    }
+    color_scale = {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)}
+    color = _quantity("value", title=metric, scale=color_scale, legend=_GRADIENT)
     plot: Json = {"width": WIDTH, "height": HEIGHT, "layer": _coordinates(parameters, metric, color)}
     strip: Json = {
         "width": WIDTH,
@@ -173,7 +163,7 @@ def parallel(record: TrialList) -> Json:
         "params": [{"name": "chosen", "select": {"type": "interval", "encodings": ["x"]}}],
         "mark": {"type": "tick", "thickness": 1.5},
         "encoding": {
-            "x": {"field": "value", "type": "quantitative", "title": f"{metric}: drag to choose", "scale": values},
+            "x": _quantity("value", title=f"{metric}: drag to choose", scale=values),
             "color": color,
         },
     }
@@ -187,14 +177,14 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
     axes: Json = {
         "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
               "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}},
-        "y": {"field": "place", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}},
+        "y": _quantity("place", axis=None, scale={"domain": [0, 1]}),
     }  # fmt: skip
     lines: Json = {
         "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
         "transform": [{"filter": {"param": "chosen", "empty": True}}],
         "encoding": {
             **axes,
-            "detail": {"field": "trial", "type": "nominal"},
+            "detail": _word("trial"),
             "color": {**color, "legend": None},  # the strip shows it
             "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameter"), _tip("is")],
         },
@@ -202,7 +192,7 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
     labels: Json = {
         "data": {"values": [label for parameter in parameters for label in _places(parameter)]},
         "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
-        "encoding": {**axes, "text": {"field": "is", "type": "nominal"}},
+        "encoding": {**axes, "text": _word("is")},
     }
     return [lines, labels]
 
@@ -213,7 +203,7 @@ def slice_(record: TrialList) -> Json:
     drawn = _some(record, _valued(record), MOST_TRIALS)
     parameters = record.space.parameters
     rows = [_row(entry, [parameter.name for parameter in parameters]) for entry in drawn]
-    y: Json = {"field": "value", "type": "quantitative", "title": metric, "scale": _scale([r["value"] for r in rows])}
+    y = _quantity("value", title=metric, scale=_scale([row["value"] for row in rows]))
     charts: list[Json] = [
         {
             "width": 240,
@@ -277,35 +267,24 @@ def contour(record: TrialList) -> Json:
 
 def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: Json) -> list[Json]:
     """Return the cells with the mean values, and the trials above them."""
-    color: Json = {
-        "type": "quantitative",
-        "title": metric,
-        "scale": color_scale,
-        "legend": _GRADIENT,
-    }
-    axes: Json = {
-        axis: {
-            "field": axis,
-            "type": "quantitative",
-            "title": axis,
-            "scale": {"domain": [0, 1]},
-            "axis": {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")},
-        }
-        for axis in "xy"
-    }
+    color = _quantity("value", title=metric, scale=color_scale, legend=_GRADIENT)
+    axes: Json = {}
+    for axis in "xy":
+        ticks = {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")}
+        axes[axis] = _quantity(axis, title=axis, scale={"domain": [0, 1]}, axis=ticks)
     cells: Json = {
         "mark": {"type": "rect", "opacity": 0.55},
         "encoding": {
             "x": {**axes["x"], "bin": {"maxbins": 12, "extent": [0, 1]}},
             "y": {**axes["y"], "bin": {"maxbins": 12, "extent": [0, 1]}},
-            "color": {"aggregate": "mean", "field": "value", **color},
+            "color": {"aggregate": "mean", **color},
         },
     }
     points: Json = {
         "mark": {"type": "point", "filled": True, "size": 30, "stroke": "white", "strokeWidth": 0.4},
         "encoding": {
             **axes,
-            "color": {"field": "value", **color},
+            "color": color,
             "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameters")],
         },
     }
@@ -326,18 +305,18 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
         for importance in importances
         if importance.value is not None
     ]
-    y = {"field": "parameter", "type": "nominal", "sort": [row["parameter"] for row in rows], "title": None}
+    y = _word("parameter", sort=[row["parameter"] for row in rows], title=None)
     bars: Json = {
         "mark": {"type": "bar", "color": "#2f6db5"},
         "encoding": {
-            "x": {"field": "importance", "type": "quantitative", "title": "share of 1"},
+            "x": _quantity("importance", title="share of 1"),
             "y": y,
             "tooltip": [_tip("parameter"), _tip("importance"), _tip("trials")],
         },
     }
     errors: Json = {
         "mark": {"type": "rule", "color": "#d9822b", "strokeWidth": 2},
-        "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": y},
+        "encoding": {"x": _quantity("low"), "x2": {"field": "high"}, "y": y},
     }
     figure = _figure(f"How much each parameter matters for a good {metric}", rows, {"layer": [bars, errors]})
     return {**figure, "height": {"step": 24}}
@@ -399,33 +378,25 @@ def front(record: TrialList) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
     objectives = record.criteria.objectives
     best = {trial.number for trial in record.front}
+    kinds, colors = ("Pareto front", "dominated", "breaks a constraint"), ("#c8453c", "#7f9cc0", "#c3c7cd")
     succeeded = [entry for entry in record.trials if entry.state is TrialState.SUCCEEDED and entry.trial.further]
     rows: list[Json] = []
     for entry in _some(record, succeeded, MOST_TRIALS):
         is_feasible = record.criteria.violation(entry.trial) == 0
-        label = "Pareto front" if entry.trial.number in best else "dominated" if is_feasible else "breaks a constraint"
+        label = kinds[0 if entry.trial.number in best else 1 if is_feasible else 2]
         first, second = entry.trial.values[:2]
         assignment = formatting.parameters(entry.trial.parameters)
         rows.append({"trial": entry.trial.number, "x": first, "y": second, "is": label, "parameters": assignment})
     names = [objective.metric for objective in objectives[:2]]
     axes = {
-        axis: {"field": axis, "type": "quantitative", "title": name, "scale": _scale([row[axis] for row in rows])}
+        axis: _quantity(axis, title=name, scale=_scale([row[axis] for row in rows]))
         for axis, name in zip("xy", names, strict=False)
     }
     points: Json = {
         "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.8},
         "encoding": {
             **axes,
-            "color": {
-                "field": "is",
-                "type": "nominal",
-                "title": None,
-                "scale": {
-                    "domain": ["Pareto front", "dominated", "breaks a constraint"],
-                    "range": ["#c8453c", "#7f9cc0", "#c3c7cd"],
-                },
-                "legend": _LEGEND,
-            },
+            "color": _word("is", title=None, scale={"domain": kinds, "range": colors}, legend=_LEGEND),
             "tooltip": [_tip("trial"), _tip("x", names[0]), _tip("y", names[-1]), _tip("is"), _tip("parameters")],
         },
     }
@@ -586,9 +557,8 @@ def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
 
 def _axis(domain: Domain, field: str, title: str) -> Json:
     if isinstance(domain, Choice):
-        return {"field": field, "type": "nominal", "title": title}
-    scale: Json = {"type": "log"} if domain.scale is Scale.LOG else {"zero": False}
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale}
+        return _word(field, title=title)
+    return _quantity(field, title=title, scale={"type": "log"} if domain.scale is Scale.LOG else {"zero": False})
 
 
 def _scale(values: Iterable[float]) -> Json:
@@ -599,11 +569,19 @@ def _scale(values: Iterable[float]) -> Json:
     return {"zero": False}
 
 
+def _quantity(field: str, **more: object) -> Json:
+    return {"field": field, "type": "quantitative", **more}
+
+
+def _word(field: str, **more: object) -> Json:
+    return {"field": field, "type": "nominal", **more}
+
+
 def _state_color(rows: Sequence[Json]) -> Json:
     states = {row["state"] for row in rows}
     present = [(state, color) for state, color in STATES if state in states]
     scale = {"domain": [state for state, _ in present], "range": [color for _, color in present]}
-    return {"field": "state", "type": "nominal", "title": None, "scale": scale, "legend": _LEGEND}
+    return _word("state", title=None, scale=scale, legend=_LEGEND)
 
 
 def _tip(field: str, title: str = "") -> Json:

@@ -22,28 +22,19 @@ def _real(text: str) -> float:
     return value
 
 
-def _positive(text: str) -> float:
-    if (value := _real(text)) <= 0:
-        raise ValueError("expected a number above 0")
-    return value
+def _number(which: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
+    def taken(text: str) -> float:
+        if not holds(value := _real(text)):
+            raise ValueError(f"expected a number {which}")
+        return value
+
+    return taken
 
 
-def _not_negative(text: str) -> float:
-    if (value := _real(text)) < 0:
-        raise ValueError("expected a number from 0")
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 < (value := _real(text)) < 1:
-        raise ValueError("expected a number between 0 and 1")
-    return value
-
-
-def _share_or_all(text: str) -> float:
-    if not 0 <= (value := _real(text)) <= 1:
-        raise ValueError("expected a number from 0 to 1")
-    return value
+_positive = _number("above 0", lambda value: value > 0)
+_not_negative = _number("from 0", lambda value: value >= 0)
+_share = _number("between 0 and 1", lambda value: 0 < value < 1)
+_share_or_all = _number("from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def _folder(text: str) -> str:

@@ -268,39 +268,21 @@ def _volumes(trial: Json, problems: ProblemCollector) -> None:
             problems.add(at, f"{sources_given} given; a volume has one of claim, nfs, emptyDir")
 
 
-def _strings(data: object, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(data, str):
-        yield path, data
-    elif isinstance(data, list):
-        for index, item in enumerate(data):
-            yield from _strings(item, f"{path}[{index}]")
-    elif isinstance(data, dict):
-        for key, item in data.items():
-            yield from _strings(item, f"{path}.{key}")
-
-
-def _keys(data: object, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(data, dict):
-        for key, item in data.items():
-            yield path, str(key)
-            yield from _keys(item, f"{path}.{key}")
-    elif isinstance(data, list):
-        for index, item in enumerate(data):
-            yield from _keys(item, f"{path}[{index}]")
-
-
 def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tuple[str, str]]:
     """Yield every string in which `${name}` is substituted, with its path."""
     for key in WORKLOAD:
-        yield from _strings(workload.get(key), f"{section}.{key}")
+        for path, value in shells.nodes(workload.get(key), f"{section}.{key}"):
+            if isinstance(value, str):
+                yield path, value
 
 
 def _placeholders(
     workload: Json, names: list[str], conditional: set[str], problems: ProblemCollector, *, section: str = "spec.trial"
 ) -> None:
-    for path, key in _keys(workload.get("template"), f"{section}.template"):
-        for name in placeholders(key):
-            problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only")
+    for path, value in shells.nodes(workload.get("template"), f"{section}.template"):
+        for key in map(str, value) if isinstance(value, dict) else ():
+            for name in placeholders(key):
+                problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only")
     for path, text in workload_strings(workload, section):
         for opened in unclosed(text):
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
@@ -332,25 +314,16 @@ def _placeholders(
             problems.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
 
 
-def _command_line(workload: Json, section: str) -> list[tuple[str, str]]:
-    """Return the words of the command and its arguments, with their paths."""
-    return [
-        (f"{section}.{key}[{index}]", word)
-        for key in ("command", "args")
-        for index, word in enumerate(workload.get(key, ()))
-    ]
-
-
 def _before(workload: Json, section: str, path: str) -> str:
     """Return the word before the one at `path`; "" if it is the first."""
-    line = _command_line(workload, section)
+    line = shells.words(section, workload)
     at = next((index for index, (place, _) in enumerate(line) if place == path), 0)
     return line[at - 1][1] if at else ""
 
 
 def _is_script(workload: Json, section: str, path: str) -> bool:
     """Return whether a shell reads the word at `path`, as in `sh -c WORD`."""
-    return any(place == path for place, _ in shells.scripts(_command_line(workload, section)))
+    return any(place == path for place, _ in shells.scripts(shells.words(section, workload)))
 
 
 def _read_variable(workload: Json, section: str, path: str, name: str, text: str) -> str:
@@ -383,7 +356,7 @@ def _idle_devices(spec: Json) -> Iterator[str]:
 def _unread_variables(trial: Json) -> Iterator[str]:
     """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads, so that the program gets them literally."""
     section = "spec.trial"
-    for path, word in _command_line(trial, section):
+    for path, word in shells.words(section, trial):
         for match in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
             if match[0] == f"${{{TRIAL_NAME}}}":
                 continue

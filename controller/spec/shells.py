@@ -7,6 +7,7 @@ code, so only choices with strings, lists or mappings get a warning.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from controller.spec.document import Json
 from controller.spec.substitute import placeholders
@@ -14,7 +15,7 @@ from controller.spec.substitute import placeholders
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
 
-Word = tuple[str, object]  # its path, and the word
+Word = tuple[str, Any]  # its path, and the word
 
 
 def warnings(spec: Json) -> Iterator[str]:
@@ -25,11 +26,11 @@ def warnings(spec: Json) -> Iterator[str]:
         if names:
             list_of_names = ", ".join(f"${{{name}}}" for name in names)
             places = " ".join(f'"${place}"' for place in range(1, len(names) + 1))
-            words = ", ".join(["sh", *(f'"${{{name}}}"' for name in names)])
+            quoted = ", ".join(["sh", *(f'"${{{name}}}"' for name in names)])
             single = len(names) == 1
             yield (
                 f"{path}: the shell reads the text of {list_of_names} as code; write {places} in the script and append "
-                f"the words {words} to the command, or set {'a variable' if single else 'variables'} in env"
+                f"the words {quoted} to the command, or set {'a variable' if single else 'variables'} in env"
             )
 
 
@@ -39,42 +40,46 @@ def _may_be_code(parameter: Json) -> bool:
 
 def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:
     trial, final = spec["trial"], spec.get("final", {})
-    yield from scripts(_words("spec.trial", trial))
-    yield from _in_template("spec.trial.template", trial.get("template"))
+    yield from scripts(words("spec.trial", trial))
+    for path, value in nodes(trial.get("template"), "spec.trial.template"):
+        if isinstance(value, dict):
+            yield from scripts(words(path, value))
     if "command" in final or "args" in final:
         parts = [("spec.final" if key in final else "spec.trial", key) for key in ("command", "args")]
         yield from scripts(
-            [word for section, key in parts for word in _words(section, {key: {**trial, **final}.get(key)})]
+            [word for section, key in parts for word in words(section, {key: {**trial, **final}.get(key)})]
         )
 
 
-def _in_template(path: str, data: object) -> Iterator[tuple[str, str]]:
+def nodes(data: object, path: str) -> Iterator[tuple[str, object]]:
+    """Yield a value and all values in it, each before those that it contains, with their paths."""
+    yield path, data
     if isinstance(data, dict):
-        yield from scripts(_words(path, data))
         for key, item in data.items():
-            yield from _in_template(f"{path}.{key}", item)
+            yield from nodes(item, f"{path}.{key}")
     elif isinstance(data, list):
         for index, item in enumerate(data):
-            yield from _in_template(f"{path}[{index}]", item)
+            yield from nodes(item, f"{path}[{index}]")
 
 
-def _words(path: str, container: Mapping[str, object]) -> list[Word]:
-    words: list[Word] = []
+def words(path: str, container: Mapping[str, object]) -> list[Word]:
+    """Return the words of the command and its arguments, with their paths."""
+    found: list[Word] = []
     for key in ("command", "args"):
         value = container.get(key)
         if isinstance(value, list):
-            words += [(f"{path}.{key}[{index}]", word) for index, word in enumerate(value)]
-    return words
+            found += [(f"{path}.{key}[{index}]", word) for index, word in enumerate(value)]
+    return found
 
 
-def scripts(words: Sequence[Word]) -> Iterator[tuple[str, str]]:
+def scripts(line: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """Yield the scripts that shells get after `-c`, with their paths.
 
     The shell may be anywhere on the command line, as in `env -i bash -lc …`.
     """
-    for place, (_, word) in enumerate(words):
+    for place, (_, word) in enumerate(line):
         if isinstance(word, str) and word.rpartition("/")[2] in SHELLS:
-            path, script = _script(words[place + 1 :])
+            path, script = _script(line[place + 1 :])
             if script:
                 yield path, script
 

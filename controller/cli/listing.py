@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -40,35 +40,39 @@ class Printer:
             (element["uid"], element, text_tables.shown_state(record))
             for element, record in zip(elements, records, strict=True)
         )
-        if not fresh and self._begun:
-            return
         records = [records[at] for at in fresh]
-        match self._output:
-            case "csv":
-                rows = text_tables.experiment_csv_rows(records)
-                self._write(text_tables.csv_text(text_tables.EXPERIMENT_CSV, rows, headers=self._first_headers()))
-            case "table":
-                if records or self._begun:  # no header for an empty list
-                    self._table(
-                        text_tables.EXPERIMENT_COLUMNS, text_tables.experiment_rows(records, now=datetime.now(UTC))
-                    )
-            case _:
-                self._others([elements[at] for at in fresh], [record.experiment.name for record in records])
+        self._entries(
+            [elements[at] for at in fresh],
+            csv=lambda: (text_tables.EXPERIMENT_CSV, text_tables.experiment_csv_rows(records)),
+            table=lambda now: (text_tables.EXPERIMENT_COLUMNS, text_tables.experiment_rows(records, now=now)),
+        )
 
     def studies(self, elements: Sequence[Json]) -> None:
         """Print studies in the form of `documents.study`."""
         fresh = [elements[at] for at in self._fresh((element["uid"], element) for element in elements)]
-        if not fresh and self._begun:
+        self._entries(
+            fresh,
+            csv=lambda: (text_tables.STUDY_CSV, text_tables.study_csv_rows(fresh)),
+            table=lambda now: (text_tables.STUDY_COLUMNS, text_tables.study_rows(fresh, now=now)),
+        )
+
+    def _entries(
+        self,
+        elements: Sequence[Json],
+        *,
+        csv: Callable[[], tuple[Sequence[str], Sequence[text_tables.Row]]],
+        table: Callable[[datetime], tuple[Sequence[str], list[list[str]]]],
+    ) -> None:
+        if not elements and self._begun:
             return
         match self._output:
             case "csv":
-                rows = text_tables.study_csv_rows(fresh)
-                self._write(text_tables.csv_text(text_tables.STUDY_CSV, rows, headers=self._first_headers()))
+                self._write(text_tables.csv_text(*csv(), headers=self._first_headers()))
             case "table":
-                if fresh or self._begun:
-                    self._table(text_tables.STUDY_COLUMNS, text_tables.study_rows(fresh, now=datetime.now(UTC)))
+                if elements or self._begun:  # no header for an empty list
+                    self._table(*table(datetime.now(UTC)))
             case _:
-                self._others(fresh, [element["name"] for element in fresh])
+                self._others(elements, [element["name"] for element in elements])
 
     def trials(self, record: ExperimentRecord | StudyTrials) -> None:
         """Print trials. Raises InvalidArgument for an unknown column."""

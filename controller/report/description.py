@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from controller.core.budget import counted
 from controller.core.model import Attempt, Event, Experiment, ExperimentObjective, ExperimentState, FailureClass
 from controller.phrases import command, quantity
 from controller.report import formatting
@@ -315,7 +316,7 @@ _MEANING = {
 
 def _budget(record: ExperimentRecord) -> str:
     spec, counts = record.experiment.spec, record.counts
-    done = sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
+    done = counted(counts)
     budget = spec.budget
     limit = None if budget.trials is None else quantity(budget.trials, "trial")
     words = [f"{done} of {limit}" if limit is not None else f"{quantity(done, 'trial')}, no limit"]

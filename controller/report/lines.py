@@ -10,11 +10,11 @@ import sys
 from contextlib import suppress
 from typing import Protocol
 
+from controller.core.budget import counted
 from controller.core.model import AttemptState, Event, ExperimentState
 from controller.core.progress import Progress
 from controller.phrases import quantity
 from controller.report import formatting
-from suggest.trial import TrialState
 
 logger = logging.getLogger(__name__)
 
@@ -57,19 +57,11 @@ class QuietView:
     def close(self, progress: Progress | None) -> None: ...
 
 
-class LoggedView:
+class LoggedView(QuietView):
     """The view of -v and --log-format json: the loop logs the events, and this view logs all other sentences."""
-
-    draws = False
-
-    def event(self, event: Event) -> None: ...
 
     def print_line(self, text: str) -> None:
         logger.info("%s", text)
-
-    def refresh(self, progress: Progress) -> None: ...
-
-    def close(self, progress: Progress | None) -> None: ...
 
 
 class Lines:
@@ -122,7 +114,7 @@ class Lines:
 def summary(progress: Progress) -> str:
     """Return a line such as `12/40 trials (9 succeeded, 3 pruned), 2 running, about 1m20s left`."""
     spec = progress.experiment.spec
-    done = finished(progress)
+    done = counted(progress.counts)
     limit = "" if spec.budget.trials is None else f"/{spec.budget.trials}"
     states = ", ".join(f"{n} {state.value}" for state, n in progress.counts.items() if n)
     trials = quantity(done, "trial") if not limit else f"{done}{limit} trial{'' if limit == '/1' else 's'}"
@@ -135,11 +127,6 @@ def summary(progress: Progress) -> str:
     return ", ".join(words)
 
 
-def finished(progress: Progress) -> int:
-    """Return how many finished trials count against the budget."""
-    return sum(n for state, n in progress.counts.items() if state.finished and state is not TrialState.CANCELLED)
-
-
 def time_left_s(progress: Progress) -> float | None:
     """Estimate the remaining seconds from the pace so far, limited by the wall clock budget.
 
@@ -149,7 +136,7 @@ def time_left_s(progress: Progress) -> float | None:
         return None
     experiment = progress.experiment
     budget = experiment.spec.budget
-    done = finished(progress)
+    done = counted(progress.counts)
     estimates = []
     if budget.trials is not None and done:
         estimates.append(experiment.running_s / done * max(0, budget.trials - done))

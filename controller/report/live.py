@@ -14,11 +14,12 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
+from controller.core.budget import counted
 from controller.core.model import FINAL, AttemptState, Event, ExperimentState, trial_label
 from controller.core.progress import Progress
 from controller.phrases import quantity
 from controller.report import formatting
-from controller.report.lines import finished, time_left_s
+from controller.report.lines import time_left_s
 from suggest.trial import TrialState
 
 MAX_ROWS = 12  # running trials that are shown
@@ -128,7 +129,7 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
 
 def _bar(progress: Progress, width: int) -> Text:
     """Return the counts in words, after a bar that fills the remaining width."""
-    done = finished(progress)
+    done = counted(progress.counts)
     limit = progress.experiment.spec.budget.trials
     counts = Text(f" {done}/{limit}" if limit else f"{quantity(done, 'trial')} done")
     for state, style in _BAR_STYLES.items():

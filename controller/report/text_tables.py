@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controller.core.budget import counted
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
@@ -83,7 +84,7 @@ def shown_state(record: ExperimentRecord) -> str:
 
 
 def _done(record: ExperimentRecord) -> str:
-    done = sum(n for state, n in record.counts.items() if state.finished and state is not TrialState.CANCELLED)
+    done = counted(record.counts)
     limit = record.experiment.spec.budget.trials
     return str(done) if limit is None else f"{done}/{limit}"
 
@@ -282,32 +283,24 @@ def _shown_trial_state(row: TrialRecord) -> str:
     return row.state.value + (f" (attempt {len(row.attempts)})" if len(row.attempts) > 1 else "")
 
 
-EXPERIMENT_CSV = (
-    "name",
-    "namespace",
-    "uid",
-    "state",
-    "reason",
-    "trials",
-    "bestTrial",
-    "bestValue",
-    "startTime",
-    "endTime",
-    "reasonCode",
-)
+_EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
+    "name": lambda record: record.experiment.name,
+    "namespace": lambda record: record.experiment.namespace,
+    "uid": lambda record: record.experiment.uid,
+    "state": lambda record: record.experiment.state.value,
+    "reason": lambda record: record.experiment.reason,
+    "trials": lambda record: len(record.trials),
+    "bestTrial": lambda record: record.best and record.best.number,
+    "bestValue": lambda record: record.best and record.best.value,
+    "startTime": lambda record: _time(record.experiment.start_time),
+    "endTime": lambda record: _time(record.experiment.end_time),
+    "reasonCode": lambda record: record.experiment.reason_code and record.experiment.reason_code.value,
+}
+EXPERIMENT_CSV = tuple(_EXPERIMENT_CSV)
 
 
 def experiment_csv_rows(records: Sequence[ExperimentRecord]) -> list[Row]:
-    rows: list[Row] = []
-    for record in records:
-        experiment, best = record.experiment, record.best
-        rows.append([
-            experiment.name, experiment.namespace, experiment.uid, experiment.state.value, experiment.reason,
-            len(record.trials), "" if best is None else best.number, "" if best is None else best.value,
-            _time(experiment.start_time), _time(experiment.end_time),
-            "" if experiment.reason_code is None else experiment.reason_code.value,
-        ])  # fmt: skip
-    return rows
+    return [[_cell(column(record)) for column in _EXPERIMENT_CSV.values()] for record in records]
 
 
 def trials_csv(record: TrialList) -> str:

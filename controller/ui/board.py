@@ -22,7 +22,8 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState, by_trial
+from controller.core.budget import counted
+from controller.core.model import Experiment, ExperimentSpec, ExperimentState, by_trial
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
@@ -34,6 +35,7 @@ from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark
 from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
 from suggest.space import Choice, Parameter
+from suggest.study import StudySpec
 from suggest.trial import Measurement, TrialState
 
 LIST_S = 0.25
@@ -42,7 +44,6 @@ READS_AT_ONCE = 2  # so that many experiments do not keep the one that a person 
 MOST_WAITING = 8
 MOST_QUEUED = 200  # in a namespace's queue
 MOST_ARTIFACTS = 500
-_DONE = [state for state in TrialState if state.finished and state is not TrialState.CANCELLED]
 
 
 class Board:
@@ -279,20 +280,27 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
     spec = experiment.spec
     return documents.experiment(record) | {
         "why": description.why_experiment(record),
-        "metric": spec.objective.metric,
-        "direction": spec.objective.direction.value,
-        "algorithm": spec.algorithm.name,
-        "pruning": spec.pruning.name if spec.pruning else "",
+        **search_of(spec),
         "runtime": spec.runtime,
         "parallelism": spec.parallelism,
         "budget": {"trials": spec.budget.trials},
-        "done": sum(record.counts.get(state, 0) for state in _DONE),
+        "done": counted(record.counts),
         "revision": experiment.revision,
         "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),
         "parameters": [parameter_hint(parameter) for parameter in record.space.parameters],
         "actions": _actions(record),
         "loaded": loaded,
+    }
+
+
+def search_of(spec: ExperimentSpec | StudySpec) -> Json:
+    """Return what is said of every search: what is measured, and who chooses."""
+    return {
+        "metric": spec.objective.metric,
+        "direction": spec.objective.direction.value,
+        "algorithm": spec.algorithm.name,
+        "pruning": spec.pruning.name if spec.pruning else "",
     }
 
 

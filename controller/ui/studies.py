@@ -9,16 +9,17 @@ from dataclasses import replace
 
 from controller.app.enqueue import enqueue_in_study
 from controller.app.following import StudyFollower
+from controller.core.budget import counted
 from controller.report import documents
 from controller.report.record import StudyTrials, TrialRecord
-from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint
+from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint, search_of
 from controller.ui.live_table import Encoded, Event, Json
 from controller.ui.visitor import VisitorLimits
 from controller.ui.watched import Mark, Watched, when_changed
 from suggest.client import AsyncClient, StudyName, StudySummary
 from suggest.errors import TunerError
 from suggest.study import Study
-from suggest.trial import Trial, TrialState
+from suggest.trial import Trial
 
 LIST_S = 0.5
 RUN, MANAGE = "run", "manage"  # verbs of tokens
@@ -145,15 +146,11 @@ class StudyBoard:
         """Return a study in the form of an experiment's summary, without what only experiments have."""
         spec, verbs = study.spec, self._verbs()
         document = documents.study(study, summary.trials, summary.best)
-        over = (state for state in summary.trials if state.finished and state is not TrialState.CANCELLED)
         return document | {
             "why": "",
-            "metric": spec.objective.metric,
-            "direction": spec.objective.direction.value,
-            "algorithm": spec.algorithm.name,
-            "pruning": spec.pruning.name if spec.pruning else "",
+            **search_of(spec),
             "budget": {"trials": None},
-            "done": sum(summary.trials[state] for state in over),
+            "done": counted(summary.trials),
             "revision": 1,
             "actions": {"enqueue": RUN in verbs, "delete": MANAGE in verbs},
             "loaded": True,

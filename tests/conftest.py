@@ -42,6 +42,9 @@ sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 LONG_FIRST = ("sim", "trial", "e2e", "service", "contract", "kube")  # folders whose tests start processes, or wait
+TRIAL = HERE / "trial"
+# Like those of that folder, these import torch or SciPy: seconds in each worker that runs one of their tests.
+WITH_TRIAL = ("test_optuna_samplers.py", "test_cmaes.py", "test_pruning_as_optuna.py")
 BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui", HERE / "integrations")
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and every program that they start, too.
@@ -74,12 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     dealt: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        folder = item.path.parent
-        dealt.setdefault(folder if folder.name == "trial" else item.path, []).append(item)  # one worker imports torch
+        heavy = item.path.parent == TRIAL or item.path.name in WITH_TRIAL
+        dealt.setdefault(TRIAL if heavy else item.path, []).append(item)
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     parts: list[list[pytest.Item]] = [[] for _ in range(workers)]
-    for together in sorted(dealt.values(), key=lambda tests: (_place(tests[0].path.parent.name), -len(tests))):
-        min(parts, key=len).extend(together)
+    for where in sorted(dealt, key=lambda path: (_place(path), -len(dealt[path]))):
+        min(parts, key=len).extend(dealt[where])
     items[:] = itertools.chain.from_iterable(parts)
 
 
@@ -97,7 +100,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def _place(folder: str) -> int:
+def _place(path: Path) -> int:
+    folder = path.relative_to(HERE).parts[0]
     return LONG_FIRST.index(folder) if folder in LONG_FIRST else len(LONG_FIRST)
 
 

@@ -71,7 +71,7 @@ def _text(head: str, text: str, indent: str) -> Iterator[str]:
     body = text.removesuffix("\n")
     lines = body.split("\n")
     is_block = body.strip() and all(line == line.rstrip() and line.isprintable() for line in lines)
-    if not is_block or body.startswith((" ", "\n")):
+    if not is_block or body.startswith((" ", "\n")) or body.endswith("\n"):
         yield f"{head} {_json(text)}"
         return
     yield f"{head} |{'' if text.endswith(chr(10)) else '-'}"

@@ -52,6 +52,7 @@ def test_a_written_file_reads_back_to_the_same_experiment(text: str) -> None:
         r'"one\ntwo\x7f"',
         r'"\n"',
         r'"\n\n"',
+        r'"one\ntwo\n\n"',
         "1" + "0" * 200,
         r'[{"a\x7f": {"b": "one\ntwo\x7f"}}, [[["one\ntwo\x7f"]]]]',
     ],

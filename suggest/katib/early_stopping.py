@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from statistics import fmean, median
+from statistics import fmean, mean, median
 
 from suggest import events
 from suggest.errors import InvalidArgument
@@ -81,7 +81,7 @@ class KatibEarlyStopping:
         for name, texts in self._log.first_values(asked, metric, start_step).items() if asked else ():
             values = [value for text in texts if (value := finite(text)) is not None]
             if len(texts) == start_step and values:
-                known[name] = fmean(values)
+                known[name] = _average(values)
         with self._lock:
             for name in asked:
                 if name in known:
@@ -89,6 +89,13 @@ class KatibEarlyStopping:
             while len(self._averages) > _REMEMBERED:
                 self._averages.popitem(last=False)
         return list(known.values())
+
+
+def _average(values: Sequence[float]) -> float:
+    try:
+        return fmean(values)
+    except OverflowError:  # the sum is not a double, but the average is
+        return mean(values)
 
 
 def read_settings(spec: pb.EarlyStoppingSpec) -> dict[str, int]:

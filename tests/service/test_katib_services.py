@@ -186,6 +186,12 @@ def test_reports_that_are_not_numbers_are_ignored(channel: grpc.Channel) -> None
     assert [rule.value for rule in rules(channel, "abc", min_trials_required="2")] == ["3.0"]
 
 
+def test_the_average_of_values_whose_sum_is_no_double_is_one(channel: grpc.Channel) -> None:
+    for trial in "abc":
+        report(channel, trial, ["1.5e308", "1.5e308"])
+    assert [rule.value for rule in rules(channel, "abc", start_step="2")] == ["1.5e+308"]
+
+
 SETTINGS = {
     "another rule": ("mean", {}, "unknown algorithm name mean"),
     "no trials": (

@@ -432,7 +432,7 @@ def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
 ) -> None:
     begun(studies)
     with monkeypatch.context() as soon:
-        soon.setattr("suggest.studies.hand_out.deadline", SimpleNamespace(left_s=lambda at_most: 0.0))
+        soon.setattr("suggest.studies.proposing.deadline", SimpleNamespace(left_s=lambda at_most: 0.0))
         first = studies.suggest(NAME, 200, client_id="c", request_id="many")
     assert ([trial.number for trial in first.trials], first.exhausted) == (list(range(1, 9)), False)
     assert suggested(studies, "many", 200) == list(first.trials), "the request has its answer"

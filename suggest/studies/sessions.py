@@ -270,12 +270,9 @@ class StudySessions:
     @contextmanager
     def proposing(self, name: StudyName) -> Iterator[None]:
         """Let only this caller propose trials of the study. Other calls may still use `writing` meanwhile."""
-        session = self._pin(name)
-        try:
-            with locked(session.proposing, late=Unavailable(f"{name} is busy with other calls; try again")):
-                yield
-        finally:
-            self._unpin(session)
+        late = Unavailable(f"{name} is busy with other calls; try again")
+        with self._pinned(name) as session, locked(session.proposing, late=late):
+            yield
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
@@ -360,21 +357,19 @@ class StudySessions:
 
     @contextmanager
     def _locked_session(self, name: StudyName) -> Iterator[_Session]:
-        session = self._pin(name)
-        try:
-            with locked(session.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
-                try:
-                    yield session
-                except NotOwner as e:
-                    self._leave(session, "study_lost")
-                    if e.address:
-                        raise
-                    raise self._lost(name) from e
-        finally:
-            self._unpin(session)
+        late = Unavailable(f"{name} is busy with other calls; try again")
+        with self._pinned(name) as session, locked(session.lock, late=late):
+            try:
+                yield session
+            except NotOwner as e:
+                self._leave(session, "study_lost")
+                if e.address:
+                    raise
+                raise self._lost(name) from e
 
-    def _pin(self, name: StudyName) -> _Session:
-        """Return the study's session, which is not closed until `_unpin`."""
+    @contextmanager
+    def _pinned(self, name: StudyName) -> Iterator[_Session]:
+        """Yield the study's session, which is not closed meanwhile."""
         if name not in self._sessions:
             self.record(name)  # raises for an unknown name, which must take no memory
             self._make_room()
@@ -382,14 +377,14 @@ class StudySessions:
             session = self._sessions.pop(name, None) or _Session(name)
             self._sessions[name] = session
             session.pins += 1
-        return session
-
-    def _unpin(self, session: _Session) -> None:
-        with self._sessions_lock:
-            session.pins -= 1
-            session.used = time.monotonic()
-            if session.lease is None and not session.pins:
-                del self._sessions[session.name]  # the study was deleted, or could not be taken
+        try:
+            yield session
+        finally:
+            with self._sessions_lock:
+                session.pins -= 1
+                session.used = time.monotonic()
+                if session.lease is None and not session.pins:
+                    del self._sessions[name]  # the study was deleted, or could not be taken
 
     def _lease(self, session: _Session) -> Lease:
         if session.lease is not None and not session.doubtful and not self.store.still_held(session.lease):

@@ -275,23 +275,23 @@ class KeyedQueue:
         except BaseException:
             self._finished(keys, flow, job, NO_COST)
             raise
-        cost = NO_COST
+        size = 0.0
+
+        def ended() -> None:
+            cost = Cost(job.seconds, size)
+            self._costs.learn(kind, cost)
+            self._finished(keys, flow, job, cost)
+
         try:
             result = await asyncio.wrap_future(done)
-            cost = Cost(job.seconds, 0.0 if reply_bytes is None else reply_bytes(result))
+            size = 0.0 if reply_bytes is None else reply_bytes(result)
             return result
         finally:
             if done.done():
-                self._costs.learn(kind, cost if cost is not NO_COST else Cost(job.seconds))
-                self._finished(keys, flow, job, cost)
+                ended()
             else:
                 loop = asyncio.get_running_loop()
-
-                def later() -> None:
-                    self._costs.learn(kind, Cost(job.seconds))
-                    self._finished(keys, flow, job, Cost(job.seconds))
-
-                done.add_done_callback(lambda _: loop.call_soon_threadsafe(later))
+                done.add_done_callback(lambda _: loop.call_soon_threadsafe(ended))
 
     # Turns at a study
 
@@ -311,15 +311,11 @@ class KeyedQueue:
         self._in_line += 1
         try:
             await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._pass_on([study])  # the turn came at the moment of the cancellation
-            elif turn in waiting:
-                waiting.remove(turn)
-            raise
-        except Unavailable:
+        except BaseException:
             if turn in waiting:
                 waiting.remove(turn)
+            elif not turn.cancelled() and turn.exception() is None:
+                self._pass_on([study])  # the turn came at the moment of the cancellation
             raise
         finally:
             self._in_line -= 1

@@ -298,3 +298,48 @@ def test_calls_that_have_not_started_are_rejected_on_shutdown() -> None:
             assert (them.waiting_for_study, them.waiting_for_worker) == (0, 0)
 
     asyncio.run(play())
+
+
+def test_a_waiter_canceled_as_it_is_rejected_does_not_pass_on_the_turn_of_another() -> None:
+    async def play() -> None:
+        async with turns(2) as them:
+            gate, late = threading.Event(), list[bool]()
+            begun = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            waiting = asyncio.create_task(them.run("s", lambda: None))
+            await asyncio.sleep(0)
+            them.close()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            after = asyncio.create_task(them.run("s", lambda: late.append(gate.is_set())))
+            await asyncio.sleep(0.01)
+            gate.set()
+            assert await begun
+            await after
+            assert late == [True]
+
+    asyncio.run(play())
+
+
+def test_work_that_fails_costs_its_caller_as_much_as_other_work() -> None:
+    async def play() -> None:
+        async with turns(1) as them:
+
+            def fail() -> None:
+                burn(0.03)
+                raise Unavailable("out of order")
+
+            with pytest.raises(Unavailable):
+                await them.run("", fail, flow=Flow("failing"))
+            await them.run("", lambda: None, flow=Flow("modest"))
+            gate, order = threading.Event(), list[str]()
+            calls = [asyncio.create_task(them.run("", lambda: gate.wait(WITHIN_S), flow=Flow("other")))]
+            for caller in ("failing", "modest"):
+                work = functools.partial(order.append, caller)
+                calls.append(asyncio.create_task(them.run("", work, flow=Flow(caller))))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            gate.set()
+            await asyncio.gather(*calls)
+            assert order == ["modest", "failing"]
+
+    asyncio.run(play())

@@ -25,7 +25,7 @@ from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Value
 from suggest.studies.sessions import Writer
-from suggest.trial import IMPORTED_FROM, Trial, TrialBatch, TrialState
+from suggest.trial import IMPORTED_FROM, NO_LABELS, Trial, TrialBatch, TrialState
 
 TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
 STOPPED = "katib.kubeflow.org/early-stopped"  # the label of a trial that a sidecar has stopped
@@ -127,16 +127,10 @@ class _KnownTrials:
 
     def __setitem__(self, name: str, known: _KnownTrial) -> None:
         row = self._rows.setdefault(name, len(self._numbers))
-        if row == len(self._numbers):
-            self._numbers.append(known.number)
-            self._states.append(known.state)
-            self._values.append(known.value)
-            for column, value in zip(self._points, known.point, strict=True):
-                column.append(value)
-            return
-        self._numbers[row], self._states[row], self._values[row] = known.number, known.state, known.value
+        here = slice(row, row + 1)  # an empty slice at the end if the name is new
+        self._numbers[here], self._states[here], self._values[here] = [known.number], [known.state], [known.value]
         for column, value in zip(self._points, known.point, strict=True):
-            column[row] = value
+            column[here] = [value]
 
     def __delitem__(self, name: str) -> None:
         del self._rows[name]
@@ -329,21 +323,24 @@ class StudyIndex:
 
     def _hand_out(self, writer: Writer, points: Sequence[Point], positions: Sequence[int]) -> None:
         """Hand out these points, of no sampler, at these positions."""
-        order, first = self.experiment.names, writer.engine.next_number
-        request_id, now = request_of(positions, first), datetime.now(UTC)
-        trials = [
-            Trial(
-                number,
-                TrialState.RUNNING,
-                dict(zip(order, point, strict=True)),
-                request_id=request_id,
-                create_time=now,
-                tries=1,
-            )
-            for number, point in enumerate(points, first)
-        ]
+        first, now = writer.engine.next_number, datetime.now(UTC)
+        request_id = request_of(positions, first)
+        trials = [self._begun(number, point, now, request_id=request_id) for number, point in enumerate(points, first)]
         writer.hand_out(trials)
         self.offered(trials, positions)
+
+    def _begun(
+        self, number: int, point: Point, now: datetime, *, request_id: str = "", labels: Mapping[str, str] = NO_LABELS
+    ) -> Trial:
+        return Trial(
+            number,
+            TrialState.RUNNING,
+            dict(zip(self.experiment.names, point, strict=True)),
+            request_id=request_id,
+            labels=labels,
+            create_time=now,
+            tries=1,
+        )
 
     # Learning
 
@@ -474,19 +471,11 @@ class StudyIndex:
         self.known.add(ended, batch.first)
 
     def _add_running(self, writer: Writer, begun: HistoryColumns) -> None:
-        order, now = self.experiment.names, datetime.now(UTC)
-        first = writer.engine.next_number
-        trials = [
-            Trial(
-                number,
-                TrialState.RUNNING,
-                dict(zip(order, one.point, strict=True)),
-                labels={TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: _SOURCE},
-                create_time=now,
-                tries=1,
-            )
-            for number, one in enumerate(map(begun.trial, range(len(begun))), first)
-        ]
+        first, now = writer.engine.next_number, datetime.now(UTC)
+        trials = []
+        for number, one in enumerate(map(begun.trial, range(len(begun))), first):
+            labels = {TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: _SOURCE}
+            trials.append(self._begun(number, one.point, now, labels=labels))
         writer.hand_out(trials)
         self.known.add(begun, first)
         self.running.update(begun.names)

@@ -62,13 +62,10 @@ class HistoryColumns:
     def points(self) -> list[Point]:
         return list(zip(*(column.values for column in self.parameters), strict=True))
 
-    def point(self, row: int) -> Point:
-        return tuple(column.values[row] for column in self.parameters)
-
     def trial(self, row: int) -> HistoryTrial:
         return HistoryTrial(
             self.names[row],
-            self.point(row),
+            tuple(column.values[row] for column in self.parameters),
             self.are_inside[row],
             self.states[row],
             self.values[row],

@@ -75,10 +75,7 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise AlreadyExists(f"{folder}: already exists; name a new folder")
-    with _translated(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
-    try:
+    with _folder_beside(folder, "partial") as partial:
         with _snapshots(databases) as readers:
             copies = [_copied(reader, databases[name], partial / name) for name, reader in readers.items()]
         with _translated(partial):
@@ -88,9 +85,6 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
                 folder.rmdir()
             partial.rename(folder)
             _synced(folder.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return [Copy(folder / copy.path.name, copy.rows, copy.sha256) for copy in copies]
 
 
@@ -98,17 +92,12 @@ def back_up_one(database: Path, target: Path) -> Copy:
     """Copy one database into a new file. Raises the same errors as `back_up`."""
     if target.exists():
         raise AlreadyExists(f"{target}: already exists; name a new file")
-    with _translated(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
-    try:
+    with _folder_beside(target, "partial") as folder:
         with _snapshots({target.name: database}) as readers:
             copy = _copied(readers[target.name], database, folder / target.name)
         with _translated(target):
             copy.path.rename(target)
             _synced(target.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return Copy(target, copy.rows, copy.sha256)
 
 
@@ -157,10 +146,7 @@ def restore(
         prepared: list[tuple[Path, Copy]] = []
         for name, source in sources.items():
             target = targets[name]
-            with _translated(target.parent):
-                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.restore-", dir=target.parent))
-            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = undo.enter_context(_folder_beside(target, "restore", mode=0o700))
             _check_sum(source)
             with closing(_connected(source, "mode=ro")) as connection, _translated(source):
                 copy = _copied(connection, source, folder / target.name)
@@ -198,6 +184,18 @@ def _swap(copy: Copy, target: Path) -> Restored:
             file.rename(f"{kept}{suffix}")
     copy.path.rename(target)
     return Restored(target, copy.rows, kept if kept.exists() else None)
+
+
+@contextmanager
+def _folder_beside(target: Path, purpose: str, *, mode: int = 0o777) -> Iterator[Path]:
+    """Create a temporary folder beside the target. `mode` is for the folders above it that do not exist yet."""
+    with _translated(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True, mode=mode)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.{purpose}-", dir=target.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -209,57 +209,42 @@ class ExperimentService:
             lease, experiment = self.leased(experiment, undo)
             if experiment.state.finished and not final_has_failed(self._store, experiment):
                 return NothingToRun(experiment)
-            revision = self._store.revisions(experiment.uid)[-1]
-            source = self._store.revision_source(experiment.uid, revision.number)
-            admitted = self._go_on(experiment, lease, revision.file_text, source, ())
+            admitted = self._go_on(experiment, lease, *self._in_force(experiment), ())
             undo.pop_all()
         return admitted
 
-    def extend(
+    def extend_or_retry(
         self,
         experiment: Experiment,
         lease: ControllerLease,
-        document: Document,
-        changes: Sequence[Change],
-        *,
-        directory: Path | None,
-    ) -> Admitted:
-        """Admit `tuner extend` of an experiment whose lease the caller has.
-
-        `directory` is the folder of the file that the command named, if it named one.
-        """
-        notes: tuple[str, ...] = ()
-        if directory is not None:
-            experiment, notes = self._follow(experiment, directory)
-        if changes:
-            experiment, notes = self._revised(experiment, document, changes, notes)
-        return self._go_on(experiment, lease, document.text, document.source, notes)
-
-    def retry(
-        self,
-        experiment: Experiment,
-        lease: ControllerLease,
-        failures: Sequence[Attempt],
-        *,
         document: Document | None,
         changes: Sequence[Change],
+        *,
         directory: Path | None,
+        failures: Sequence[Attempt] = (),
     ) -> Admitted:
-        """Admit `tuner retry` of an experiment whose lease the caller has.
+        """Admit `tuner extend` or `tuner retry` of an experiment whose lease the caller has.
 
         Args:
+            document: The experiment from now on; None: it is not changed.
+            directory: The folder of the file that the command named, if it named one.
             failures: The newest attempts of the trials that run again.
-            document: The file that the command named, if it named one.
         """
         notes: tuple[str, ...] = ()
         if directory is not None:
             experiment, notes = self._follow(experiment, directory)
-        if document is not None and changes:
-            experiment, notes = self._revised(experiment, document, changes, notes)
-        revision = self._store.revisions(experiment.uid)[-1]
-        source = self._store.revision_source(experiment.uid, revision.number)
-        text, source = (revision.file_text, source) if document is None else (document.text, document.source)
+        if document is None:
+            text, source = self._in_force(experiment)
+        else:
+            text, source = document.text, document.source
+            if changes:
+                experiment, notes = self._revised(experiment, document, changes, notes)
         return self._go_on(experiment, lease, text, source, notes, rerun=failures)
+
+    def _in_force(self, experiment: Experiment) -> tuple[str, str]:
+        """Return the text and the source of the file as last accepted."""
+        revision = self._store.revisions(experiment.uid)[-1]
+        return revision.file_text, self._store.revision_source(experiment.uid, revision.number)
 
     def take_over(self, experiment: Experiment) -> Admitted:
         """Take the lease of an experiment without a controller, to stop or delete it. Changes nothing."""

@@ -94,7 +94,7 @@ async def extend(
                 f"{experiment.name} would not change; it {experiment.state.value}: {experiment.reason}; "
                 "specify what to extend, such as --trials +20 for 20 more (a number without + is the total)"
             )
-        admitted = service.extend(
+        admitted = service.extend_or_retry(
             experiment, lease, document, changes, directory=None if file is None else file.directory
         )
     for sentence in notices(document):

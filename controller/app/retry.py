@@ -157,14 +157,9 @@ async def retry(
         again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
         spec = experiment.spec if file is None else file.document.spec
         _refuse_an_end(experiment, spec, [trial for trial in trials if trial.number not in again])
-        admitted = service.retry(
-            experiment,
-            lease,
-            [*chosen.failures.values()],
-            document=None if file is None else file.document,
-            changes=changes,
-            directory=None if file is None else file.directory,
-        )
+        document, directory = (None, None) if file is None else (file.document, file.directory)
+        failures = [*chosen.failures.values()]
+        admitted = service.extend_or_retry(experiment, lease, document, changes, directory=directory, failures=failures)
     name = admitted.experiment.name
     if chosen.failures:
         print_line(f"{name}: {_trials([*chosen.failures])} again as new attempts, and cost no budget of failures")

@@ -156,19 +156,20 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
         "attempts": Column("attempts", "ATTEMPTS", lambda row: len(row.attempts), lambda row: str(len(row.attempts))),
     }
     words = {
-        "name": Column("name", "NAME", lambda row: record.trial_name(row.trial.number),
-                       lambda row: record.trial_name(row.trial.number)),
+        "name": _word("name", "NAME", lambda row: record.trial_name(row.trial.number)),
         "state": Column("state", "STATE", lambda row: row.state.value, _shown_trial_state),
         "reason": Column("reason", "REASON", record.reason_of, lambda row: shortened(record.reason_of(row), 60)),
-        "failureClass": Column("failureClass", "CLASS", lambda row: row.trial.failure_class,
-                               lambda row: row.trial.failure_class),
-        "startTime": Column("startTime", "STARTED", lambda row: _time(row.start_time),
-                            lambda row: _time(row.start_time)),
-        "endTime": Column("endTime", "ENDED", lambda row: _time(row.end_time), lambda row: _time(row.end_time)),
-    }  # fmt: skip
+        "failureClass": _word("failureClass", "CLASS", lambda row: row.trial.failure_class),
+        "startTime": _word("startTime", "STARTED", lambda row: _time(row.start_time)),
+        "endTime": _word("endTime", "ENDED", lambda row: _time(row.end_time)),
+    }
     parameters = [_parameter_column(name) for name in record.parameter_names]
     measured = [_metric_column(record, name) for name in metric_names(record)]
     return {**numbers, **words, **{column.name: column for column in (*parameters, *measured)}}
+
+
+def _word(name: str, heading: str, word: Callable[[TrialRecord], str]) -> Column:
+    return Column(name, heading, word, word)
 
 
 def _parameter_column(name: str) -> Column:

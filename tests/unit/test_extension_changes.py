@@ -136,7 +136,7 @@ def test_an_extension_is_a_new_revision_of_the_finished_experiment(tmp_path: Pat
         created = to.create(document, tmp_path, to.reserve("tiny"), service="", context="")
         made = edited(trials="+20", of=created.experiment)
         changes = diff(document.spec.document, made.spec.document)
-        admitted = to.extend(created.experiment, created.lease, made, changes, directory=None)
+        admitted = to.extend_or_retry(created.experiment, created.lease, made, changes, directory=None)
         assert (admitted.experiment.revision, admitted.experiment.spec.budget.trials) == (2, 40)
         kept = state.folders(created.experiment.uid).revision(2)
         assert read(kept.read_text(), source="kept").spec == experiments.revisions(created.experiment.uid)[-1].spec

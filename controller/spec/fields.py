@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Final, Protocol
 
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import as_text
+from controller.spec.substitute import as_text, nodes
 
 INVALID: Final = object()
 REQUIRED: Final = object()
@@ -183,22 +183,10 @@ class AnyMapping:
 
 def _json(raw: object, at: str, problems: ProblemCollector) -> object:
     """Return the plain data, or report its numbers that JSON does not have."""
-    wrong = [(place, x) for place, x in _values(raw, at) if isinstance(x, float) and not math.isfinite(x)]
+    wrong = [(place, x) for place, x in nodes(raw, at) if isinstance(x, float) and not math.isfinite(x)]
     for place, x in wrong:
         problems.add(place, f"{x} is not finite, and JSON has only finite numbers; write it as a string")
     return INVALID if wrong else raw
-
-
-def _values(data: object, at: str) -> Iterator[tuple[str, object]]:
-    """Yield the scalars in the data with their paths."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _values(value, f"{at}.{key}")
-    elif isinstance(data, list):
-        for place, value in enumerate(data):
-            yield from _values(value, f"{at}[{place}]")
-    else:
-        yield at, data
 
 
 @dataclass(frozen=True, slots=True)

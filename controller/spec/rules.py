@@ -17,7 +17,7 @@ from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, unconditional, valid_part
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import TRIAL_NAME, placeholders, unclosed
+from controller.spec.substitute import TRIAL_NAME, nodes, placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -271,7 +271,7 @@ def _volumes(trial: Json, problems: ProblemCollector) -> None:
 def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tuple[str, str]]:
     """Yield every string in which `${name}` is substituted, with its path."""
     for key in WORKLOAD:
-        for path, value in shells.nodes(workload.get(key), f"{section}.{key}"):
+        for path, value in nodes(workload.get(key), f"{section}.{key}"):
             if isinstance(value, str):
                 yield path, value
 
@@ -279,7 +279,7 @@ def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tu
 def _placeholders(
     workload: Json, names: list[str], conditional: set[str], problems: ProblemCollector, *, section: str = "spec.trial"
 ) -> None:
-    for path, value in shells.nodes(workload.get("template"), f"{section}.template"):
+    for path, value in nodes(workload.get("template"), f"{section}.template"):
         for key in map(str, value) if isinstance(value, dict) else ():
             for name in placeholders(key):
                 problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only")

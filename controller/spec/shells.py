@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from controller.spec.document import Json
-from controller.spec.substitute import placeholders
+from controller.spec.substitute import nodes, placeholders
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
@@ -49,17 +49,6 @@ def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:
         yield from scripts(
             [word for section, key in parts for word in words(section, {key: {**trial, **final}.get(key)})]
         )
-
-
-def nodes(data: object, path: str) -> Iterator[tuple[str, object]]:
-    """Yield a value and all values in it, each before those that it contains, with their paths."""
-    yield path, data
-    if isinstance(data, dict):
-        for key, item in data.items():
-            yield from nodes(item, f"{path}.{key}")
-    elif isinstance(data, list):
-        for index, item in enumerate(data):
-            yield from nodes(item, f"{path}[{index}]")
 
 
 def words(path: str, container: Mapping[str, object]) -> list[Word]:

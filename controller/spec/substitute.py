@@ -69,6 +69,17 @@ def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> ob
     return data
 
 
+def nodes(data: object, path: str) -> Iterator[tuple[str, object]]:
+    """Yield a value and all values in it, each before those that it contains, with their paths."""
+    yield path, data
+    if isinstance(data, dict):
+        for key, item in data.items():
+            yield from nodes(item, f"{path}.{key}")
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from nodes(item, f"{path}[{index}]")
+
+
 def render(template: TrialTemplate, parameters: Assignment) -> tuple[tuple[str, ...], dict[str, str | SecretRef]]:
     """Return the command line and the environment of one trial.
 

@@ -1,7 +1,4 @@
-"""The keys under `spec.trial` that only a cluster reads: volumes, tolerations, conditions.
-
-The reader checks their types, `TrialTemplate.cluster` holds them, and the Kubernetes runtime interprets them.
-"""
+"""What the keys under `spec.trial` that only a cluster reads consist of: volumes, tolerations, conditions."""
 
 from __future__ import annotations
 
@@ -97,24 +94,6 @@ TOLERATION = Section(
     )
 )
 LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
-CLUSTER_KEYS = (
-    "imagePullPolicy",
-    "imagePullSecrets",
-    "shm",
-    "volumes",
-    "checkpoints",
-    "nodeSelector",
-    "tolerations",
-    "priorityClass",
-    "serviceAccount",
-    "readOnlyRootFilesystem",
-    "queue",
-    "distributed",
-    "template",
-    "success",
-    "failure",
-    "primary",
-)
 INSTEAD_OF_TEMPLATE = frozenset(
     {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
     | {"nodeSelector", "tolerations", "priorityClass", "serviceAccount", "readOnlyRootFilesystem"}

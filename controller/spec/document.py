@@ -30,11 +30,11 @@ from controller.core.model import (
     SecretRef,
     TrialTemplate,
 )
-from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
+from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.fields import fields_of
 from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, METRICS, PROMETHEUS, SPEC
 from controller.spec.quantities import parse_bytes
-from controller.spec.trial_section import TRIAL
+from controller.spec.trial_section import CLUSTER_KEYS, TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule
 
@@ -171,7 +171,7 @@ def _trial(fields: Json) -> TrialTemplate:
         ),
         retries={FailureClass(name): count for name, count in fields["retries"].items()},
         devices=tuple(str(device) for device in fields.get("devices", ())),
-        cluster={key: fields[key] for key in CLUSTER_KEYS if key in fields},
+        cluster={key.name: fields[key.name] for key in CLUSTER_KEYS if key.name in fields},
         **fields_of(TRIAL.keys, fields),
     )
 

@@ -173,6 +173,101 @@ RETRIES = Section(
     refused={"configuration": "is never retried: it pauses the experiment; correct the cause, then resume"},
 )
 
+# The keys that only a cluster reads: `TrialTemplate.cluster` holds them, and the Kubernetes runtime interprets them.
+CLUSTER_KEYS = (
+    Key(
+        "imagePullPolicy",
+        Word(("Always", "IfNotPresent", "Never")),
+        "When the image is pulled (cluster); none: always for the tag `latest`, else when the node lacks it.",
+    ),
+    Key(
+        "imagePullSecrets",
+        ListOf(Text("a secret's name"), "a list of secrets' names"),
+        "Secrets of the namespace for the registry (cluster).",
+    ),
+    Key("shm", MEMORY, "Size of /dev/shm, out of the trial's `memory`; none: 64 MiB (cluster)."),
+    Key(
+        "volumes",
+        MapOf(
+            VOLUME,
+            "a mapping of names to volumes",
+            r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
+            "lower-case letters, digits and -",
+        ),
+        "Volumes by name, each with one of claim, nfs, emptyDir (cluster).",
+    ),
+    Key(
+        "checkpoints",
+        Section((Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)),
+        "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the attempt (cluster).",
+    ),
+    Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
+    Key("tolerations", ListOf(TOLERATION, "a list of tolerations"), "Taints that are tolerated (cluster)."),
+    Key(
+        "priorityClass",
+        Text("the name of a PriorityClass"),
+        "Which pods are scheduled first if nodes are full (cluster).",
+    ),
+    Key(
+        "serviceAccount",
+        Text("the name of a ServiceAccount"),
+        "Account of the pods, whose token they get; none: no token (cluster).",
+    ),
+    Key(
+        "readOnlyRootFilesystem",
+        FLAG,
+        "Whether the program can write to its volumes, `/tmp` and the folders that tuner names only (cluster).",
+        says="`true`",
+    ),
+    Key(
+        "queue",
+        Text("the name of a LocalQueue"),
+        "Kueue's LocalQueue, which then decides when a trial starts (cluster).",
+    ),
+    Key(
+        "distributed",
+        Section(
+            (
+                Key(
+                    "workers",
+                    WholeNumber(1),
+                    "Number of pods per attempt, or of local processes; each gets all of `resources`.",
+                    REQUIRED,
+                ),
+            ),
+            expected="a mapping such as {workers: 2}",
+        ),
+        "Runs an attempt as several pods or processes, with the variables of torchrun.",
+    ),
+    Key(
+        "template",
+        AnyMapping("a whole object with apiVersion, kind and spec"),
+        "A whole object of any kind, `${name}` in its strings, instead of command and image (cluster).",
+    ),
+    Key(
+        "success",
+        CONDITION,
+        "The condition of the template's object that means success (cluster).",
+        says="by its kind",
+    ),
+    Key(
+        "failure",
+        CONDITION,
+        "The condition of the template's object that means failure (cluster).",
+        says="by its kind",
+    ),
+    Key(
+        "primary",
+        Section(
+            (
+                Key("labels", LABELS, "Labels of the pod.", ABSENT),
+                Key("container", Text("the name of a container"), "Its container; none: `trial`, else the first."),
+            )
+        ),
+        "The pod and container whose log is read, if a template has several (cluster).",
+        says="by its kind",
+    ),
+)
 TRIAL = Section(
     (
         Key(
@@ -241,98 +336,7 @@ TRIAL = Section(
         ),
         Key("retries", RETRIES, "How often an attempt is repeated, by failure class.", {}),
         Key("image", Text("the name of an image"), "Container image (cluster); it may not run as root.", field="image"),
-        Key(
-            "imagePullPolicy",
-            Word(("Always", "IfNotPresent", "Never")),
-            "When the image is pulled (cluster); none: always for the tag `latest`, else when the node lacks it.",
-        ),
-        Key(
-            "imagePullSecrets",
-            ListOf(Text("a secret's name"), "a list of secrets' names"),
-            "Secrets of the namespace for the registry (cluster).",
-        ),
-        Key("shm", MEMORY, "Size of /dev/shm, out of the trial's `memory`; none: 64 MiB (cluster)."),
-        Key(
-            "volumes",
-            MapOf(
-                VOLUME,
-                "a mapping of names to volumes",
-                r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
-                "lower-case letters, digits and -",
-            ),
-            "Volumes by name, each with one of claim, nfs, emptyDir (cluster).",
-        ),
-        Key(
-            "checkpoints",
-            Section((Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)),
-            "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the attempt (cluster).",
-        ),
-        Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
-        Key("tolerations", ListOf(TOLERATION, "a list of tolerations"), "Taints that are tolerated (cluster)."),
-        Key(
-            "priorityClass",
-            Text("the name of a PriorityClass"),
-            "Which pods are scheduled first if nodes are full (cluster).",
-        ),
-        Key(
-            "serviceAccount",
-            Text("the name of a ServiceAccount"),
-            "Account of the pods, whose token they get; none: no token (cluster).",
-        ),
-        Key(
-            "readOnlyRootFilesystem",
-            FLAG,
-            "Whether the program can write to its volumes, `/tmp` and the folders that tuner names only (cluster).",
-            says="`true`",
-        ),
-        Key(
-            "queue",
-            Text("the name of a LocalQueue"),
-            "Kueue's LocalQueue, which then decides when a trial starts (cluster).",
-        ),
-        Key(
-            "distributed",
-            Section(
-                (
-                    Key(
-                        "workers",
-                        WholeNumber(1),
-                        "Number of pods per attempt, or of local processes; each gets all of `resources`.",
-                        REQUIRED,
-                    ),
-                ),
-                expected="a mapping such as {workers: 2}",
-            ),
-            "Runs an attempt as several pods or processes, with the variables of torchrun.",
-        ),
-        Key(
-            "template",
-            AnyMapping("a whole object with apiVersion, kind and spec"),
-            "A whole object of any kind, `${name}` in its strings, instead of command and image (cluster).",
-        ),
-        Key(
-            "success",
-            CONDITION,
-            "The condition of the template's object that means success (cluster).",
-            says="by its kind",
-        ),
-        Key(
-            "failure",
-            CONDITION,
-            "The condition of the template's object that means failure (cluster).",
-            says="by its kind",
-        ),
-        Key(
-            "primary",
-            Section(
-                (
-                    Key("labels", LABELS, "Labels of the pod.", ABSENT),
-                    Key("container", Text("the name of a container"), "Its container; none: `trial`, else the first."),
-                )
-            ),
-            "The pod and container whose log is read, if a template has several (cluster).",
-            says="by its kind",
-        ),
+        *CLUSTER_KEYS,
     ),
     expected="a mapping with a command",
 )

@@ -26,6 +26,7 @@ from suggest.samplers.sampler import PointRequest, Sampler, generator
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec
+from suggest.trial import Trial
 
 MOST_DIMENSIONS = 64  # of sobol: the first, and the rows of joe_kuo.txt
 
@@ -49,6 +50,9 @@ class SequenceSampler(Sampler):
         self._name = name
         self._dimension = dimension
         self._sequences: dict[int, list[Coordinates]] = {}
+
+    def put(self, trial: Trial) -> None:
+        """Proposals do not depend on trials."""
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         points: list[Assignment] = []

@@ -53,8 +53,12 @@ class Sampler(ABC):
     A sampler that may compute in workers derives from `SteppedSampler`.
     """
 
-    def put(self, trial: Trial) -> None:  # noqa: B027 - a default that does nothing
-        """Take a new trial, or a new version of a known one. By default, the sampler does not depend on trials."""
+    @abstractmethod
+    def put(self, trial: Trial) -> None:
+        """Take a new trial, or a new version of a known one.
+
+        Without a default: a sampler that forgot it would propose points, but learn nothing.
+        """
 
     def put_batch(self, batch: TrialBatch) -> None:
         """As `put` for each trial; a sampler that forgets most trials has a faster way."""
@@ -83,7 +87,7 @@ class Sampler(ABC):
         """
         return {}
 
-    def warm_up(self) -> None:  # noqa: B027 - as above
+    def warm_up(self) -> None:  # noqa: B027 - a default that does nothing
         """Load the modules that the first proposal needs. Any thread may call this; a repeated call is cheap."""
 
 

@@ -14,6 +14,7 @@ from suggest.samplers.quantiles import by_index, quantile
 from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
+from suggest.trial import Trial
 
 BITS = 64  # of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers
 
@@ -22,6 +23,9 @@ class RandomSampler(Sampler):
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
         self._seed = seed
+
+    def put(self, trial: Trial) -> None:
+        """Proposals do not depend on trials."""
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         return draw_points(self._space, self._seed, wanted)

@@ -14,6 +14,7 @@ from suggest.engine import Engine
 from suggest.engine.promotion import BRACKETED
 from suggest.samplers import PointRequest, registry
 from suggest.samplers.history import missing
+from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Fidelity, Study
@@ -224,3 +225,15 @@ class TestSamplerContract:
         (point,) = proposed(Engine(suited(algorithm, FINITE), trials, ()), 1)
         assert fixed.items() <= point.items()
         assert_points(FINITE, [point])
+
+
+def test_a_sampler_that_takes_no_trials_cannot_be_made() -> None:
+    class Forgetful(Sampler):
+        def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+            return []
+
+        def update(self, trial: Trial) -> None:
+            """What the author took for the name of `put`."""
+
+    with pytest.raises(TypeError, match="abstract method put"):
+        Forgetful()  # type: ignore[abstract]  # that is the point

@@ -6,13 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from suggest.client.search_space import Parameters, json_value, named
+from suggest.client.search_space import Parameters, json_value, named, refuse
 from suggest.domain import Choice, Float, Int, Scale
 from suggest.space import Parameter
+from tuner.arguments import arguments_of_keys, problems_by_argument
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile, FileOptions
     from controller.app.state_directory import StateDirectory
+
+
+_ARGUMENTS = (
+    "name", "parameters", "command", "metric", "direction", "objectives", "constraints", "trials", "parallelism",
+)  # fmt: skip
+
+BOUNDS = "a dict of metrics to bounds, such as {'latency_ms': {'max': 20}}"
 
 
 class Experiment:
@@ -30,9 +38,10 @@ class Experiment:
         parallelism: Trials at a time.
         spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
         source: Its name in messages.
+        arguments: The arguments by the keys that they set, for messages; None: those of this class.
 
-    Errors are reported with the key's path when the experiment is run or written. Raises TypeError for a value that a
-    file cannot have.
+    Wrong values are reported, with their arguments, when the experiment is run or written. Raises TypeError for a value
+    that a file cannot have.
     """
 
     def __init__(
@@ -49,17 +58,27 @@ class Experiment:
         parallelism: int = 1,
         spec: Mapping[str, object] | None = None,
         source: str = "",
+        arguments: Mapping[str, str] | None = None,
     ) -> None:
+        caller = source or "Experiment"
         if isinstance(command, str):
             raise TypeError(f"Experiment: command: expected a list of words, got {command!r}")
+        if spec is not None and not isinstance(spec, Mapping):
+            refuse(caller, "spec", spec, "a dict of keys of an experiment file's spec")
+        if objectives is not None and not isinstance(objectives, Mapping):
+            refuse(caller, "objectives", objectives, "a dict of metrics to 'minimize' or 'maximize'")
+        bounds_by_metric = {} if constraints is None else constraints
+        if not isinstance(bounds_by_metric, Mapping) or not all(map(_is_mapping, bounds_by_metric.values())):
+            refuse(caller, "constraints", constraints, BOUNDS)
         goal: dict[str, object] = {"objective": {"metric": metric, "direction": direction}}
         if objectives is not None:
             goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
-        if constraints:
-            goal["constraints"] = [{"metric": name, **bounds} for name, bounds in constraints.items()]
+        if bounds_by_metric:
+            goal["constraints"] = [{"metric": name, **bounds} for name, bounds in bounds_by_metric.items()]
+        space = named(parameters, caller=caller)
         fields: dict[str, object] = {
             **goal,
-            "parameters": {parameter.name: _described(parameter) for parameter in named(parameters)},
+            "parameters": {parameter.name: _described(parameter) for parameter in space},
             "parallelism": parallelism,
             "trial": {"command": list(command)},
         }
@@ -67,6 +86,13 @@ class Experiment:
             fields["budget"] = {"trials": trials}
         self.name = name
         self._source = source or f"experiment {name}"
+        self.arguments = arguments or arguments_of_keys(
+            _ARGUMENTS,
+            written=spec or {},
+            parameters=[parameter.name for parameter in space],
+            objectives=objectives or (),
+            constraints=bounds_by_metric,
+        )
         self._file: dict[str, object] = {
             "apiVersion": "tuner.dev/v1",
             "kind": "Experiment",
@@ -78,7 +104,8 @@ class Experiment:
         """Return the file, with every default. Raises SpecErrors (a TunerError) if it cannot be run."""
         from controller.spec import file_text, read
 
-        return file_text(read(self._text, source=self._source, is_file=False).spec.document)
+        with problems_by_argument(self.arguments):
+            return file_text(read(self._text, source=self._source, is_file=False).spec.document)
 
     def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
         """Return the file as `tuner run` reads one, with paths relative to the current folder. Raises SpecErrors."""
@@ -89,6 +116,10 @@ class Experiment:
     @property
     def _text(self) -> str:
         return json.dumps(self._file, indent=1, ensure_ascii=False) + "\n"
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:

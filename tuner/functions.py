@@ -13,13 +13,15 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from suggest.client.search_space import Parameters
+from suggest.client.search_space import Parameters, refuse
 from suggest.errors import InvalidArgument
 from tuner.archive import archive
-from tuner.experiment import Experiment, merged
+from tuner.arguments import arguments_of_keys, problems_by_argument
+from tuner.experiment import BOUNDS, Experiment, merged
 from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
@@ -34,7 +36,7 @@ Objective = Callable[[Trial], object]
 
 
 class SearchOptions(TypedDict, total=False):
-    """The keyword arguments of `minimize` and `maximize`; docs/python.md has a table of them."""
+    """The keyword arguments of `minimize` and `maximize`; docs/python.md has a table of them. None is the default."""
 
     trials: int
     """The budget; 100 by default."""
@@ -142,8 +144,13 @@ def _search(
         raise TypeError(f"{caller}: unknown argument {unknown[0]!r}; there are {names}")
     if not callable(objective):
         raise TypeError(f"{caller}: expected a function of one argument, the trial, got {objective!r}")
-    constraints = options.get("constraints") or {}
+    given = {name: value for name, value in options.items() if value is not None}
+    options = cast(SearchOptions, given)  # some of its keys
+    _check_types(f"tuner.{caller}", options)
     _check_lists(caller, options)
+    if not isinstance(objectives, Mapping):
+        refuse(f"tuner.{caller}", "objectives", objectives, "a dict of metrics to 'minimize' or 'maximize'")
+    constraints = options.get("constraints") or {}
     _check_metrics(caller, [*objectives, *constraints])
     from controller.core.runtime_traits import is_on_cluster
     from controller.folders import FUNCTION_ARCHIVE
@@ -162,6 +169,7 @@ def _search(
         parallelism=options.get("parallelism", 1),
         spec=_spec(options),
         source=f"tuner.{caller}",
+        arguments=_arguments(parameters, objectives, options),
     )
 
     def keep(stored: StoredExperiment) -> None:
@@ -177,14 +185,50 @@ def _search(
     where = FileOptions(
         namespace=options.get("namespace"), runtime=options.get("runtime"), context=options.get("context")
     )
-    return control(
-        workspace,
-        experiment.file(where, workspace.state),
-        context=options.get("context"),
-        progress=options.get("progress", True),
-        on_admitted=keep,
-        callbacks=options.get("callbacks") or (),
+    with problems_by_argument(experiment.arguments):
+        return control(
+            workspace,
+            experiment.file(where, workspace.state),
+            context=options.get("context"),
+            progress=options.get("progress", True),
+            on_admitted=keep,
+            callbacks=options.get("callbacks") or (),
+        )
+
+
+def _arguments(parameters: Parameters, objectives: Mapping[str, str], options: SearchOptions) -> dict[str, str]:
+    """Return the arguments by the keys of the file that they set."""
+    by_key = arguments_of_keys(
+        {*SearchOptions.__annotations__, "parameters", "objectives"},
+        written=options.get("spec") or {},
+        parameters=parameters if isinstance(parameters, Mapping) else (),  # which `Experiment` refuses
+        objectives=objectives,
+        constraints=options.get("constraints") or (),
     )
+    if len(objectives) == 1:
+        by_key["spec.objective.direction"] = f"objectives[{next(iter(objectives))!r}]"
+    if isinstance(options.get("pruning"), str):
+        by_key["spec.pruning.name"] = "pruning"
+    return by_key
+
+
+_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "constraints": (Mapping, BOUNDS),
+    "timeout": ((int, float, str), "seconds, or text such as '2h'"),
+    "trial_timeout": ((int, float, str), "seconds, or text such as '2h'"),
+    "pruning": ((str, Mapping), "the name of a rule, such as 'median', or a dict with its name and settings"),
+    "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
+    "spec": (Mapping, "a dict of keys of an experiment file's spec"),
+    "state_dir": ((str, PathLike), "the path of a folder"),
+}
+
+
+def _check_types(caller: str, options: SearchOptions) -> None:
+    """Refuse what could not be written as a file. Raises TypeError."""
+    for name, value in options.items():
+        types, expected = _TYPES.get(name, (object, ""))
+        if not isinstance(value, types) or (types is not object and isinstance(value, bool)):
+            refuse(caller, name, value, expected)
 
 
 def _check_lists(caller: str, options: SearchOptions) -> None:
@@ -239,7 +283,8 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
 
 
 def _duration(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:g}s"
+    # Never with an exponent, which durations do not have.
+    return value if isinstance(value, str) else f"{value:.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def _new_name(objective: Objective) -> str:

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.study import Study, TrialResult, in_event_loop, listed, workspace_of
 
@@ -106,12 +107,12 @@ def run(
     listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
     options = FileOptions(overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context)
-    file = (
-        experiment.file(options, workspace.state)
-        if isinstance(experiment, Experiment)
-        else ExperimentFile.read(str(experiment), options, workspace.state)
-    )
-    return control(workspace, file, context=context, progress=progress)
+    if not isinstance(experiment, Experiment):
+        file = ExperimentFile.read(str(experiment), options, workspace.state)
+        return control(workspace, file, context=context, progress=progress)
+    with problems_by_argument(experiment.arguments):
+        file = experiment.file(options, workspace.state)
+        return control(workspace, file, context=context, progress=progress)
 
 
 def control(

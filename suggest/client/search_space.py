@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn, TypeAlias, TypedDict, Unpack, overload
@@ -167,29 +168,41 @@ def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choi
     return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Choice", when))
 
 
-def named(parameters: Parameters) -> tuple[Parameter, ...]:
+def named(parameters: Parameters, *, caller: str = "study") -> tuple[Parameter, ...]:
     """Return the parameters with their keys as names. Raises TypeError."""
     if not isinstance(parameters, Mapping):
-        refuse("study", "parameters", parameters, "a dict of names to Float, Int, Choice or a list of values")
-    return tuple(_named(name, parameter) for name, parameter in parameters.items())
+        refuse(caller, "parameters", parameters, "a dict of names to Float, Int, Choice or a list of values")
+    return tuple(_named(caller, name, parameter) for name, parameter in parameters.items())
 
 
-def _named(name: str, parameter: object) -> Parameter:
+def _named(caller: str, name: str, parameter: object) -> Parameter:
     place = f"parameters[{name!r}]"
     if not isinstance(name, str):
-        refuse("study", "parameters", name, "text for the name of a parameter")
+        refuse(caller, "parameters", name, "text for the name of a parameter")
     match parameter:
         case Parameter(name="", domain=domain.Float() | domain.Int() | domain.Choice()):
             return replace(parameter, name=name)
         case Parameter(domain=domain.Float() | domain.Int() | domain.Choice()):
             return parameter
         case Parameter():
-            refuse("study", f"{place}.domain", parameter.domain, "Float, Int or Choice without when")
+            refuse(caller, f"{place}.domain", parameter.domain, "Float, Int or Choice without when")
         case domain.Float() | domain.Int() | domain.Choice():
             return Parameter(name, parameter)
+        case (low, high) if isinstance(parameter, tuple) and _looks_like_a_range(low, high):
+            # Other libraries take this for a range, and a search of two values does not look like a mistake.
+            warnings.warn(
+                f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those between, too, use "
+                f"Float({low!r}, {high!r}) or Int; for these two only, use [{low!r}, {high!r}]",
+                stacklevel=2,
+            )
+            return Parameter(name, Choice(parameter))
         case Sequence() if not isinstance(parameter, str | bytes):
             return Parameter(name, Choice(parameter))
-    refuse("study", place, parameter, "Float, Int, Choice or a list of values")
+    refuse(caller, place, parameter, "Float, Int, Choice or a list of values")
+
+
+def _looks_like_a_range(low: object, high: object) -> bool:
+    return isinstance(low, int | float) and isinstance(high, int | float) and not isinstance(low, bool) and low < high
 
 
 def _scale(caller: str, scale: object, log: object) -> Scale:

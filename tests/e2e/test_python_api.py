@@ -190,7 +190,7 @@ for read in (short.result, short.log, short.measurements):
     assert callbacks == "minimize: callbacks: expected a list of functions, got <built-in function print>"
     assert one == "minimize: callbacks: expected a list of functions, got [3]"
     assert initial == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
-    assert trials == "tuner.minimize: spec.budget.trials: expected a whole number of at least 1, got the number 0"
+    assert trials == "tuner.minimize: trials: expected a whole number of at least 1, got the number 0"
     assert metric == ("minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _")
     assert constraint.startswith("optimize: metric 'size in MB': expected letters")
     assert choice == "Choice: values[1]: expected a finite number, got inf (float)"

@@ -2,8 +2,9 @@
 
 A namespace is counted when it is first written to, and then periodically in the background. Between counts,
 reservations are added up, so that writes do not wait for a count. Before a refusal the namespace is counted again,
-unless the last count is very recent. A single server thus enforces its quotas except for writes in progress; it learns
-about deletions, and about writes of other servers to the same database, from the next count.
+unless the last count is very recent and nothing was deleted here since. A single server thus enforces its quotas except
+for writes in progress; it learns about what was deleted, and about writes of other servers to the same database, from
+the next count.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class _Namespace:
         self.base: Counts | None = None  # the last count, minus `added` at that time
         self.counted_at = 0.0  # when the last count began
         self.took_s = 0.0
+        self.deleted = False  # since the last count began
         self.counting: Future[None] | None = None
 
 
@@ -80,6 +82,12 @@ class QuotaTracker:
         with namespace.lock:
             namespace.added = namespace.added.plus(added)
 
+    def deleted(self, name: StudyName) -> None:
+        """Note that something was deleted: people who make room try again at once."""
+        namespace = self._namespaces.setdefault(name.namespace, _Namespace())
+        with namespace.lock:
+            namespace.deleted = True
+
     def close(self) -> None:
         self._executor.shutdown(cancel_futures=True)
 
@@ -109,10 +117,10 @@ class QuotaTracker:
         with namespace.lock:
             if namespace.counting is not None and not namespace.counting.done():
                 return namespace.counting
-            pause_s = max(not_since_s, _SHARE * namespace.took_s)
+            pause_s = max(0.0 if namespace.deleted else not_since_s, _SHARE * namespace.took_s)
             if namespace.counted_at and time.monotonic() - namespace.counted_at < pause_s:
                 return None
-            namespace.counted_at = time.monotonic()
+            namespace.counted_at, namespace.deleted = time.monotonic(), False
             namespace.counting = self._executor.submit(self._counted, name, namespace)
             return namespace.counting
 
@@ -198,6 +206,14 @@ class _QuotaStore:
         self._store.finish_trial(lease, trial, measurements)
         if measurements:
             self._tracker.note(lease.name, Counts(measurements=len(measurements)))
+
+    def delete_study(self, lease: Lease) -> None:
+        self._store.delete_study(lease)
+        self._tracker.deleted(lease.name)
+
+    def delete_trial(self, lease: Lease, number: int) -> None:
+        self._store.delete_trial(lease, number)
+        self._tracker.deleted(lease.name)
 
     def close(self) -> None:
         self._tracker.close()

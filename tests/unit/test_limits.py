@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from suggest.errors import InvalidArgument, RateLimited
+from suggest.errors import InvalidArgument, LimitReached, RateLimited
 from suggest.grpc_status import status_of
 from suggest.server.limits_file import Limits, Quota, RateLimit, read_limits
+from suggest.server.quota import QuotaTracker
 from suggest.server.rate_limits import RateLimiter
+from suggest.storage.store import Counts
+from suggest.study import StudyName
 
 
 def read(text: str) -> Limits:
@@ -127,3 +130,24 @@ def test_unknown_clients_cannot_fill_the_memory() -> None:
         rates.take(f"2001:db8::{number:x}")
         clock.now += 0.001
     assert len(rates._buckets) <= 10_000
+
+
+def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
+    counts = [Counts(studies=2)]
+    tracker = QuotaTracker(lambda _: counts[0], lambda: read("namespaces: {team: {studies: 2}}"))
+    name = StudyName("team", "another")
+
+    def create() -> None:
+        with tracker.reserving(name, Counts(studies=1)):
+            pass
+
+    try:
+        with pytest.raises(LimitReached, match="has 2 of the 2 studies"):
+            create()
+        counts[0] = Counts(studies=1)
+        with pytest.raises(LimitReached):
+            create()  # it was counted a moment ago
+        tracker.deleted(name)
+        create()
+    finally:
+        tracker.close()

@@ -332,7 +332,7 @@ class Loop:
 
     def _snapshot(self) -> Snapshot:
         memory, spec = self._memory, self.experiment.spec
-        memory.judge_canary(self._clock.now())
+        memory.judge_canary(self._clock.elapsed_s())
         return Snapshot(
             spec=spec,
             state=self.experiment.state,
@@ -368,7 +368,7 @@ class Loop:
         spec = self.experiment.spec
         if spec.budget.wall_clock_s is not None:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
-        since_s = self._memory.longest_run_s(self._clock.now())
+        since_s = self._memory.longest_run_s(self._clock.elapsed_s())
         if not self._memory.canary_over and since_s is not None:
             waits.append(spec.canary_s - since_s)
         return max(SHORTEST_WAIT_S, min(wait for wait in waits if wait > 0))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
 from controller.core.metrics import LogReader, MetricReading
@@ -43,6 +42,8 @@ class Opened:
     metrics: the reader of the measurements; the same one unless a collector reads them elsewhere.
     running: the study waits for its outcome.
     unreported: measurements that have not been uploaded to the study.
+    seen_running_s: when this controller first saw that the newest attempt has started, by its monotonic clock. The
+        attempt's start time is by the clock of another machine, or by a wall clock that may have been set since.
     """
 
     trial: Trial
@@ -52,6 +53,7 @@ class Opened:
     running: bool = True
     unreported: list[Measurement] = field(default_factory=list)
     reported_at_s: float = 0.0
+    seen_running_s: float | None = None
 
     @property
     def newest(self) -> Attempt | None:
@@ -171,6 +173,7 @@ class Memory:
         opened.attempts.append(created)
         if created.trial is not FINAL:
             self._begun.add(created.trial)
+        opened.seen_running_s = None
         opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
         opened.log, opened.metrics = self.new_readers(opened.attempts)
         opened.unreported.clear()
@@ -266,12 +269,12 @@ class Memory:
         if attempt.start_time is not None and attempt.end_time is not None:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())
 
-    def longest_run_s(self, now: datetime) -> float | None:
-        """Return how many seconds the oldest running attempt has run; None if none runs."""
-        starts = [opened.newest.start_time for opened in self._at_work() if opened.newest and opened.newest.start_time]
-        return (now - min(starts)).total_seconds() if starts else None
+    def longest_run_s(self, now_s: float) -> float | None:
+        """Return how many seconds the oldest running attempt has run under this controller; None if none runs."""
+        seen_s = [opened.seen_running_s for opened in self._at_work() if opened.seen_running_s is not None]
+        return now_s - min(seen_s) if seen_s else None
 
-    def judge_canary(self, now: datetime) -> None:
+    def judge_canary(self, now_s: float) -> None:
         """Decide whether more than one trial may run, and keep the verdict in `canary_over`.
 
         Only running attempts count for the canary's time and metric: a failed one has shown nothing, so the next trial
@@ -279,7 +282,10 @@ class Memory:
         """
         self.canary_over = self._shown
         if not self.canary_over:
-            since_s = self.longest_run_s(now)
+            for opened in self._at_work():
+                if opened.seen_running_s is None and opened.newest is not None and opened.newest.start_time is not None:
+                    opened.seen_running_s = now_s
+            since_s = self.longest_run_s(now_s)
             measured = any(opened.metrics.last is not None for opened in self._at_work())
             self.canary_over = measured or (since_s is not None and since_s >= self._spec.canary_s)
 

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from controller.boot_time import since_boot_s
 from controller.runtime import processes
 
 TYPE_CHECKING = False
@@ -36,6 +37,14 @@ NOTHING_KNOWN = {
 MARK = "TUNER_ATTEMPT_DIR"  # in the environment of all processes of an attempt; unlike names, folders are unique
 
 
+def _age_s(facts: Message) -> float:
+    """Return how long ago the attempt was started, even if the wall clock was set since."""
+    started_s = facts.get("since_boot_s")
+    if started_s is None:  # by an earlier release
+        return float(time.time() - facts["time"])
+    return float(since_boot_s() - started_s)
+
+
 class SupervisedAttempt:
     """A process group that this supervisor started or took over. `facts` is the content of process.json."""
 
@@ -57,7 +66,7 @@ class SupervisedAttempt:
         self.stopped = self.timed_out = self.killed = False
         self.kill_at: float | None = None
         timeout_s = facts["timeout_s"]
-        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - (time.time() - facts["time"])
+        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - _age_s(facts)
         self.when_forgotten: list[Callable[[], None]] = []
 
     @property

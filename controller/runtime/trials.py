@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 
+from controller.boot_time import since_boot_s
 from controller.runtime import processes
 from controller.runtime.launching import LaunchRefused, launch
 from controller.runtime.supervised import MARK, NOTHING_KNOWN, SupervisedAttempt, read_json, unlink, write_json
@@ -142,7 +143,7 @@ class Trials:
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
-            facts.update(pid=pid, birth=processes.birth(pid), time=time.time())
+            facts.update(pid=pid, birth=processes.birth(pid), time=time.time(), since_boot_s=since_boot_s())
             if claim is not None:
                 claim.record_leader(pid, facts["birth"])
             os.symlink(directory, link)

@@ -5,7 +5,7 @@ On a small API server in this process.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes import lease as lease_module
 from controller.runtime.kubernetes.lease import Superseded, identity
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.kubernetes.server_clock import ServerClock
 from controller.runtime.protocol import CannotStart
 from suggest.errors import FailedPrecondition
 from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, refusal_of, running
@@ -172,3 +173,21 @@ async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
         old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
         experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
         await lease_module.wait_until_free(client, NAMESPACE, LEASE, print_line=renew)
+
+
+@on_a_loop
+async def test_the_time_on_a_lease_is_the_servers_whatever_this_machines_wall_clock_does(
+    experiment: Experiment,
+) -> None:
+    experiment.api.ahead_s = 300.0
+    elapsed_s = [50.0]
+    async with experiment.api.client() as client:
+        clock = ServerClock(client, lambda: elapsed_s[0])
+        await clock.read()
+        first = clock.now()
+        assert timedelta(seconds=290) < first - datetime.now(UTC) < timedelta(seconds=310)
+        elapsed_s[0] += 40.0  # the only thing that moves it
+        assert clock.now() - first == timedelta(seconds=40)
+        experiment.api.ahead_s = -3600.0
+        await clock.read()
+        assert clock.now() - first == timedelta(seconds=40), "it is read once"

@@ -50,6 +50,17 @@ async def test_a_timeout_is_enforced_until_the_cluster_has_accepted_it(experimen
     assert experiment.asked("DELETE", "/pods/") == 3
 
 
+@on_a_loop
+async def test_a_timeout_counts_by_the_clock_of_the_server(experiment: Experiment) -> None:
+    experiment.api.kubelet.play(lambda job: FOREVER)
+    experiment.api.ahead_s = 3600.0  # than this machine and the start time below: the trial has run for an hour
+    runtime = await experiment.open()
+    await runtime.start(experiment.launch(0, timeout_s=600.0))
+    exit = (await look_until(runtime, ended(experiment.name(0))))[experiment.name(0)].exit
+    assert exit is not None
+    assert exit.timed_out
+
+
 # What is made slowly
 
 

@@ -575,7 +575,7 @@ except tuner.TunerError as error:
     assert (float(first), other) == (float(second), "other")
     assert wrong[0] == "experiment Bad Name: 3 problems"
     paths = [line.split()[0] for line in wrong[1:]]
-    assert paths == ["metadata.name:", "spec.objective.direction:", "spec.parameters.x.min:"]
+    assert paths == ["name:", "direction:", "parameters['x'].min:"]
 
 
 def test_pandas_gets_a_table(scripts: Scripts) -> None:

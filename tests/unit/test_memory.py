@@ -1,11 +1,14 @@
 """The memory that a restarted controller rebuilds from the stores."""
 
 from dataclasses import replace
+from datetime import timedelta
+
+import pytest
 
 from controller.core.metrics import MetricReading
 from controller.memory import Memory
 from suggest.trial import TrialState
-from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, a_trial, attempt
+from tests.unit.builders import FAILED, RUNNING, START, SUCCEEDED, a_spec, a_trial, attempt
 
 FIRST = replace(attempt(1, FAILED), step=5)
 
@@ -45,3 +48,17 @@ def test_a_running_attempt_is_not_taken_for_a_trial_with_other_parameters() -> N
     memory.note_attempt(attempt(1, RUNNING))
     assert not memory.is_of_another(a_trial(0, lr=0.1))
     assert memory.is_of_another(a_trial(0, lr=0.2))
+
+
+@pytest.mark.parametrize("ahead_s", [-86_400.0, -300.0, 0.0, 300.0, 86_400.0])
+def test_the_first_trial_runs_alone_for_as_long_as_this_controller_sees_it_run(ahead_s: float) -> None:
+    """Its start time is that of another machine's clock, or of a wall clock that was set since."""
+    memory = Memory(a_spec(canary_s=10.0))
+    memory.open(a_trial(0), [])
+    memory.begin(memory.opened[0], attempt(1), now_s=5.0)
+    memory.judge_canary(95.0)  # it waits for a node
+    assert (memory.canary_over, memory.longest_run_s(95.0)) == (False, None)
+    memory.opened[0].attempts[-1] = replace(attempt(1, RUNNING), start_time=START + timedelta(seconds=ahead_s))
+    for now_s, over in ((100.0, False), (109.0, False), (110.0, True)):
+        memory.judge_canary(now_s)
+        assert (memory.canary_over, memory.longest_run_s(now_s)) == (over, now_s - 100.0)

@@ -16,7 +16,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from controller.runtime.kubernetes.client import LEASES, KubernetesClient
@@ -25,6 +25,7 @@ from controller.runtime.kubernetes.labels import owner_reference
 from controller.runtime.kubernetes.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.kubernetes.records import write_in_place
+from controller.runtime.kubernetes.server_clock import ServerClock
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
 
@@ -50,7 +51,7 @@ class FencingLease:
     """
 
     def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, holder: Callable[[], str] | None, *,
-                 changed: Callable[[], None]) -> None:  # fmt: skip
+                 clock: ServerClock, changed: Callable[[], None]) -> None:  # fmt: skip
         self.lost: Superseded | None = None
         self._client = client
         self._namespace = namespace
@@ -62,7 +63,7 @@ class FencingLease:
         self._owner: Raw | None = None
         self._epoch = 0
         self._valid_until_s = float("-inf")
-        self._ahead: timedelta | None = None  # the server's clock minus ours
+        self._clock = clock
         self._off = holder is None
         self._asking = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
@@ -114,7 +115,8 @@ class FencingLease:
         for _ in range(_TRIES):
             began_s = time.monotonic()
             try:
-                await self._take(await self._now())
+                await self._clock.read()
+                await self._take(self._clock.now())
             except ApiError as error:
                 if error.status == _CONFLICT:  # another controller was faster: read it again
                     continue
@@ -181,26 +183,13 @@ class FencingLease:
             self._epoch,
         )
 
-    async def _now(self) -> datetime:
-        if self._ahead is None:
-            self._ahead = await clock_skew(self._client)
-        return datetime.now(UTC) + self._ahead
-
-
-async def clock_skew(client: KubernetesClient) -> timedelta:
-    """Return the server's clock minus ours; zero if the server does not tell its time."""
-    try:
-        _, date = await client.version_and_clock()
-    except ApiError:
-        return timedelta()
-    return timedelta() if date is None else date - datetime.now(UTC)
-
 
 async def wait_until_free(
     client: KubernetesClient, namespace: str, name: str, *, print_line: Callable[[str], None]
 ) -> None:
     """Wait until the lease of that name is free or expired. Raises FailedPrecondition: its holder renews it."""
-    ahead, first = await clock_skew(client), ""
+    clock, first = ServerClock(client), ""
+    await clock.read()
     while True:
         try:
             lease = await client.get(LEASES, namespace, name)
@@ -209,7 +198,7 @@ async def wait_until_free(
                 return  # written by an earlier release, or not readable: a holder cannot be detected
             raise
         spec: LeaseSpec = lease.get("spec") or {}
-        if (left_s := time_left_s(spec, datetime.now(UTC) + ahead)) <= 0:
+        if (left_s := time_left_s(spec, clock.now())) <= 0:
             return
         if first and spec.get("renewTime") != first:
             raise FailedPrecondition(held(name, namespace, spec, DURATION_S))

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -53,6 +52,7 @@ from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
 from controller.runtime.kubernetes.pod_status import was_deleted
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
+from controller.runtime.kubernetes.server_clock import ServerClock
 from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
 from suggest import failpoints
 
@@ -186,9 +186,11 @@ class KubernetesRuntime:
         self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
+        self._server_clock = ServerClock(target.client)
         self._lease = FencingLease(
-            target.client, target.namespace, target.anchor, target.holder, changed=self._wakeup.notify
-        )
+            target.client, target.namespace, target.anchor, target.holder, clock=self._server_clock,
+            changed=self._wakeup.notify,
+        )  # fmt: skip
         self._strange: set[str] = set()  # uids of objects that have an attempt's name but other parameters
 
     @property
@@ -408,6 +410,7 @@ class KubernetesRuntime:
                 stem = f"{target.anchor['metadata']['name']}-"
                 informer = Informer(target.client, target.namespace, target.uid, stem, changed=self._wakeup.notify)
                 try:
+                    await self._ask(self._server_clock.read())
                     await self._ask(informer.open())
                     await self._ask(self._watch_template(informer))
                 except BaseException:
@@ -542,7 +545,7 @@ class KubernetesRuntime:
             observed.obj,
             observed.pods,
             stopped=record.stopped or record.timed_out,
-            now=datetime.now(UTC),
+            now=self._server_clock.now(),
             refusal=refusal,
             mount_trouble=mount_trouble,
         )
@@ -586,7 +589,7 @@ class KubernetesRuntime:
             return True
         left_s = None
         if (limit_s := timeout_of(obj)) is not None and status.start_time is not None:
-            left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
+            left_s = limit_s - (self._server_clock.now() - status.start_time).total_seconds()
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             if left_s <= 0 and deaf:  # repeat until the deletion shows
                 self._records.note(directory, timed_out=True)

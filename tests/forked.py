@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -217,6 +218,20 @@ def import_all() -> None:
     importlib.import_module("controller.cli.arguments").parser_of()  # kept for all commands
 
 
+def open_stores() -> None:
+    """Do what almost every command does: what SQLAlchemy and the interpreter keep of it is a fifth of a command."""
+    from controller.app.local_experiments import opened
+    from controller.app.state_directory import StateDirectory
+    from suggest.storage.sqlite_store import SqliteStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        state = StateDirectory(Path(folder, "state"))
+        with opened(state, make=True) as experiments:
+            experiments.experiments()
+        SqliteStore(state.studies_db).close()
+    tempfile.tempdir = None  # a command may have another TMPDIR
+
+
 def serve(requests: socket.socket) -> dict[str, Any]:
     """Fork for each request. Returns it in the child; ends the process when the tests have ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, and for what they run
@@ -289,6 +304,7 @@ def main() -> int:
     atexit.register(leave)  # the first to be registered is the last to be called
     sys.path[0] = str(TUNER.parent)
     import_all()
+    open_stores()
     gc.collect()
     gc.freeze()  # collections in the children leave the shared pages alone
     request = serve(socket.socket(fileno=int(sys.argv[1])))

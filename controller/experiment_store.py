@@ -7,6 +7,7 @@ holds its lock file.
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 import time
@@ -171,24 +172,15 @@ class SqlExperimentStore:
             raise AlreadyExists(f"there is an experiment {experiment.name} in {experiment.namespace}") from error
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
-        experiments = self._experiments(tables.experiments.c.namespace == namespace, tables.experiments.c.name == name)
+        experiments = self._experiments(_EXPERIMENT, namespace=namespace, name=name)
         return experiments[0] if experiments else None
 
     def experiments(self) -> list[Experiment]:
-        return self._experiments()
+        return self._experiments(_EXPERIMENTS)
 
-    def _experiments(self, *where: sa.ColumnElement[bool]) -> list[Experiment]:
-        uid, current = tables.experiments.c.uid, tables.experiments.c.revision
-        query = (
-            sa.select(tables.experiments, tables.revisions.c.document)
-            .join(
-                tables.revisions,
-                (tables.revisions.c.uid == uid) & (tables.revisions.c.number == current),
-            )
-            .where(*where)
-            .order_by(tables.experiments.c.start_time, tables.experiments.c.uid)
-        )
-        return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in self._rows(query)]
+    def _experiments(self, query: sa.Select[Any], **values: str) -> list[Experiment]:
+        rows = self._rows(query, **values)
+        return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
         """Store a revision together with the experiment, and return the experiment under it."""
@@ -199,8 +191,8 @@ class SqlExperimentStore:
         return revised
 
     def revisions(self, uid: Uid) -> list[Revision]:
-        query = sa.select(tables.revisions).where(tables.revisions.c.uid == uid).order_by(tables.revisions.c.number)
-        return [tables.revision_of(row, self._load_spec(json.loads(row["document"]))) for row in self._rows(query)]
+        rows = self._rows(_REVISIONS, of_uid=uid)
+        return [tables.revision_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
 
     def request_stop(self, uid: Uid, *, wanted: bool = True) -> None:
         with self._writing(_REQUEST) as connection:
@@ -208,8 +200,7 @@ class SqlExperimentStore:
             connection.execute(sa.update(tables.experiments).where(this).values(stop_requested=wanted))
 
     def stop_requested(self, uid: Uid) -> bool:
-        with self._errors(), self._engine.connect() as connection:
-            return bool(connection.execute(_STOP_REQUESTED, {"of_uid": uid}).scalar())
+        return any(row["stop_requested"] for row in self._rows(_STOP_REQUESTED, of_uid=uid))
 
     def delete_experiment(self, uid: Uid) -> None:
         with self._writing(_DELETE) as connection:
@@ -222,38 +213,36 @@ class SqlExperimentStore:
             _write(connection, uid, changes)
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
-        return self._attempts(uid, *([] if trial is None else [tables.attempts.c.trial == tables.trial_column(trial)]))
+        if trial is None:
+            return self._attempts(_ATTEMPTS, of_uid=uid)
+        number = tables.trial_column(trial)
+        return self.attempts_between(uid, number, number)
 
     def attempts_between(self, uid: Uid, first: int, last: int) -> list[Attempt]:
         """Return the attempts of the trials from `first` to `last`."""
-        return self._attempts(uid, tables.attempts.c.trial.between(first, last))
+        return self._attempts(_ATTEMPTS_BETWEEN, of_uid=uid, first=first, last=last)
 
     def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
         """Return all attempts of these trials, and of any others those that have not ended or are to run again."""
-        columns = tables.attempts.c
-        of_trials = columns.trial.in_([*trials, tables.FINAL_ROW])
-        return self._attempts(uid, sa.or_(columns.end_time.is_(None), columns.rerun, of_trials))
+        return self._attempts(_ATTEMPTS_THAT_CHANGE, of_uid=uid, trials=json.dumps([*trials, tables.FINAL_ROW]))
 
-    def _attempts(self, uid: Uid, *where: sa.ColumnElement[bool]) -> list[Attempt]:
-        columns = tables.attempts.c
-        query = sa.select(tables.attempts).where(columns.uid == uid, *where).order_by(columns.trial, columns.number)
-        return [tables.attempt_of(row) for row in self._rows(query)]
+    def _attempts(self, query: sa.Select[Any], **values: str | int) -> list[Attempt]:
+        return [tables.attempt_of(row) for row in self._rows(query, **values)]
 
     def latest_events(self, uid: Uid, count: int) -> list[Event]:
         """Return the last events, oldest first."""
-        columns = tables.events.c
-        query = sa.select(tables.events).where(columns.uid == uid).order_by(columns.id.desc()).limit(count)
-        return [tables.event_of(row) for row in reversed(self._rows(query))]
+        return [tables.event_of(row) for row in reversed(self._rows(_LATEST_EVENTS, of_uid=uid, count=count))]
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
-        query = sa.select(tables.events).where(tables.events.c.uid == uid).order_by(tables.events.c.id)
-        if trial is not None:
-            query = query.where(tables.events.c.trial == tables.trial_column(trial))
-        return [tables.event_of(row) for row in self._rows(query)]
+        if trial is None:
+            rows = self._rows(_EVENTS, of_uid=uid)
+        else:
+            rows = self._rows(_EVENTS_OF_TRIAL, of_uid=uid, trial=tables.trial_column(trial))
+        return [tables.event_of(row) for row in rows]
 
-    def _rows(self, query: sa.Select[Any]) -> list[dict[str, Any]]:  # Any: the columns of a table
+    def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:  # Any: the columns of a table
         with self._errors(), self._engine.connect() as connection:
-            result = connection.execute(query)
+            result = connection.exec_driver_sql(_sql(query), values)
             names = list(result.keys())
             return [dict(zip(names, row, strict=True)) for row in result]  # faster to read than SQLAlchemy's mappings
 
@@ -308,6 +297,43 @@ _INSERT_EVENT = str(
 _OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
 _UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
 _STOP_REQUESTED = sa.select(tables.experiments.c.stop_requested).where(_OF_UID)
+_EXPERIMENTS = (
+    sa.select(tables.experiments, tables.revisions.c.document)
+    .join(
+        tables.revisions,
+        (tables.revisions.c.uid == tables.experiments.c.uid)
+        & (tables.revisions.c.number == tables.experiments.c.revision),
+    )
+    .order_by(tables.experiments.c.start_time, tables.experiments.c.uid)
+)
+_EXPERIMENT = _EXPERIMENTS.where(
+    tables.experiments.c.namespace == sa.bindparam("namespace"), tables.experiments.c.name == sa.bindparam("name")
+)
+
+
+def _of_uid(table: sa.Table) -> sa.Select[Any]:
+    return sa.select(table).where(table.c.uid == sa.bindparam("of_uid"))
+
+
+_REVISIONS = _of_uid(tables.revisions).order_by(tables.revisions.c.number)
+_ATTEMPTS = _of_uid(tables.attempts).order_by(tables.attempts.c.trial, tables.attempts.c.number)
+_ATTEMPTS_BETWEEN = _ATTEMPTS.where(tables.attempts.c.trial.between(sa.bindparam("first"), sa.bindparam("last")))
+_ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
+    sa.or_(
+        tables.attempts.c.end_time.is_(None),
+        tables.attempts.c.rerun,
+        tables.attempts.c.trial.in_(sa.select(sa.func.json_each(sa.bindparam("trials")).table_valued("value").c.value)),
+    )
+)
+_EVENTS = _of_uid(tables.events).order_by(tables.events.c.id)
+_EVENTS_OF_TRIAL = _EVENTS.where(tables.events.c.trial == sa.bindparam("trial"))
+_LATEST_EVENTS = _of_uid(tables.events).order_by(tables.events.c.id.desc()).limit(sa.bindparam("count"))
+
+
+@functools.cache
+def _sql(query: sa.Select[Any]) -> str:
+    """Return the text of one of the constants above. Its rows have SQLite's values, such as 1 for true."""
+    return str(query.compile(dialect=_DRIVER))
 
 
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:

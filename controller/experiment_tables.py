@@ -139,6 +139,10 @@ _READ: Mapping[str, Callable[[Any], object]] = {  # Any: the schema says what th
     "time": datetime.fromisoformat,
     "start_time": datetime.fromisoformat,
     "end_time": datetime.fromisoformat,
+    # SQLite has 0 and 1 for these
+    "stop_requested": bool,
+    "rerun": bool,
+    "reviewed": bool,
 }
 
 

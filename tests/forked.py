@@ -218,16 +218,34 @@ def import_all() -> None:
     importlib.import_module("controller.cli.arguments").parser_of()  # kept for all commands
 
 
-def open_stores() -> None:
-    """Do what almost every command does: what SQLAlchemy and the interpreter keep of it is a fifth of a command."""
+TINY = """
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  trial: {command: [echo, "score=${x}"]}
+"""
+
+
+def warm_up() -> None:
+    """Do what almost every command does. What SQLAlchemy, `re` and `importlib` keep of it is a fifth of a command."""
+    from controller import version
+    from controller.app.experiment_file import ExperimentFile, FileOptions
     from controller.app.local_experiments import opened
     from controller.app.state_directory import StateDirectory
+    from controller.core.model import Uid
     from suggest.storage.sqlite_store import SqliteStore
 
+    version()
     with tempfile.TemporaryDirectory() as folder:
         state = StateDirectory(Path(folder, "state"))
+        ExperimentFile.of_text(TINY, "tiny.yaml", FileOptions(), state)
         with opened(state, make=True) as experiments:
             experiments.experiments()
+            experiments.experiment("default", "tiny")
+            experiments.attempts(Uid("none"))
         SqliteStore(state.studies_db).close()
     tempfile.tempdir = None  # a command may have another TMPDIR
 
@@ -304,7 +322,7 @@ def main() -> int:
     atexit.register(leave)  # the first to be registered is the last to be called
     sys.path[0] = str(TUNER.parent)
     import_all()
-    open_stores()
+    warm_up()
     gc.collect()
     gc.freeze()  # collections in the children leave the shared pages alone
     request = serve(socket.socket(fileno=int(sys.argv[1])))

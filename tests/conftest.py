@@ -43,8 +43,11 @@ sys.dont_write_bytecode = False
 HERE = Path(__file__).parent
 LONG_FIRST = ("sim", "trial", "e2e", "service", "contract", "kube")  # folders whose tests start processes, or wait
 TRIAL = HERE / "trial"
-# Like those of that folder, these import torch or SciPy: seconds in each worker that runs one of their tests.
-WITH_TRIAL = ("test_optuna_samplers.py", "test_cmaes.py", "test_pruning_as_optuna.py")
+# Like the tests of that folder, these import torch, SciPy or scikit-learn: seconds in each worker that runs one.
+WITH_TRIAL = (
+    "test_optuna_samplers.py", "test_cmaes.py", "test_pruning_as_optuna.py", "test_pruner_contract.py",
+    "test_tpe_normal.py", "test_importance.py",
+)  # fmt: skip
 BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui", HERE / "integrations")
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and every program that they start, too.

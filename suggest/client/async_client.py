@@ -17,7 +17,7 @@ from suggest.binding import import_grpc_quietly
 from suggest.client import search_space as arguments
 from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
-from suggest.errors import Unavailable
+from suggest.errors import NotFound, Unavailable
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.lazy_module import LazyModule
@@ -152,7 +152,7 @@ class AsyncClient:
 
     async def delete_study(self, name: StudyName) -> None:
         """Delete the study and all its trials permanently."""
-        await self._send("DeleteStudy", pb.DeleteStudyRequest(name=str(name)), _nothing)
+        await self._delete("DeleteStudy", pb.DeleteStudyRequest(name=str(name)))
 
     async def validate(self, spec: StudySpec) -> None:
         """Check a spec without storing anything. Raises InvalidArgument with all problems."""
@@ -234,7 +234,7 @@ class AsyncClient:
 
     async def delete_trial(self, name: StudyName, number: int) -> None:
         """Delete a queued or finished trial from the study. The trial's number is not used again."""
-        await self._send("DeleteTrial", pb.DeleteTrialRequest(name=names.trial_name(name, number)), _nothing)
+        await self._delete("DeleteTrial", pb.DeleteTrialRequest(name=names.trial_name(name, number)))
 
     async def suggest(
         self,
@@ -376,11 +376,20 @@ class AsyncClient:
 
     # The types of requests and replies are Any, because the method of the stub is looked up by name.
 
-    async def _send(self, method: str, request: Any, read: Callable[[Any], T]) -> T:
+    async def _delete(self, method: str, request: Any) -> None:
+        """Call a method that deletes. A repetition may find that the attempt before it has deleted."""
+        attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
+        try:
+            await self._send(method, request, _nothing, attempts)
+        except NotFound:
+            if not attempts.is_uncertain:
+                raise
+
+    async def _send(self, method: str, request: Any, read: Callable[[Any], T], attempts: Attempts | None = None) -> T:
         """Call the method of the API and return what `read` makes of its reply."""
         import grpc
 
-        attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
+        attempts = attempts or Attempts(self._homes, self._timeout_s, start=self._owner)
         while True:
             call = getattr(self._connected(attempts.address), method)
             try:

@@ -67,6 +67,7 @@ class Attempts:
         self._followed = False
         self._sent_away = 0
         self._service_error: grpc.RpcError | None = None  # the last error that the service itself sent
+        self.is_uncertain = False  # an attempt had no reply of the service, which may have executed it
 
     def left_s(self) -> float:
         """Return the time until the call's deadline."""
@@ -98,6 +99,7 @@ class Attempts:
                 pause = self._pause_unavailable(failure)
             case grpc.StatusCode.DEADLINE_EXCEEDED if not self._is_only_home:
                 self._away_s *= 2
+                self.is_uncertain = True
                 self.address, pause = self._next_home(), 0.0
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
                 pause = self._wait_for_room(failure)
@@ -116,6 +118,7 @@ class Attempts:
             self._service_error = failure
         if refused:
             return self._pause(LONGEST_REFUSED_S)
+        self.is_uncertain = True
         if grpc_status.is_mismatch(failure):
             self._mismatched.add(tried)
             if self._mismatched.issuperset(self._homes):

@@ -514,10 +514,10 @@ def _place(domain: Domain, value: Any) -> float | None:
         index = domain.index_of(value)
         return None if index is None else index / max(1, len(domain.values) - 1)
     low, high, position = float(domain.min), float(domain.max), float(value)
-    if high <= low:
-        return 0.5
     if domain.scale is Scale.LOG:
-        low, high, position = math.log(low), math.log(high), math.log(position) if position > 0 else low
+        low, high, position = math.log(low), math.log(high), math.log(position) if position > 0 else math.log(low)
+    if high <= low:  # also the logarithms of two neighboring doubles
+        return 0.5
     return min(1.0, max(0.0, (position - low) / (high - low)))
 
 

@@ -25,8 +25,8 @@ Json = dict[str, Any]
 SHOWN = 20
 _MAX_COLUMNS = 4
 _MAX_CELLS = 64
-_ORDER = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.RUNNING, TrialState.QUEUED, TrialState.INFEASIBLE,
-          TrialState.FAILED, TrialState.CANCELLED)  # fmt: skip
+_ORDER = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.RUNNING, TrialState.PAUSED, TrialState.QUEUED,
+          TrialState.INFEASIBLE, TrialState.FAILED, TrialState.CANCELLED)  # fmt: skip
 
 
 _BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the lower the better"}

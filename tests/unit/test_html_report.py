@@ -190,3 +190,10 @@ def test_a_figure_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes().startswith(begin)
     with pytest.raises(InvalidArgument, match="not an svg, png or json file"):
         drawing.write(figure, tmp_path / "a.pdf")
+
+
+def test_a_log_range_of_two_neighboring_doubles_is_drawn() -> None:
+    narrow = Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG)
+    space = Space((Parameter("x", narrow), Parameter("y", Float(0, 1))))
+    one = TrialRecord(Trial(0, TrialState.SUCCEEDED, {"x": 1e300, "y": 0.5}, value=0.5))
+    assert figures.parallel(a_record(replace(SPEC, space=space), [one]))

@@ -101,6 +101,11 @@ def test_the_order_is_best_first_then_pruned_then_the_rest() -> None:
     assert (order(maximize=True), order(maximize=False)) == ([3, 1, 2, 4, 5, 0], [1, 3, 2, 4, 5, 0])
 
 
+def test_trials_of_every_state_are_ranked() -> None:
+    trials = [TrialRecord(Trial(i, state, {}), ()) for i, state in enumerate(TrialState)]
+    assert {one.trial.state for one in record(*trials).trials} == set(TrialState)
+
+
 def test_a_long_list_is_cut_and_says_so() -> None:
     space = Space((Parameter("lr", Float(0, 1)),))
     trials = [ran(i, TrialState.SUCCEEDED, i / 100, 1, lr=i / 100) for i in range(30)]

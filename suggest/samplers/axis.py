@@ -28,7 +28,7 @@ class EvenPoints:
         if index in (0, last):
             return float(self.high if index else self.low)
         low, high = self._on_scale(self.low), self._on_scale(self.high)
-        exact = low + (high - low) * index / last
+        exact = low + (high - low) * (index / last)
         exact = math.exp(exact) if self.scale is Scale.LOG else exact
         neat = float(f"{exact:.12g}")  # 0.01, not 0.009999999999999998
         return neat if abs(neat - exact) < self._gap(exact) / 1000 else exact
@@ -41,6 +41,13 @@ class EvenPoints:
         low, high = self._on_scale(self.low), self._on_scale(self.high)
         index = round((self._on_scale(x) - low) / (high - low) * (self.count - 1))
         return index if abs(x - self.at(index)) <= TOLERANCE * self._gap(x) else None
+
+    @property
+    def are_distinct(self) -> bool:
+        """Return whether neighboring points differ by more than rounding errors."""
+        low, high = self._on_scale(self.low), self._on_scale(self.high)
+        gap = (high - low) / (self.count - 1)
+        return gap > 4 * max(math.ulp(low), math.ulp(high)) and self._gap(self.low) > 4 * math.ulp(self.low)
 
     def _gap(self, x: float) -> float:
         """Return the distance between neighboring points near x."""

@@ -12,8 +12,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from suggest.domain import show
 from suggest.errors import Problem
-from suggest.samplers.axis import Axis, axis_of
+from suggest.samplers.axis import Axis, EvenPoints, axis_of
 from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
@@ -27,10 +28,14 @@ INACTIVE = -2
 
 def grid_problems(spec: StudySpec) -> Iterator[Problem]:
     for parameter in spec.space.parameters:
-        if axis_of(parameter.domain) is None:
+        axis = axis_of(parameter.domain)
+        if axis is None:
             yield Problem(
                 parameter.name, "a grid needs points or step on a float; add one (points: 5), or use another algorithm"
             )
+        elif isinstance(axis, EvenPoints) and not axis.are_distinct:
+            message = f"{axis.count} points between {show(axis.low)} and {show(axis.high)} are equal when rounded"
+            yield Problem(f"{parameter.name}.points", f"{message}; use fewer, or a wider range")
 
 
 @dataclass(frozen=True, slots=True)

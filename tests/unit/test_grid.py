@@ -1,14 +1,16 @@
 """The numbering of a finite space, and which trial gets which point."""
 
 import itertools
+import math
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
 from suggest.samplers.axis import EvenPoints
-from suggest.samplers.grid import Grid
+from suggest.samplers.grid import Grid, grid_problems
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import RUNNING, examples, finish, play, spaces, study, values_of
@@ -152,6 +154,24 @@ def test_an_axis_finds_every_point_it_gives_and_none_between(axis: EvenPoints, d
     assert axis.index_of(here) == index
     assert axis.index_of((here + beyond) / 2) is None
     assert [axis.index_of(x) for x in (axis.low - 1e-3, axis.high * 2 + 1e6, float("nan"), True, "1")] == [None] * 5
+
+
+def test_points_of_the_widest_range_are_in_it() -> None:
+    assert values_of(Float(-8e307, 8e307, points=5)) == [-8e307, -4e307, 0.0, 4e307, 8e307]
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Float(1.0, 1.0 + 2**-50, points=5),
+        Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG, points=2),
+        Float(5e-324, 1.0, Scale.LOG, points=5000),
+    ],
+)
+def test_points_that_are_equal_when_rounded_are_refused(domain: Float) -> None:
+    (problem,) = grid_problems(study(Space((Parameter("x", domain),)), "grid").spec)
+    assert problem.path == "x.points"
+    assert "equal when rounded; use fewer, or a wider range" in problem.message
 
 
 def test_a_point_off_the_grid_is_an_extra_trial() -> None:

@@ -21,7 +21,7 @@ from suggest import events
 from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound, StoreBroken, StoreUnavailable, Unavailable
 from suggest.server import ServerOptions
-from suggest.server.store_health import StoreHealth
+from suggest.server.store_health import SETTLED_S, StoreHealth
 from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from tests import forked
@@ -163,17 +163,21 @@ def test_a_name_cannot_inject_a_line_or_field_into_the_log() -> None:
 
 
 def test_loss_and_recovery_of_the_store_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    outages = StoreHealth()
+    now_s = 100.0
+    outages = StoreHealth(lambda: now_s)
     outages.answered(writing=True)
     for _ in range(5):
         outages.refused(StoreUnavailable("studies.db: the disk is full"), writing=True)
+        now_s += 0.5
+        outages.answered(writing=True)  # a call that needs no write
     outages.refused(NotFound("a study"), writing=True)
     outages.answered(writing=False)
+    now_s = 102.0 + SETTLED_S
     outages.answered(writing=True)
     outages.refused(StoreBroken("studies.db: damaged"), writing=False)
     lost, found, broken = caplog.messages
     assert lost == 'event=store_lost use=writing reason=UNAVAILABLE error="studies.db: the disk is full"'
-    assert re.fullmatch(r"event=store_found use=writing seconds=0\.\d+ failed_calls=5", found)
+    assert re.fullmatch(r"event=store_found use=writing seconds=2\.000 failed_calls=5", found)
     assert broken == 'event=store_lost use=reading reason=STORE_BROKEN error="studies.db: damaged"'
     assert outages.errors == {"unavailable": 5, "store_broken": 1}
 

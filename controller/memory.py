@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
 from controller.core.metrics import LogReader, MetricReading
@@ -42,8 +43,8 @@ class Opened:
     metrics: the reader of the measurements; the same one unless a collector reads them elsewhere.
     running: the study waits for its outcome.
     unreported: measurements that have not been uploaded to the study.
-    seen_running_s: when this controller first saw that the newest attempt has started, by its monotonic clock. The
-        attempt's start time is by the clock of another machine, or by a wall clock that may have been set since.
+    seen_running: the start time of the newest attempt, if it runs, and when this controller first saw it, by the
+        monotonic clock: start times are by the clock of another machine, or by a wall clock that may be set later.
     """
 
     trial: Trial
@@ -53,11 +54,19 @@ class Opened:
     running: bool = True
     unreported: list[Measurement] = field(default_factory=list)
     reported_at_s: float = 0.0
-    seen_running_s: float | None = None
+    seen_running: tuple[datetime, float] | None = None
 
     @property
     def newest(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    def note_running(self, now_s: float) -> None:
+        """Note whether the newest attempt runs. One that is preempted waits, and starts again at another time."""
+        start = None if self.newest is None else self.newest.start_time
+        if start is None:
+            self.seen_running = None
+        elif self.seen_running is None or self.seen_running[0] != start:
+            self.seen_running = start, now_s
 
     def note(self, readings: list[MetricReading]) -> None:
         if not self.running:
@@ -173,7 +182,7 @@ class Memory:
         opened.attempts.append(created)
         if created.trial is not FINAL:
             self._begun.add(created.trial)
-        opened.seen_running_s = None
+        opened.seen_running = None
         opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
         opened.log, opened.metrics = self.new_readers(opened.attempts)
         opened.unreported.clear()
@@ -271,7 +280,7 @@ class Memory:
 
     def longest_run_s(self, now_s: float) -> float | None:
         """Return how many seconds the oldest running attempt has run under this controller; None if none runs."""
-        seen_s = [opened.seen_running_s for opened in self._at_work() if opened.seen_running_s is not None]
+        seen_s = [opened.seen_running[1] for opened in self._at_work() if opened.seen_running is not None]
         return now_s - min(seen_s) if seen_s else None
 
     def judge_canary(self, now_s: float) -> None:
@@ -283,8 +292,7 @@ class Memory:
         self.canary_over = self._shown
         if not self.canary_over:
             for opened in self._at_work():
-                if opened.seen_running_s is None and opened.newest is not None and opened.newest.start_time is not None:
-                    opened.seen_running_s = now_s
+                opened.note_running(now_s)
             since_s = self.longest_run_s(now_s)
             measured = any(opened.metrics.last is not None for opened in self._at_work())
             self.canary_over = measured or (since_s is not None and since_s >= self._spec.canary_s)

@@ -62,3 +62,6 @@ def test_the_first_trial_runs_alone_for_as_long_as_this_controller_sees_it_run(a
     for now_s, over in ((100.0, False), (109.0, False), (110.0, True)):
         memory.judge_canary(now_s)
         assert (memory.canary_over, memory.longest_run_s(now_s)) == (over, now_s - 100.0)
+    memory.opened[0].attempts[-1] = replace(attempt(1, RUNNING), start_time=None)
+    memory.judge_canary(120.0)
+    assert (memory.canary_over, memory.longest_run_s(120.0)) == (False, None), "it was preempted"

@@ -12,6 +12,7 @@ The loop makes no decisions; `controller.core` does.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, assert_never
@@ -167,7 +168,8 @@ class Loop:
         Raises:
             NotOwner: another process holds the study.
             StoreBroken: the study no longer exists.
-            Unavailable: the service or the store did not answer for too long; running trials continue.
+            Unavailable: the service or the store did not answer for too long; running trials continue, unless they were
+                to be killed.
         """
         failures = 0
         while True:
@@ -196,9 +198,22 @@ class Loop:
             self._trouble_since_s = now_s
             logger.warning("experiment=%s waiting: %s", self.experiment.name, error)
         self._trouble = str(error)
+        if self._without_grace:
+            await self._kill_all()
+            raise error
         if now_s - self._trouble_since_s > (self._patience_for_trouble_s if self._opened else GIVE_UP_OPENING_S):
             raise error
         await self._clock.sleep(BACKOFF.pause_s(failures))
+
+    async def _kill_all(self) -> None:
+        """Kill what runs although that cannot be recorded: whoever interrupts twice does not wait for a store.
+
+        The next controller finds attempts without a known end, and runs their trials again.
+        """
+        for opened in self._memory.opened.values():
+            if opened.newest is not None and not opened.newest.ended:
+                with suppress(Unavailable, RuntimeLost):
+                    await self._runtime.stop(self._journal.name(opened.newest), grace_s=0.0)
 
     # A turn
 

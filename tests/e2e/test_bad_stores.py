@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -229,6 +230,27 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing(cli: Cli) -> None:
         assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 4
         assert [start.split()[:2] for start in cli.starts()] == [[str(n), "1"] for n in range(4)]
         eventually(lambda: not processes_of(cli.folder))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+def test_a_second_ctrl_c_on_a_full_disk_kills_the_trials_and_nothing_is_lost(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    with small_disk(cli.folder / "state", "2m") as disk:
+        run = cli.start("run", cli.file)
+        eventually(lambda: len(cli.starts()) == 1)
+        fill(disk / "filler")
+        run.send_signal(signal.SIGINT)
+        assert "disk is full" in waiting(run)
+        run.send_signal(signal.SIGINT)
+        code, err = ended(run)
+        assert (code, "again: killing the running trials" in err) == (7, True), err
+        eventually(lambda: not processes_of(cli.folder))
+        (disk / "filler").unlink()
+        cli.let_go()
+        code, _, err = cli.tuner("run", cli.file)
+        assert code == 0, err
+        assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 2
+        assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["0", "2"], ["1", "1"]]
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")

@@ -60,13 +60,16 @@ class Watched(Generic[Record]):
         self._began = 0.0  # when the last successful read began
         self._idle_until = 0.0
         self._reading: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._waiting = 0  # for `_looking`
         self.summary: Json = {}
         self.error: TunerError | None = None  # of the last read, if it failed
 
     async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        tasks = [task for task in (self._looking, self._reading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def gone(self) -> bool:
@@ -77,11 +80,13 @@ class Watched(Generic[Record]):
         asked_at = time.monotonic()
         while True:
             self.look()
-            await self._wait()
+            if self._reading is not None:
+                await self._wait()
             if self.error is not None:
                 raise self.error
             if self._follower is not None and self._is_current(asked_at):
                 return self._follower.record
+            await self._wait()
 
     async def follow(self, position: str, trials: frozenset[int] | None) -> AsyncIterator[Event]:
         """Yield what has changed since `position`, and later changes, as names of events with their data.
@@ -95,7 +100,8 @@ class Watched(Generic[Record]):
         trouble = ""
         while True:
             self.look()
-            await self._wait()
+            if self._reading is not None:
+                await self._wait()
             if self.gone:
                 yield "gone", Encoded.of({"message": str(self.error)})
                 return
@@ -107,6 +113,8 @@ class Watched(Generic[Record]):
                 for event, data in self._table.since(position, trials):
                     yield event, data
                 position = self._table.position
+            if self._reading is None:
+                await self._wait()
 
     def read_again(self, number: int) -> None:
         """Let the next read include a trial that has ended, because this process has changed it."""
@@ -124,10 +132,28 @@ class Watched(Generic[Record]):
                 self._reading = asyncio.create_task(self._read())
 
     async def _wait(self) -> None:
+        """Wait until there may be something new."""
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=LOOK_S)
-        else:
+            return
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_for_all())
+        looking = self._looking
+        self._waiting += 1
+        try:
+            await asyncio.wait({looking})
+        finally:
+            self._waiting -= 1
+        looking.result()  # as in `look`
+
+    async def _look_for_all(self) -> None:
+        """Look for everybody who waits, until it is being read or was read, or nobody waits any more."""
+        began, error = self._began, self.error
+        while self._reading is None and self._began == began and self.error is error:
             await asyncio.sleep(LOOK_S)
+            if not self._waiting:
+                return
+            self.look()
 
     def _is_current(self, asked_at: float) -> bool:
         """Return whether what is known is not older than a request of the time `asked_at`."""

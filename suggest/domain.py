@@ -165,11 +165,13 @@ class Normal:
         A range with problems has a distribution with problems.
         """
         if scale is Scale.LOG:
-            is_range = 0 < low <= high < math.inf
+            is_range = 0 < low <= high <= sys.float_info.max
             first, last = (math.log(low), math.log(high)) if is_range else (0.0, 0.0)
             middle, width = math.exp((first + last) / 2), math.exp((last - first) / 6)
-        else:
+        elif max(abs(low), abs(high)) <= sys.float_info.max:
             middle, width = low / 2 + high / 2, high / 6 - low / 6
+        else:  # also for whole numbers beyond the doubles
+            middle = width = math.nan
         return cls(float(middle if mean is None else mean), float(width if deviation is None else deviation))
 
     def problems(self, low: float, high: float, scale: Scale) -> Iterator[Problem]:

@@ -136,6 +136,12 @@ def test_a_step_beyond_64_bits_is_refused() -> None:
         trial().report(2**70, score=0.5)
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_whole_numbers_beyond_the_doubles_are_a_problem_of_the_range(log: bool) -> None:
+    assert [problem.path for problem in Int(1, 10**400, log=log).problems()] == ["max"]
+    assert "max" in [problem.path for problem in Int(1, 10**400, log=log, distribution="normal").problems()]
+
+
 def test_a_wrong_word_for_a_scale_is_an_invalid_argument() -> None:
     with pytest.raises(InvalidArgument, match=r"Float: scale: expected 'linear' or 'log', got 'lgo'"):
         Float(0, 1, scale="lgo")

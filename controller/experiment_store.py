@@ -241,8 +241,9 @@ class SqlExperimentStore:
         return [tables.event_of(row) for row in rows]
 
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:  # Any: the columns of a table
+        text, its_own = _sql(query)
         with self._errors(), self._engine.connect() as connection:
-            result = connection.exec_driver_sql(_sql(query), values)
+            result = connection.exec_driver_sql(text, its_own | values)
             names = list(result.keys())
             return [dict(zip(names, row, strict=True)) for row in result]  # faster to read than SQLAlchemy's mappings
 
@@ -331,9 +332,13 @@ _LATEST_EVENTS = _of_uid(tables.events).order_by(tables.events.c.id.desc()).limi
 
 
 @functools.cache
-def _sql(query: sa.Select[Any]) -> str:
-    """Return the text of one of the constants above. Its rows have SQLite's values, such as 1 for true."""
-    return str(query.compile(dialect=_DRIVER))
+def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of columns
+    """Return the text of one of the constants above, and the values that it has itself, such as OFFSET 0.
+
+    Its rows have SQLite's values, such as 1 for true.
+    """
+    compiled = query.compile(dialect=_DRIVER)
+    return str(compiled), dict(compiled.params)
 
 
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:

@@ -136,6 +136,16 @@ def test_events_are_kept_in_order(store: SqlExperimentStore) -> None:
     store.save(uid, Changes(events=story[2:]))
     assert store.events(uid) == story
     assert store.events(uid, trial=3) == [story[0], story[2]]
+    assert store.latest_events(uid, 2) == story[1:]
+
+
+def test_attempts_are_found_by_their_trials_and_by_what_may_change(store: SqlExperimentStore) -> None:
+    uid = created(store).uid
+    named, again, over, final = (Attempt(trial, 1, SUCCEEDED, end_time=at(9)) for trial in (0, 1, 2, FINAL))
+    again, running = replace(again, rerun=True), Attempt(3, 1, RUNNING)
+    store.save(uid, Changes(attempts=[named, again, over, running, final]))
+    assert repr(store.attempts_between(uid, 1, 2)) == repr([again, over]), "true and false are no numbers"
+    assert store.attempts_that_change(uid, [0]) == [final, named, again, running]
 
 
 def test_the_changes_of_a_turn_are_stored_together_or_not_at_all(store: SqlExperimentStore) -> None:

@@ -58,6 +58,7 @@ SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
 BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 GIVE_UP_S = 60.0
 GIVE_UP_OPENING_S = 10.0  # shorter, because no trial is running yet
+GIVE_UP_KILLING_S = 5.0  # whoever interrupts twice does not wait for a store
 LOG_PORTION = 1 << 20
 MAX_PORTIONS = 8  # per attempt and turn: a trial that prints endlessly must not delay the others
 THREAD_PORTION = 64 << 10  # larger portions are parsed in a thread
@@ -198,15 +199,17 @@ class Loop:
             self._trouble_since_s = now_s
             logger.warning("experiment=%s waiting: %s", self.experiment.name, error)
         self._trouble = str(error)
+        patience_s = self._patience_for_trouble_s if self._opened else GIVE_UP_OPENING_S
         if self._without_grace:
-            await self._kill_all()
-            raise error
-        if now_s - self._trouble_since_s > (self._patience_for_trouble_s if self._opened else GIVE_UP_OPENING_S):
+            patience_s = min(patience_s, GIVE_UP_KILLING_S)
+        if now_s - self._trouble_since_s > patience_s:
+            if self._without_grace:
+                await self._kill_all()
             raise error
         await self._clock.sleep(BACKOFF.pause_s(failures))
 
     async def _kill_all(self) -> None:
-        """Kill what runs although that cannot be recorded: whoever interrupts twice does not wait for a store.
+        """Kill what runs although that cannot be recorded.
 
         The next controller finds attempts without a known end, and runs their trials again.
         """

@@ -15,7 +15,6 @@ _LOOSE_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgtpKMGTP])i?[bB]?(?:yte
 _BYTES = {name: 1024 ** (i + 1) for i, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 _BYTES |= {name: 1000 ** (i + 1) for i, name in enumerate(("k", "M", "G", "T", "P", "E"))}
 MIN_BYTES = 1024**2
-MAX_BYTES = 2**60  # 1Ei; Kubernetes takes less than eight of them
 DURATION_SCHEMA = r"^([0-9]+(\.[0-9]+)?(d|h|ms|m|s))+$"
 AMOUNT_SCHEMA = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$"
 
@@ -49,8 +48,6 @@ def parse_bytes(raw: str | int | float) -> int:
         cure = f"{match[1]}{match[2].upper()}i" if match else "512Mi or 16Gi"
         raise ValueError(f"{text!r} is not an amount of memory; write {cure}")
     amount = int(float(amount_match[1]) * _BYTES[amount_match[2]]) if amount_match[2] else int(float(amount_match[1]))
-    if amount > MAX_BYTES:
-        raise ValueError(f"{text} is more than a machine has; use at most 1Ei")
     if 0 < amount < MIN_BYTES:
         raise ValueError(
             f"{text} is {amount} bytes; write {amount_match[1].removesuffix('.0')}Mi or {amount_match[1]}Gi"

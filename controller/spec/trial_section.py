@@ -38,6 +38,7 @@ from controller.spec.quantities import (
 from controller.spec.sections import MapOf, Section
 from controller.spec.substitute import as_text
 
+MAX_BYTES = 2**60  # 1Ei; Kubernetes takes less than eight of them
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
@@ -62,9 +63,17 @@ def _cpu(raw: str | int | float) -> int | float:
     return int(cores) if cores.is_integer() else cores
 
 
+def _memory(raw: str | int | float) -> str:
+    amount = parse_bytes(raw)
+    # Not in parse_bytes, which also reads stored documents, from before there was a maximum.
+    if amount > MAX_BYTES:
+        raise ValueError(f"{as_text(raw)} is more than a machine has; use at most 1Ei")
+    return format_bytes(amount)
+
+
 MEMORY = Parsed(
     "an amount of memory such as 512Mi",
-    lambda raw: format_bytes(parse_bytes(raw)),
+    _memory,
     {"type": ["string", "integer"], "pattern": AMOUNT_SCHEMA},
 )
 CPU = Parsed("a number of CPUs such as 2 or 500m", _cpu, {"type": ["number", "string"], "pattern": r"^[0-9.]+m?$"})

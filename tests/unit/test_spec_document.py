@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -156,6 +157,21 @@ def test_a_stored_document_reads_back_to_the_same_spec(text: str) -> None:
     assert from_document(stored) == spec
     again = read(json.dumps(stored), source="stored").spec  # a canonical document is a file, and its own canonical form
     assert again.document == spec.document
+
+
+def test_a_document_from_before_files_had_limits_reads_back() -> None:
+    document = json.loads(json.dumps(read(TEMPLATE, source="experiment.yaml").spec.document))
+    spec = document["spec"]
+    spec |= {"parallelism": 2**60, "budget": {"trials": 2**60, "failedTrials": 2**60}}
+    spec["algorithm"] = {"name": "tpe", "seed": 2**70, "settings": {"startupTrials": math.inf}}
+    spec["parameters"]["lr"] = {"type": "float", "min": 0.0, "max": 1.0, "scale": "linear", "points": 2**40}
+    spec["fidelity"] = {"parameter": "epochs", "min": 1, "max": 9, "eta": 2**40}
+    spec["trial"]["template"]["spec"]["backoffLimit"] = math.inf
+    spec["trial"]["resources"] = {"memory": "8789062500000Mi", "ephemeralStorage": "9Ei", "example.com/fpga": 2**60}
+    spec["trial"]["retries"]["infrastructure"] = 2**60
+    trial = from_document(json.loads(json.dumps(document))).trial
+    assert trial.resources.memory_bytes == 8_789_062_500_000 * 2**20
+    assert trial.resources.ephemeral_storage_bytes == 9 * 2**60
 
 
 def test_the_environment_of_a_local_trial_may_change_on_resume() -> None:

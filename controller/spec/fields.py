@@ -159,7 +159,7 @@ class Scalar:
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, str | int | float):
             return refuse(raw, at, problems, self.expected)
-        return _json(raw, at, problems)
+        return _json(raw, at, problems, "use a finite one")
 
     def schema(self) -> Schema:
         return {"type": ["string", "number", "boolean"]}
@@ -175,17 +175,19 @@ class AnyMapping:
     expected: str = "a mapping"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
-        return _json(raw, at, problems) if isinstance(raw, dict) else refuse(raw, at, problems, self.expected)
+        if not isinstance(raw, dict):
+            return refuse(raw, at, problems, self.expected)
+        return _json(raw, at, problems, "write it as a string")
 
     def schema(self) -> Schema:
         return {"type": "object"}
 
 
-def _json(raw: object, at: str, problems: ProblemCollector) -> object:
+def _json(raw: object, at: str, problems: ProblemCollector, cure: str) -> object:
     """Return the plain data, or report its numbers that JSON does not have."""
     wrong = [(place, x) for place, x in nodes(raw, at) if isinstance(x, float) and not math.isfinite(x)]
     for place, x in wrong:
-        problems.add(place, f"{x} is not finite, and JSON has only finite numbers; write it as a string")
+        problems.add(place, f"{x} is not finite, and JSON has only finite numbers; {cure}")
     return INVALID if wrong else raw
 
 

@@ -196,7 +196,7 @@ KEYS = [
     ("trials: 40", "wallClock: soon", "12:23 spec.budget.wallClock: 'soon' is not a duration; write 90s, 30m, 6h, 1h30m or 1d"),
     ("seed: 7", f"seed: {2**63}", f"11:32 spec.algorithm.seed: {2**63} is too large; use at most {2**63 - 1}"),
     ("  budget:", f"  parallelism: {2**63}\n  budget:", f"12:16 spec.parallelism: {2**63} is too large; use at most {2**53}"),
-    ("seed: 7", "settings: {startupTrials: .inf}", "11:52 spec.algorithm.settings.startupTrials: inf is not finite, and JSON has only finite numbers; write it as a string"),
+    ("seed: 7", "settings: {startupTrials: .inf}", "11:52 spec.algorithm.settings.startupTrials: inf is not finite, and JSON has only finite numbers; use a finite one"),
     ("seed: 7", "seed: -1", "11:32 spec.algorithm.seed: expected a whole number of at least 0, got the number -1"),
     ("name: digits", "name: My_Digits", "3:18 metadata.name: 'My_Digits' is not a name for an experiment; use lower-case letters, digits and -, with a letter or digit at both ends"),
     ("name: digits", f"name: {'x' * 41}", "3:18 metadata.name: 41 characters are too many; use at most 40"),

@@ -102,6 +102,7 @@ class Watched(Generic[Record]):
             self.look()
             if self._reading is not None:
                 await self._wait()
+            known = self._table.position, self.error
             if self.gone:
                 yield "gone", Encoded.of({"message": str(self.error)})
                 return
@@ -110,10 +111,11 @@ class Watched(Generic[Record]):
                 yield "trouble", Encoded.of({"message": message})
             # While it is read for the first time, what is known is shown already.
             if self.summary and (not self.summary["loaded"] or self._is_current(asked_at)):
-                for event, data in self._table.since(position, trials):
+                events, position = self._table.since(position, trials), self._table.position
+                for event, data in events:
                     yield event, data
-                position = self._table.position
-            if self._reading is None:
+            # A read may have ended while a slow page was sent its events.
+            if self._reading is None and known == (self._table.position, self.error):
                 await self._wait()
 
     def read_again(self, number: int) -> None:

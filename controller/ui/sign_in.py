@@ -14,6 +14,7 @@ import hmac
 import logging
 import secrets
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -26,6 +27,7 @@ from starlette.routing import Route
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
+from controller.ui.visitor import VisitorLimits
 from suggest.errors import InvalidArgument, PermissionDenied, TunerError
 
 log = logging.getLogger(__name__)
@@ -171,14 +173,14 @@ class TokenAuthenticator:
     """Signs in people who have a token. With `secure`, the page is served over TLS, maybe to other machines.
 
     Args:
-        connect: Returns the board of a token.
+        connect: Returns the board of a token, with the limits of its visitor.
         valid: Returns whether a token is valid now.
         stored: Where sessions are stored.
     """
 
     def __init__(
         self,
-        connect: Callable[[str], StudyBoard],
+        connect: Callable[[str, VisitorLimits], StudyBoard],
         valid: Callable[[str], bool],
         *,
         port: int,
@@ -190,8 +192,9 @@ class TokenAuthenticator:
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
         self._sessions = Sessions(stored)
-        # By token: however often somebody signs in, studies are read once, and the limits of a visitor are the same.
-        self._boards: dict[str, StudyBoard] = {}
+        self._boards: dict[str, StudyBoard] = {}  # by token: however often somebody signs in, studies are read once
+        # By token, while a board, a stream or a figure has them: streams may outlast the board of somebody signing out.
+        self._limits: weakref.WeakValueDictionary[str, VisitorLimits] = weakref.WeakValueDictionary()
         self.names = None if secure else OWN_NAMES
 
     @property
@@ -210,7 +213,8 @@ class TokenAuthenticator:
         if token is None:
             raise PermissionDenied("signed out; sign in again")
         if token not in self._boards:
-            self._boards[token] = self._connect(token)
+            limits = self._limits.setdefault(token, VisitorLimits("this token"))
+            self._boards[token] = self._connect(token, limits)
         request.state.board = self._boards[token]
         return self._boards[token]
 

@@ -31,10 +31,17 @@ class StudyBoard:
     Args:
         mark: Returns a value that changes when the store may have changed.
         verbs: Returns the names of the verbs that the client's token permits now.
+        limits: Those of the client's pages.
     """
 
     def __init__(
-        self, client: AsyncClient, *, source: str, mark: Callable[[], Mark], verbs: Callable[[], frozenset[str]]
+        self,
+        client: AsyncClient,
+        *,
+        source: str,
+        mark: Callable[[], Mark],
+        verbs: Callable[[], frozenset[str]],
+        limits: VisitorLimits,
     ) -> None:
         self._client = client
         self._source = source
@@ -46,7 +53,7 @@ class StudyBoard:
         self._listed = Encoded("")
         self._listed_mark: Mark = ()
         self._listed_s = -LIST_S  # when it began to be read
-        self.limits = VisitorLimits("this token")
+        self.limits = limits
 
     async def close(self) -> None:
         for watched in self._watched.values():

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from controller.ui.sign_in import StoredSessions, TokenAuthenticator
 from controller.ui.stored_address import StoredAddress
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
+from controller.ui.visitor import VisitorLimits
 from controller.ui.watched import Mark, clock_mark, file_mark
 from suggest.address import Address
 from suggest.client import AsyncClient, Channel
@@ -91,10 +92,12 @@ async def serve_page(
     def mark() -> Mark:
         return clock_mark() if sqlite is None else file_mark(sqlite)
 
-    def board(token: str) -> StudyBoard:
+    def board(token: str, limits: VisitorLimits) -> StudyBoard:
         # Nothing of the environment: the page has the rights of its visitors, not those of the server's operator.
         client = AsyncClient(INSIDE, token=token, tls_ca="", tls_cert="", tls_key="", inside=server.inside())
-        return StudyBoard(client, source=source, mark=mark, verbs=lambda: server.verbs_of(token) or NO_VERBS)
+        return StudyBoard(
+            client, source=source, mark=mark, verbs=lambda: server.verbs_of(token) or NO_VERBS, limits=limits
+        )
 
     def context() -> ssl.SSLContext:
         context_now = server.ssl_context()
@@ -131,6 +134,9 @@ def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, b
     return listener, stored.key
 
 
+_Connect: TypeAlias = Callable[[str, VisitorLimits], StudyBoard]
+
+
 @dataclass(frozen=True, slots=True)
 class _Access:
     """How people get in, and which studies each of them sees. `query` belongs to the printed link."""
@@ -142,7 +148,7 @@ class _Access:
     query: str = ""
 
 
-def _by_token(server: StudyServer, board: Callable[[str], StudyBoard], port: int) -> _Access:
+def _by_token(server: StudyServer, board: _Connect, port: int) -> _Access:
     authenticator = TokenAuthenticator(
         board,
         lambda token: server.verbs_of(token) is not None,
@@ -153,6 +159,6 @@ def _by_token(server: StudyServer, board: Callable[[str], StudyBoard], port: int
     return _Access(authenticator, authenticator.board, authenticator.close, authenticator.routes)
 
 
-def _by_link(key: bytes, board: Callable[[str], StudyBoard], port: int) -> _Access:
-    authenticator, shared = LinkAuthenticator(key, port, prefix="tuner-serve"), board("")
+def _by_link(key: bytes, board: _Connect, port: int) -> _Access:
+    authenticator, shared = LinkAuthenticator(key, port, prefix="tuner-serve"), board("", VisitorLimits("this link"))
     return _Access(authenticator, lambda request: shared, shared.close, query=f"?token={authenticator.link_token}")

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -19,6 +20,7 @@ from controller.ui.live_table import Event
 from controller.ui.sign_in import ID_BYTES, Sessions, StoredSessions, TokenAuthenticator
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
+from controller.ui.visitor import MOST_STREAMS, VisitorLimits
 from controller.ui.watched import clock_mark
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
@@ -96,7 +98,7 @@ class Page:
         await asyncio.wait_for(self.opened.wait(), PATIENCE_S)
         return stream
 
-    def _connect(self, token: str) -> StudyBoard:
+    def _connect(self, token: str, limits: VisitorLimits) -> StudyBoard:
         page = self
 
         class Board(StudyBoard):
@@ -110,7 +112,7 @@ class Page:
                 await super().close()
 
         client = AsyncClient(self._server.address, token=token)
-        self.boards.append(Board(client, source="here", mark=clock_mark, verbs=frozenset))
+        self.boards.append(Board(client, source="here", mark=clock_mark, verbs=frozenset, limits=limits))
         return self.boards[-1]
 
 
@@ -156,7 +158,22 @@ def test_an_open_page_ends_with_its_session_that_ends_at_another_server(server: 
     run(server, see)
 
 
-@pytest.mark.usefixtures("often")
+def test_streams_that_outlast_a_session_count_as_those_of_its_token(server: Server) -> None:
+    async def see(one: Page, _: Page, __: Trouble) -> None:
+        browser = await one.signed_in()
+        assert (await browser.get("/api/studies/default/none/trials/0")).status_code == 404
+        with ExitStack() as streams:
+            for _stream in range(MOST_STREAMS):
+                streams.enter_context(one.boards[0].limits.streaming())
+            assert (await browser.post("/api/sign-out", json={})).status_code == 200
+            again = await one.signed_in()
+            refused = await asyncio.wait_for(again.get("/api/stream"), PATIENCE_S)
+            assert (refused.status_code, len(one.boards)) == (429, 2)
+        assert (await again.get("/api/studies/default/none/trials/0")).status_code == 404
+
+    run(server, see)
+
+
 @pytest.mark.usefixtures("often")
 def test_sessions_beyond_the_limit_end_with_their_streams(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in, "MOST_SESSIONS", 2)

@@ -190,17 +190,20 @@ class _Page:
             raise NotFound(f"no figure {name}; there are {', '.join(figures.FIGURES)}")
         number = request.query_params.get("trial")
         trial = None if number is None else whole_number(number, "trial", least=0, limit=1 << 31)
-        needed = query.importances if name == "importance" else lambda record: ()
+        needs_importances = name == "importance"
         shown = self._shown(request)
-        async with shown.limits.drawing():
+        with shown.limits.requesting_figure():
             record = await shown.drawn(*named(request), name, trial)
 
             def draw() -> Response:
-                spec = figure.draw(record, needed(record))
+                spec = figure.draw(record, query.importances(record) if needs_importances else ())
                 return JSONResponse(spec | {"usermeta": {"empty": figure.why_empty}})
 
-            # In a thread, because it takes a while with many trials.
-            return await asyncio.to_thread(draw)
+            async with shown.limits.turn(slow=needs_importances):
+                if await request.is_disconnected():
+                    return Response(status_code=204)  # nobody reads it
+                # In a thread, because it takes a while with many trials.
+                return await asyncio.to_thread(draw)
 
     async def trial(self, request: Request) -> Response:
         return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))

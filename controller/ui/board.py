@@ -51,7 +51,7 @@ class Board:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.limits = VisitorLimits("this page")
+        self.limits = VisitorLimits("this link")
         self._stack = AsyncExitStack()
         self._experiments: LocalExperiments | None = None
         self._clients: dict[str, SessionClient] = {}

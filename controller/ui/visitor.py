@@ -6,13 +6,13 @@ A visitor is a token, or whoever has the link. Belongs to the server's event loo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from suggest.errors import RateLimited
 
 MOST_STREAMS = 100  # a visible page has one or two, and a browser at most six
-MOST_FIGURES = 50  # being drawn or waiting; a page requests ten
+MOST_FIGURES = 50  # being read, drawn or waiting; a page requests ten
 _RETRY_S = 1.0
 
 
@@ -23,8 +23,9 @@ class VisitorLimits:
         self._name = name
         self._streams = 0
         self._figures = 0
-        # Drawing holds the GIL: of each visitor, one thread at a time.
+        # Drawing holds the GIL: of each visitor, one thread draws at a time, and one computes slow figures.
         self._turn = asyncio.Semaphore(1)
+        self._slow_turn = asyncio.Semaphore(1)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
@@ -40,9 +41,9 @@ class VisitorLimits:
         finally:
             self._streams -= 1
 
-    @asynccontextmanager
-    async def drawing(self) -> AsyncIterator[None]:
-        """Wait for the turn to draw a figure. Raises RateLimited."""
+    @contextmanager
+    def requesting_figure(self) -> Iterator[None]:
+        """Count a figure from its request until the block ends. Raises RateLimited."""
         if self._figures >= MOST_FIGURES:
             raise RateLimited(
                 f"{self._name} has requested {self._figures} figures at once, the most that it may; "
@@ -51,7 +52,10 @@ class VisitorLimits:
             )
         self._figures += 1
         try:
-            async with self._turn:
-                yield
+            yield
         finally:
             self._figures -= 1
+
+    def turn(self, *, slow: bool) -> asyncio.Semaphore:
+        """Return what a figure holds while it is drawn, but not while its record is read, which may take long."""
+        return self._slow_turn if slow else self._turn

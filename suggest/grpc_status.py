@@ -62,6 +62,9 @@ _MISMATCHES = (
     "Trying to connect an http1.x server",
 )
 
+# How gRPC's errors begin if no request was sent.
+_NO_CONNECTION = ("failed to connect", "DNS resolution failed")
+
 
 class InternalError(TunerError):
     """A bug in the server. The id in the message is also in the server's log."""
@@ -143,6 +146,12 @@ def is_mismatch(failure: grpc.RpcError) -> bool:
     call: Any = failure  # as in error_of
     message: str = call.details() or ""
     return call.code() is grpc.StatusCode.UNAVAILABLE and any(sign in message for sign in _MISMATCHES)
+
+
+def is_without_connection(failure: grpc.RpcError) -> bool:
+    """Return whether there was no connection, so that the request was certainly not sent."""
+    call: Any = failure  # as in error_of
+    return call.code() is grpc.StatusCode.UNAVAILABLE and (call.details() or "").startswith(_NO_CONNECTION)
 
 
 def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types

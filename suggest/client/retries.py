@@ -67,7 +67,7 @@ class Attempts:
         self._followed = False
         self._sent_away = 0
         self._service_error: grpc.RpcError | None = None  # the last error that the service itself sent
-        self.is_uncertain = False  # an attempt had no reply of the service, which may have executed it
+        self.is_uncertain = False  # an attempt that the service did not answer may have been executed
 
     def left_s(self) -> float:
         """Return the time until the call's deadline."""
@@ -118,7 +118,7 @@ class Attempts:
             self._service_error = failure
         if refused:
             return self._pause(LONGEST_REFUSED_S)
-        self.is_uncertain = True
+        self.is_uncertain |= not grpc_status.is_without_connection(failure)
         if grpc_status.is_mismatch(failure):
             self._mismatched.add(tried)
             if self._mismatched.issuperset(self._homes):

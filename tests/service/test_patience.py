@@ -16,7 +16,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.client.retries import LONGEST_PAUSE_S, Attempts
-from suggest.errors import InvalidArgument, Unauthenticated, Unavailable
+from suggest.errors import InvalidArgument, NotFound, Unauthenticated, Unavailable
 from suggest.grpc_status import status_of
 from suggest.server import Protection
 from tests.certificates import Authority
@@ -44,6 +44,7 @@ class Failure(grpc.RpcError):
 
 
 REFUSED = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses: Connection refused")
+DROPPED = Failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 NO_TRUST = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect: CERTIFICATE_VERIFY_FAILED: no issuer")
 
 
@@ -77,6 +78,24 @@ def test_with_an_untrusted_address_the_others_are_still_tried() -> None:
     assert attempts.address == "b:1"
     with pytest.raises(Unavailable, match="do not agree on TLS"):
         attempts.pause_or_raise(NO_TRUST)
+
+
+def test_only_a_lost_connection_leaves_a_call_uncertain() -> None:
+    attempts = Attempts(["a:1", "b:1"], HOUR_S)
+    for failure in (REFUSED, NO_TRUST):
+        attempts.pause_or_raise(failure)
+        assert not attempts.is_uncertain
+    attempts.pause_or_raise(DROPPED)
+    assert attempts.is_uncertain
+
+
+def test_deleting_what_never_existed_fails_also_after_a_refused_connection(folder: Path) -> None:
+    with (
+        a_server(folder / "s.db") as server,
+        Client(f"unix:{folder}/absent.sock,{server.address}") as client,
+        pytest.raises(NotFound),
+    ):
+        client.delete_study(NAME)
 
 
 def test_final_errors_are_raised_at_once() -> None:

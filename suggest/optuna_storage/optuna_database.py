@@ -17,6 +17,7 @@ from pathlib import Path
 import sqlalchemy
 from optuna.exceptions import OptunaError
 from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
@@ -86,7 +87,7 @@ def read(storage_url: str, study: str, value: str) -> Source:
         title=f"{chosen.study_name} in {redacted_url(storage_url)}"[:256],
         identity=_identity(chosen, trials),
         trials=finished,
-        direction=Direction[chosen.directions[place].name],
+        direction=_direction(chosen.directions[place]),
         metric=metric,
         left_out=left_out,
         refused=refused,
@@ -119,6 +120,11 @@ def _objective(study: FrozenStudy, value: str) -> int:
         message = f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
         raise InvalidArgument.at("--value", message)
     return 0  # there is one objective, which may have another name here
+
+
+def _direction(direction: StudyDirection) -> Direction:
+    # NOT_SET is found in databases that other programs wrote; Optuna minimizes by default.
+    return Direction.MAXIMIZE if direction is StudyDirection.MAXIMIZE else Direction.MINIMIZE
 
 
 def _finished(trial: FrozenTrial, place: int, metric: str) -> FinishedTrial:

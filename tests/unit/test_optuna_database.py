@@ -10,6 +10,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 from optuna.trial import create_trial
 
@@ -69,6 +71,12 @@ def test_finished_trials_are_imported_and_the_others_are_reported(url: str) -> N
     assert source.left_out == {"still running": 1, "never run": 1}
     assert (source.direction, source.metric) == (Direction.MAXIMIZE, "")
     assert source.identity == optuna_source(url, "mine", "score").identity
+
+
+def test_a_study_without_a_direction_is_minimized(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/bare.db"
+    RDBStorage(url).create_new_study([StudyDirection.NOT_SET], "bare")
+    assert optuna_source(url, "bare", "").direction is Direction.MINIMIZE
 
 
 def test_one_of_several_objectives_must_be_named(url: str) -> None:

@@ -2,9 +2,9 @@
 
 A namespace is counted when it is first written to, and then periodically in the background. Between counts,
 reservations are added up, so that writes do not wait for a count. Before a refusal the namespace is counted again,
-unless the last count is very recent and nothing was deleted here since. A single server thus enforces its quotas except
-for writes in progress; it learns about what was deleted, and about writes of other servers to the same database, from
-the next count.
+unless the last count is very recent and nothing was deleted here since; a count during which something was deleted
+is repeated. A single server thus enforces its quotas except for writes in progress; it learns about what was deleted,
+and about writes of other servers to the same database, from the next count.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ class QuotaTracker:
     close() ends the counting.
     """
 
-    def __init__(self, count: Callable[[str], Counts], limits: Callable[[], Limits]) -> None:
+    def __init__(
+        self, count: Callable[[str], Counts], limits: Callable[[], Limits], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._count = count
         self._limits = limits
+        self._clock = clock
         self._namespaces: dict[str, _Namespace] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="counting")
 
@@ -63,12 +66,11 @@ class QuotaTracker:
         namespace = self._namespaces.setdefault(name.namespace, _Namespace())
         if namespace.base is None:
             self._wait(self._recount(name.namespace, namespace, not_since_s=RECOUNT_S), _WAIT_S)
-        elif time.monotonic() - namespace.counted_at > RECOUNT_S:
+        elif self._clock() - namespace.counted_at > RECOUNT_S:
             self._recount(name.namespace, namespace, not_since_s=RECOUNT_S)
-        if not self._add(name.namespace, namespace, need):
-            self._wait(self._recount(name.namespace, namespace, not_since_s=AGAIN_S), _PATIENCE_S)
-            if not self._add(name.namespace, namespace, need):
-                raise self._full(name.namespace, namespace, need)
+        added = self._add(name.namespace, namespace, need) or self._add_after_count(name.namespace, namespace, need)
+        if not added:
+            raise self._full(name.namespace, namespace, need)
         try:
             yield
         except BaseException:
@@ -99,6 +101,19 @@ class QuotaTracker:
             namespace.added = namespace.added.plus(need)
             return True
 
+    def _add_after_count(self, name: str, namespace: _Namespace, need: Counts) -> bool:
+        """Count, unless the last count is recent, and try again to add."""
+        counting = self._recount(name, namespace, not_since_s=AGAIN_S)
+        self._wait(counting, _PATIENCE_S)
+        if self._add(name, namespace, need):
+            return True
+        if counting is None or not counting.done():
+            return False
+        # It may have counted what was deleted while it ran. Another call may have started the next count already.
+        share = 0 if namespace.deleted else _SHARE
+        self._wait(self._recount(name, namespace, not_since_s=AGAIN_S, share=share), _PATIENCE_S)
+        return self._add(name, namespace, need)
+
     def _full(self, name: str, namespace: _Namespace, need: Counts) -> LimitReached:
         quota = self._limits().quota_of(name)
         used = (namespace.base or Counts()).plus(namespace.added)
@@ -112,20 +127,25 @@ class QuotaTracker:
             subject=f"namespaces/{name}",
         )
 
-    def _recount(self, name: str, namespace: _Namespace, *, not_since_s: float) -> Future[None] | None:
-        """Return the count in progress, or start a new one. None if the last one is recent."""
+    def _recount(
+        self, name: str, namespace: _Namespace, *, not_since_s: float, share: int = _SHARE
+    ) -> Future[None] | None:
+        """Return the count in progress, or start a new one. None if the last one is recent.
+
+        share: how many times as long as the last count took must lie between that and a new one.
+        """
         with namespace.lock:
             if namespace.counting is not None and not namespace.counting.done():
                 return namespace.counting
-            pause_s = max(0.0 if namespace.deleted else not_since_s, _SHARE * namespace.took_s)
-            if namespace.counted_at and time.monotonic() - namespace.counted_at < pause_s:
+            pause_s = max(0.0 if namespace.deleted else not_since_s, share * namespace.took_s)
+            if namespace.counted_at and self._clock() - namespace.counted_at < pause_s:
                 return None
-            namespace.counted_at, namespace.deleted = time.monotonic(), False
+            namespace.counted_at, namespace.deleted = self._clock(), False
             namespace.counting = self._executor.submit(self._counted, name, namespace)
             return namespace.counting
 
     def _counted(self, name: str, namespace: _Namespace) -> None:
-        began = time.monotonic()
+        began = self._clock()
         added = namespace.added
         try:
             counts = self._count(name)
@@ -133,7 +153,7 @@ class QuotaTracker:
             return  # the next write meets the same error and reports it
         with namespace.lock:
             namespace.base = counts.minus(added)
-            namespace.took_s = time.monotonic() - began
+            namespace.took_s = self._clock() - began
 
     @staticmethod
     def _wait(counting: Future[None] | None, patience_s: float) -> None:

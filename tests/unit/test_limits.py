@@ -134,7 +134,7 @@ def test_unknown_clients_cannot_fill_the_memory() -> None:
 
 def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
     counts = [Counts(studies=2)]
-    tracker = QuotaTracker(lambda _: counts[0], lambda: read("namespaces: {team: {studies: 2}}"))
+    tracker = QuotaTracker(lambda _: counts[0], lambda: read("namespaces: {team: {studies: 2}}"), Clock())
     name = StudyName("team", "another")
 
     def create() -> None:
@@ -149,5 +149,31 @@ def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
             create()  # it was counted a moment ago
         tracker.deleted(name)
         create()
+    finally:
+        tracker.close()
+
+
+def test_a_count_that_ran_during_a_deletion_is_repeated_before_a_refusal() -> None:
+    clock, counts = Clock(), [2, 2, 1]
+    name = StudyName("team", "another")
+
+    def count(_: str) -> Counts:
+        studies = counts.pop(0)
+        clock.now += 1.0
+        if len(counts) == 1:
+            tracker.deleted(name)
+        return Counts(studies=studies)
+
+    def create() -> None:
+        with tracker.reserving(name, Counts(studies=1)):
+            pass
+
+    tracker = QuotaTracker(count, lambda: read("namespaces: {team: {studies: 2}}"), clock)
+    try:
+        with pytest.raises(LimitReached):
+            create()
+        clock.now += 1000.0
+        create()
+        assert counts == []
     finally:
         tracker.close()

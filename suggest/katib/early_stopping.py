@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from statistics import fmean, mean, median
+from statistics import fmean, mean, median_high, median_low
 
 from suggest import events
 from suggest.errors import InvalidArgument
@@ -65,7 +65,7 @@ class KatibEarlyStopping:
             return pb.GetEarlyStoppingRulesReply()
         rule = pb.EarlyStoppingRule(
             name=metric,
-            value=str(median(averages)),
+            value=str(_average([median_low(averages), median_high(averages)])),
             comparison=pb.LESS if objective.type == pb.MAXIMIZE else pb.GREATER,
             start_step=start_step,
         )

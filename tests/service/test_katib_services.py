@@ -190,6 +190,7 @@ def test_the_average_of_values_whose_sum_is_no_double_is_one(channel: grpc.Chann
     for trial in "abc":
         report(channel, trial, ["1.5e308", "1.5e308"])
     assert [rule.value for rule in rules(channel, "abc", start_step="2")] == ["1.5e+308"]
+    assert [rule.value for rule in rules(channel, "ab", start_step="2", min_trials_required="2")] == ["1.5e+308"]
 
 
 SETTINGS = {

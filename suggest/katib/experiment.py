@@ -122,6 +122,8 @@ def read_numbers(texts: Sequence[str]) -> list[float]:
 
     `float` reads more, and takes longer.
     """
+    if not texts:
+        return []
     together = ",".join(texts)
     if len(together) > _NUMBER_LENGTH * len(texts) or together.encode().translate(None, _OF_NUMBERS):
         return []

@@ -35,6 +35,10 @@ def test_numbers_are_the_nearest_doubles(texts: list[str]) -> None:
     assert bits(read_numbers(texts)) == bits(list(map(float, texts)))
 
 
+def test_no_texts_are_no_numbers() -> None:
+    assert read_numbers([]) == []
+
+
 @pytest.mark.parametrize("text", ["9007199254740993.0", "0.50000000000000011102230246251565", "1.5e-320", "-0.0"])
 def test_numbers_between_two_doubles_are_rounded_to_the_nearest(text: str) -> None:
     assert bits(read_numbers([text, "0.5"])) == bits([float(text), 0.5])

@@ -13,6 +13,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -214,8 +215,8 @@ def _arguments(parameters: Parameters, objectives: Mapping[str, str], options: S
 
 _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "constraints": (Mapping, BOUNDS),
-    "timeout": ((int, float, str), "seconds, or text such as '2h'"),
-    "trial_timeout": ((int, float, str), "seconds, or text such as '2h'"),
+    "timeout": ((Real, str), "seconds, or text such as '2h'"),
+    "trial_timeout": ((Real, str), "seconds, or text such as '2h'"),
     "pruning": ((str, Mapping), "the name of a rule, such as 'median', or a dict with its name and settings"),
     "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
     "spec": (Mapping, "a dict of keys of an experiment file's spec"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ When: TypeAlias = Mapping[str, object]
 # A plain sequence is a choice. A Parameter must have its key as name, or an empty name.
 Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[object]]
 
+# Whose lines a warning does not name.
+_OWN_PACKAGES = frozenset({"suggest", "tuner", "controller"})
 _SCALES = {scale.value: scale for scale in Scale}
 
 
@@ -193,12 +196,20 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
             warnings.warn(
                 f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those between, too, use "
                 f"Float({low!r}, {high!r}) or Int; for these two only, use [{low!r}, {high!r}]",
-                stacklevel=2,
+                stacklevel=_level_of_caller(),
             )
             return Parameter(name, Choice(parameter))
         case Sequence() if not isinstance(parameter, str | bytes):
             return Parameter(name, Choice(parameter))
     refuse(caller, place, parameter, "Float, Int, Choice or a list of values")
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel` at which the function that calls this warns about the line that called the library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in _OWN_PACKAGES:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _looks_like_a_range(low: object, high: object) -> bool:

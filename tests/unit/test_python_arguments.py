@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tuner
@@ -47,6 +48,9 @@ def refusal(
         ({"target": "high"}, "file", "target: expected a finite number, got the string 'high'"),
         ({"timeout": "soon"}, "file", f"timeout: 'soon' {DURATION}"),
         ({"timeout": 0}, "file", "timeout: '0s' is too short; write a longer one, or omit the argument for no limit"),
+        ({"timeout": np.int64(0)}, "file", "timeout: '0s' is too short"),
+        ({"trial_timeout": np.float32(-1)}, "file", f"trial_timeout: '-1s' {DURATION}"),
+        ({"timeout": True}, "type", "timeout: expected seconds, or text such as '2h', got True (bool)"),
         ({"timeout": [1]}, "type", "timeout: expected seconds, or text such as '2h', got [1] (list)"),
         ({"trial_timeout": "x"}, "file", f"trial_timeout: 'x' {DURATION}"),
         ({"settings": {"startup": 3}}, "file", "settings.startup: no such setting; did you mean startupTrials?"),
@@ -112,10 +116,12 @@ def test_an_experiment_built_in_python_names_its_arguments() -> None:
     ]
 
 
-def test_a_pair_of_numbers_is_a_choice_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"parameters\['x'\]: \(0, 1\) is a choice of two values; .* Float\(0, 1\)"):
+def test_a_pair_of_numbers_is_a_choice_with_a_warning_at_the_callers_line() -> None:
+    expected = r"parameters\['x'\]: \(0, 1\) is a choice of two values; .* Float\(0, 1\)"
+    with pytest.warns(UserWarning, match=expected) as warned:
         experiment = tuner.Experiment("echo", {"x": (0, 1)}, ["echo"], metric="score", direction="minimize")
     assert "x: [0, 1]" in experiment.to_yaml()
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 @pytest.mark.parametrize("values", [[0, 1], (1, 0), (False, True), (0, 1, 2), ("a", "b"), range(2)], ids=str)

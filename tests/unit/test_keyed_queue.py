@@ -312,7 +312,8 @@ def test_a_waiter_canceled_as_it_is_rejected_does_not_pass_on_the_turn_of_anothe
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             after = asyncio.create_task(them.run("s", lambda: late.append(gate.is_set())))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+            await them.run("other", lambda: None)  # the second thread: it would have done that work before
             gate.set()
             assert await begun
             await after

@@ -44,7 +44,10 @@ class EvenPoints:
 
     @property
     def are_distinct(self) -> bool:
-        """Return whether neighboring points differ by more than rounding errors."""
+        """Return whether neighboring points differ by more than rounding errors.
+
+        Points that are only a few doubles apart may be distinct too, but `at` and `index_of` do not ensure it.
+        """
         low, high = self._on_scale(self.low), self._on_scale(self.high)
         gap = (high - low) / (self.count - 1)
         return gap > 4 * max(math.ulp(low), math.ulp(high)) and self._gap(self.low) > 4 * math.ulp(self.low)

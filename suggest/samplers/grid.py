@@ -34,8 +34,9 @@ def grid_problems(spec: StudySpec) -> Iterator[Problem]:
                 parameter.name, "a grid needs points or step on a float; add one (points: 5), or use another algorithm"
             )
         elif isinstance(axis, EvenPoints) and not axis.are_distinct:
-            message = f"{axis.count} points between {show(axis.low)} and {show(axis.high)} are equal when rounded"
-            yield Problem(f"{parameter.name}.points", f"{message}; use fewer, or a wider range")
+            points = f"{axis.count} points between {show(axis.low)} and {show(axis.high)}"
+            message = f"{points} are as close as rounding errors; use fewer, or a wider range"
+            yield Problem(f"{parameter.name}.points", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,11 @@ class Grid:
 
 
 class HeldPoints:
-    """Which points trials hold. A point is a number; those of a grid count from 0."""
+    """Which points trials hold. A point is a number; those of a grid count from 0.
+
+    The points of a grid are in a sorted list, because both reading by place and inserting in order are fast, and a grid
+    hands its points out in order. 80,000 points in random order, such as imported ones, take half a second to put.
+    """
 
     def __init__(self) -> None:
         self.points: dict[int, int] = {}  # by the trials that hold them

@@ -164,14 +164,15 @@ def test_points_of_the_widest_range_are_in_it() -> None:
     "domain",
     [
         Float(1.0, 1.0 + 2**-50, points=5),
+        Float(1e15, 1e15 + 1, points=9),
         Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG, points=2),
         Float(5e-324, 1.0, Scale.LOG, points=5000),
     ],
 )
-def test_points_that_are_equal_when_rounded_are_refused(domain: Float) -> None:
+def test_points_as_close_as_rounding_errors_are_refused(domain: Float) -> None:
     (problem,) = grid_problems(study(Space((Parameter("x", domain),)), "grid").spec)
     assert problem.path == "x.points"
-    assert "equal when rounded; use fewer, or a wider range" in problem.message
+    assert "as close as rounding errors; use fewer, or a wider range" in problem.message
 
 
 def test_a_point_off_the_grid_is_an_extra_trial() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from controller.core.model import ExperimentSpec
+from controller.report.text_tables import CSV_COLUMNS
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
@@ -25,7 +26,10 @@ from suggest.space import Parameter
 _PREFIXES = ("parameters.", "params_")  # in the columns of tuner and Optuna
 _METRICS = "metrics."  # in the columns of tuner
 _VALUES = ("value", "values_0")
-_WRITTEN = (["number", "name"], ["number", "value"])  # how the headers of tuner and Optuna begin
+_WRITTEN = (  # how the headers of tuner and Optuna begin
+    [*CSV_COLUMNS],
+    ["number", "value", "datetime_start", "datetime_complete", "duration"],
+)
 _STATES = {
     "": TrialState.SUCCEEDED,
     "complete": TrialState.SUCCEEDED,
@@ -39,7 +43,8 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     """Read the trials of a file. Raises InvalidArgument, NotFound.
 
     Args:
-        value: The column of the value; "" means the objective's metric, or else `value`.
+        value: The column of the value; "" means the objective's metric, or else `value`. In a file that `tuner export`
+            or Optuna wrote, it means `value`, or else the objective's metric.
         fill: The text for parameters that have no column or an empty cell.
     """
     title = "standard input" if path == "-" else path
@@ -119,15 +124,18 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
             hint = did_you_mean(name, header) or f"; it has {shown}"
             problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
     candidates = [spec.objective.metric, *_VALUES]
-    if header[:2] in _WRITTEN:  # a metric may have the name of another column, such as step
+    named = header if header[0] else header[1:]  # without the index of a frame
+    if any(named[: len(columns)] == columns for columns in _WRITTEN):
+        # Here, a metric may have the name of another column, such as step.
         candidates = [*_VALUES, spec.objective.metric]
     taken = parameters.values()
-    present = [column for column in candidates if column in header and column not in taken]
+    candidates = [column for column in dict.fromkeys(candidates) if column not in taken]
+    present = [column for column in candidates if column in header]
     if value:
         candidates, present = [value], [value] * (value in header)
     if not present:
-        named = f"column {value!r}" if value else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
-        problems.append(_problem(title, f"has no {named}; it has {shown}; select one with --value COLUMN"))
+        column = f"column {value!r}" if value else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
+        problems.append(_problem(title, f"has no {column}; it has {shown}; select one with --value COLUMN"))
     further: dict[str, str] = {}
     if present and any(constraint.metric == spec.objective.metric for constraint in spec.constraints):
         further[spec.objective.metric] = present[0]

@@ -139,8 +139,8 @@ class Column:
 
 
 _IN_TABLES = ("number", "state", "value", "step", "time")
-_IN_CSV = ("number", "name", "state", "value", "step", "reason", "failureClass", "attempts", "startTime", "endTime",
-           "seconds")  # fmt: skip
+CSV_COLUMNS = ("number", "name", "state", "value", "step", "reason", "failureClass", "attempts", "startTime", "endTime",
+               "seconds")  # fmt: skip
 MOST_METRICS = 5  # columns of metrics in a table; `--columns` may name others
 
 
@@ -209,7 +209,7 @@ def table_columns(record: TrialList) -> list[str]:
 
 def csv_columns(record: TrialList) -> list[str]:
     parameters = (f"parameters.{name}" for name in record.parameter_names)
-    return [*_IN_CSV, *parameters, *(f"metrics.{name}" for name in sorted(metric_names(record)))]
+    return [*CSV_COLUMNS, *parameters, *(f"metrics.{name}" for name in sorted(metric_names(record)))]
 
 
 def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:

@@ -98,6 +98,27 @@ def test_a_metric_named_like_another_column_of_our_export_has_its_own_value(tmp_
     assert trial.measurements == [Measurement(1, "reason", 0, 8.0)]
 
 
+def test_a_metric_named_like_another_column_of_optunas_frame_has_its_own_value(tmp_path: Path) -> None:
+    named = replace(SPEC, objective=replace(SPEC.objective, metric="number"))
+    frame = ",number,value,datetime_start,datetime_complete,duration,params_x,params_n,params_kind,state"
+    ((_, trial),) = source(tmp_path, f"{frame}\n7,7,0.5,,,,0.25,2,1,COMPLETE\n", spec=named).trials
+    assert trial.outcome == Outcome(TrialState.SUCCEEDED, 0.5)
+
+
+@pytest.mark.parametrize("header", ["number,name,score,value", "number,value,score,name"])
+def test_in_a_file_of_other_columns_the_metric_comes_first(tmp_path: Path, header: str) -> None:
+    numbers = {"number": 7, "name": "t", "score": 0.5, "value": 3}
+    cells = ",".join(str(numbers[name]) for name in header.split(","))
+    ((_, trial),) = source(tmp_path, f"{header},x,n,kind\n{cells},0.25,2,1\n").trials
+    assert trial.outcome == Outcome(TrialState.SUCCEEDED, 0.5)
+
+
+def test_a_column_of_a_parameter_is_not_named_as_a_missing_one(tmp_path: Path) -> None:
+    named = read(FILE.replace("metric: score", "metric: value").replace("    x:", "    value:"), source="named.yaml").spec
+    with pytest.raises(InvalidArgument, match="has no column 'values_0' for the value; it has value, n, kind"):
+        source(tmp_path, "value,n,kind\n0.5,2,1\n", spec=named)
+
+
 def test_spaces_and_line_ends_of_choices_are_kept(tmp_path: Path) -> None:
     choices = FILE.replace('kind: [a, 1, true, "2"]', r'kind: [a, "", " ", " a", "a ", "\r\n", "one\rtwo"]')
     spec = read(choices, source="spaces.yaml").spec

@@ -114,7 +114,9 @@ def test_in_a_file_of_other_columns_the_metric_comes_first(tmp_path: Path, heade
 
 
 def test_a_column_of_a_parameter_is_not_named_as_a_missing_one(tmp_path: Path) -> None:
-    named = read(FILE.replace("metric: score", "metric: value").replace("    x:", "    value:"), source="named.yaml").spec
+    named = read(
+        FILE.replace("metric: score", "metric: value").replace("    x:", "    value:"), source="named.yaml"
+    ).spec
     with pytest.raises(InvalidArgument, match="has no column 'values_0' for the value; it has value, n, kind"):
         source(tmp_path, "value,n,kind\n0.5,2,1\n", spec=named)
 

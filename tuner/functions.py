@@ -285,7 +285,7 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
 
 def _duration(value: str | float) -> str:
     # Never with an exponent, which durations do not have.
-    return value if isinstance(value, str) else f"{value:.3f}".rstrip("0").rstrip(".") + "s"
+    return value if isinstance(value, str) else f"{float(value):.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def _new_name(objective: Objective) -> str:

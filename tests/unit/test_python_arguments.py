@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def refusal(
         ({"timeout": "soon"}, "file", f"timeout: 'soon' {DURATION}"),
         ({"timeout": 0}, "file", "timeout: '0s' is too short; write a longer one, or omit the argument for no limit"),
         ({"timeout": np.int64(0)}, "file", "timeout: '0s' is too short"),
+        ({"timeout": Fraction(-1, 2)}, "file", f"timeout: '-0.5s' {DURATION}"),
         ({"trial_timeout": np.float32(-1)}, "file", f"trial_timeout: '-1s' {DURATION}"),
         ({"timeout": True}, "type", "timeout: expected seconds, or text such as '2h', got True (bool)"),
         ({"timeout": [1]}, "type", "timeout: expected seconds, or text such as '2h', got [1] (list)"),

@@ -436,7 +436,7 @@ asyncio.run(main())
     await runtime.close()
 
 
-def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblings() -> None:
+def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblings_and_a_clock() -> None:
     look = (
         "import sys; sys.path.append('.'); import controller.runtime.supervisor;"
         "print(*sorted(m for m in sys.modules if m.startswith(('controller', 'suggest', 'typing', 'dataclasses',"
@@ -448,6 +448,7 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
     )
     assert shown.stdout.split() == [
         "controller",
+        "controller.boot_time",
         "controller.runtime",
         "controller.runtime.launching",
         "controller.runtime.listening",

@@ -231,7 +231,7 @@ class Recorder(Sampler):
 
 @pytest.mark.parametrize(("base", "required"), [(Sampler, "propose"), (SteppedSampler, "steps")])
 def test_a_sampler_that_cannot_propose_is_not_created(base: type[Sampler], required: str) -> None:
-    with pytest.raises(TypeError, match=f"abstract method '?{required}"):
+    with pytest.raises(TypeError, match=f"abstract methods? .*{required}"):
         type("Incomplete", (base,), {})()
 
 

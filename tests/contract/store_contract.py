@@ -19,7 +19,7 @@ from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
-from suggest.trial import Measurement, Trial, TrialBatch, TrialState
+from suggest.trial import Measurement, RungResult, Trial, TrialBatch, TrialState
 from tests.unit.searches import a_column
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -425,6 +425,28 @@ class StoreContract:
         store.reopen_trials(lease, [0, 1])
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
+
+    def test_a_reopened_trial_keeps_nothing_of_its_outcome_but_what_it_was_on_rungs(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        leased = replace(running(0), lease_s=30.0)
+        store.hand_out(lease, [leased])
+        failed = replace(
+            leased,
+            state=TrialState.FAILED,
+            value=0.5,
+            step=4,
+            reason="exit code 1",
+            failure_class="userError",
+            end_time=NOW,
+            further=(0.25,),
+            constraint_values=(0.75,),
+            rungs=(RungResult(1.0, 0.5),),
+        )
+        store.finish_trial(lease, failed, [])
+        assert store.trial(NAME, 0) == failed
+        store.reopen_trials(lease, [0])
+        assert store.trial(NAME, 0) == failed.reopened() == replace(running(0), rungs=failed.rungs)
 
     def test_a_trial_is_relabeled(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -18,12 +19,13 @@ from starlette.types import ASGIApp, Message
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from controller.report.record import StudyTrials
+from controller.ui import studies
 from controller.ui.application import application
 from controller.ui.board import Board
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
 from controller.ui.visitor import MOST_FIGURES, MOST_STREAMS, VisitorLimits
-from suggest.client import AsyncClient
+from suggest.client import AsyncClient, StudySummary
 from suggest.errors import RateLimited
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Criteria, Direction, Objective, Study, StudyName, StudySpec
@@ -188,3 +190,33 @@ def test_a_figure_whose_reader_has_left_is_not_drawn() -> None:
         assert (figures.board.requested, figures.board.entered) == (["slow"], [])
 
     run(see)
+
+
+class Listing(AsyncClient):
+    """Counts how often the studies are listed."""
+
+    def __init__(self) -> None:
+        super().__init__("localhost:1")
+        self.reads = 0
+
+    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+        self.reads += 1
+        return []
+
+
+@pytest.mark.parametrize(("interval_s", "reads"), [(3600.0, 1), (0.0, 3)])
+def test_a_list_that_changes_all_the_time_is_read_for_all_pages_at_intervals(
+    monkeypatch: pytest.MonkeyPatch, interval_s: float, reads: int
+) -> None:
+    monkeypatch.setattr(studies, "LIST_S", interval_s)
+
+    async def pages() -> int:
+        client, changes = Listing(), count()
+        limits = VisitorLimits("this token")
+        board = StudyBoard(client, source="", mark=lambda: (next(changes),), verbs=frozenset, limits=limits)
+        for _ in range(3):
+            assert (await anext(board.follow_list()))[0] == "list"
+        await board.close()
+        return client.reads
+
+    assert asyncio.run(pages()) == reads

@@ -15,7 +15,7 @@ from controller.spec.substitute import nodes, placeholders
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
 
-Word = tuple[str, Any]  # its path, and the word
+Word = tuple[str, Any]  # its path, and the word. Any: a template may have anything as a word
 
 
 def warnings(spec: Json) -> Iterator[str]:

@@ -63,7 +63,7 @@ _MISMATCHES = (
 )
 
 # How gRPC's errors begin if no request was sent.
-_NO_CONNECTION = ("failed to connect", "DNS resolution failed")
+_NO_CONNECTION = ("failed to connect", "DNS resolution failed", "errors resolving ")
 
 
 class InternalError(TunerError):

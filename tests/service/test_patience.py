@@ -45,6 +45,7 @@ class Failure(grpc.RpcError):
 
 REFUSED = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses: Connection refused")
 DROPPED = Failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+UNKNOWN_HOST = Failure(grpc.StatusCode.UNAVAILABLE, "errors resolving h:1: [field:hostname lookup error:not found]")
 NO_TRUST = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect: CERTIFICATE_VERIFY_FAILED: no issuer")
 
 
@@ -82,7 +83,7 @@ def test_with_an_untrusted_address_the_others_are_still_tried() -> None:
 
 def test_only_a_lost_connection_leaves_a_call_uncertain() -> None:
     attempts = Attempts(["a:1", "b:1"], HOUR_S)
-    for failure in (REFUSED, NO_TRUST):
+    for failure in (REFUSED, UNKNOWN_HOST, NO_TRUST):
         attempts.pause_or_raise(failure)
         assert not attempts.is_uncertain
     attempts.pause_or_raise(DROPPED)

@@ -43,7 +43,7 @@ from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
-from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import AttemptStatus, CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from suggest import failpoints
 from suggest.backoff import Backoff
@@ -213,16 +213,19 @@ class Loop:
 
         The next controller finds attempts without a known end, and runs their trials again.
         """
-        for opened in self._memory.opened.values():
-            if opened.newest is not None and not opened.newest.ended:
-                with suppress(Unavailable, RuntimeLost):
-                    await self._runtime.stop(self._journal.name(opened.newest), grace_s=0.0)
+        statuses: Mapping[str, AttemptStatus] = {}
+        with suppress(RuntimeLost):
+            statuses = await self._runtime.observe()
+        for name, status in statuses.items():
+            if status.exit is None:
+                with suppress(RuntimeLost):
+                    await self._runtime.stop(name, grace_s=0.0)
 
     # A turn
 
     async def open(self) -> None:
         """Create the study if it does not exist, and rebuild the memory from the study and the store."""
-        memory = self._memory = Memory(self.experiment.spec)
+        memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
         attempts = by_trial((attempt.trial, attempt) for attempt in stored)
@@ -248,6 +251,7 @@ class Loop:
                 memory.open(trial, of_trial, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
+        self._memory = memory  # not before, so that what is known stays known while the service does not answer
         await self._cancel_lost({trial.number for trial in trials}, attempts)
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):

@@ -24,8 +24,9 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.loop import GIVE_UP_S
-from suggest.errors import NotFound
+from suggest.errors import NotFound, Unavailable
 from suggest.study import Algorithm, Direction
+from tests.sim.invariant import InvariantViolation
 from tests.sim.plans import GRID, plans
 from tests.sim.simulated_runtime import Script, SimulatedRuntime
 from tests.sim.simulation import Fault, Plan, Simulation, stores
@@ -174,3 +175,28 @@ def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path)
         with pytest.raises(NotFound, match="no such trial"):
             simulation.run()
         assert GIVE_UP_S < simulation.clock.elapsed_s() < 2 * GIVE_UP_S
+
+
+def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fails(tmp_path: Path) -> None:
+    """It cannot even look what the study has, so what runs is known only to the runtime."""
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        endless = [Script(ends_at=None, ignores_sigterm=True)]
+        plan = replace(LOST, scripts=endless, requests=[(0.25, "interrupt"), (20.0, "kill")])
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+
+        def until_the_disk_is_full(call: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*arguments: Any) -> Any:
+                if simulation.clock.elapsed_s() > 0.2:
+                    raise Unavailable("the disk is full")
+                return call(*arguments)
+
+            return called
+
+        with (
+            patch.object(store, "save", until_the_disk_is_full(store.save)),
+            patch.object(studies, "study", until_the_disk_is_full(studies.study)),
+            pytest.raises(InvariantViolation, match="gave up: the disk is full"),
+        ):
+            simulation.run()
+        assert not simulation.runtime.running()

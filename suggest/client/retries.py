@@ -90,6 +90,9 @@ class Attempts:
         """Return the seconds to wait before the next attempt, or raise the service's error if there is none."""
         import grpc
 
+        # The frames of its traceback hold these attempts and the channel. Such a cycle leaves it to the garbage
+        # collector to free the channel, perhaps while gRPC handles events; gRPC then prints "Bad file descriptor".
+        failure.with_traceback(None)
         tried = self.address
         match failure.code():
             case grpc.StatusCode.FAILED_PRECONDITION:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import socket
 import tempfile
@@ -14,7 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from suggest.client import Client
+from suggest.client import AsyncClient, Client
 from suggest.client.retries import LONGEST_PAUSE_S, Attempts
 from suggest.errors import InvalidArgument, NotFound, Unauthenticated, Unavailable
 from suggest.grpc_status import status_of
@@ -97,6 +99,23 @@ def test_deleting_what_never_existed_fails_also_after_a_refused_connection(folde
         pytest.raises(NotFound),
     ):
         client.delete_study(NAME)
+
+
+def test_a_failed_attempt_leaves_no_channel_to_the_garbage_collector(folder: Path) -> None:
+    async def call(address: str) -> list[object]:
+        async with AsyncClient(f"unix:{folder}/absent.sock,{address}") as client:
+            with suppress(NotFound):
+                await client.get_study(NAME)
+        del client
+        return [each for each in gc.get_objects() if isinstance(each, grpc.aio.Channel)]
+
+    with a_server(folder / "s.db") as server:
+        gc.collect()
+        gc.disable()
+        try:
+            assert asyncio.run(call(server.address)) == []
+        finally:
+            gc.enable()
 
 
 def test_final_errors_are_raised_at_once() -> None:

@@ -1,4 +1,4 @@
-"""A clock that no change of the wall clock moves, which all processes of the machine share, also after a restart.
+"""A clock that no change of the wall clock moves, which all processes of the machine share until it restarts.
 
 The supervisor imports this module: standard library only, nothing of the project.
 """

@@ -9,10 +9,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument, NotFound
-from suggest.imports import MAX_ROWS as MAX_ROWS
-from suggest.imports import Source as Source
+from suggest.imports import MAX_ROWS, Source
 from suggest.storage.location import is_postgres, sqlite_path
-from suggest.studies import check as check
+from suggest.studies import check
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import TrialState
 from suggest.url_redaction import redacted_url
@@ -28,6 +27,19 @@ if TYPE_CHECKING:
     from suggest.storage.database import Database
     from suggest.storage.sql_store import StudyStore
     from suggest.trial import Trial
+
+__all__ = [
+    "MAX_ROWS",
+    "Source",
+    "check",
+    "check_up",
+    "importances",
+    "is_optunas",
+    "open_store",
+    "optuna_source",
+    "schema_versions",
+    "sqlite_file",
+]
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> StudyStore:

@@ -23,23 +23,56 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-def a_look(wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch, *, cost_s: float) -> None:
-    now_s = iter([10.0, 10.0 + cost_s])
-    with monkeypatch.context() as patched:
-        patched.setattr(time, "monotonic", lambda: next(now_s))
-        wakeup.clear()
-        wakeup.observed()
+class Turns:
+    """A reader on a clock of its own, whose turns take as long as the test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 10.0
+        self.wakeup = Wakeup(lambda: self.now_s)
+
+    def read(self, cost_s: float, *, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.wakeup.clear()
+        self.now_s += cost_s
+        self.wakeup.observed()
+        self.wakeup.notify()
 
 
-@pytest.mark.parametrize(("cost_s", "within_s", "rest_s"), [(0.001, 1.0, 0.019), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)])
-def test_an_expensive_turn_is_followed_by_a_longer_pause(
-    rests: list[float], monkeypatch: pytest.MonkeyPatch, cost_s: float, within_s: float, rest_s: float
+def rest_of(turns: Turns, rests: list[float], *, within_s: float = 1.0) -> float:
+    asyncio.run(turns.wakeup.wait(within_s, growth=False))
+    return rests[-1]
+
+
+@pytest.mark.parametrize(("cost_s", "within_s", "rest_s"), [(0.025, 1.0, 0.1), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)])
+def test_a_turn_beyond_the_share_of_reading_is_followed_by_a_pause(
+    rests: list[float], cost_s: float, within_s: float, rest_s: float
 ) -> None:
-    wakeup = Wakeup()
-    a_look(wakeup, monkeypatch, cost_s=cost_s)
-    wakeup.notify()
-    asyncio.run(wakeup.wait(within_s, growth=False))
-    assert rests == [pytest.approx(rest_s)]
+    turns = Turns()
+    turns.read(cost_s)
+    assert rest_of(turns, rests, within_s=within_s) == pytest.approx(rest_s)
+
+
+def test_a_burst_of_short_turns_is_read_at_once_and_a_lasting_one_takes_a_twentieth_of_the_time(
+    rests: list[float],
+) -> None:
+    turns = Turns()
+    for _ in range(10):
+        turns.read(0.001)
+        assert rest_of(turns, rests) == 0.0
+    began_s, read_s = turns.now_s, 0.0
+    for _ in range(1000):
+        turns.read(0.001, after_s=rests[-1])
+        read_s += 0.001
+        rest_of(turns, rests)
+    assert read_s / (turns.now_s - began_s) == pytest.approx(0.05, abs=0.002)
+
+
+def test_long_turns_in_the_past_do_not_delay_later_ones(rests: list[float]) -> None:
+    turns = Turns()
+    for _ in range(100):
+        turns.read(2.0)
+    turns.read(0.001, after_s=1.0)
+    assert rest_of(turns, rests) == 0.0
 
 
 def test_a_wakeup_during_a_pause_or_an_action_is_not_lost(rests: list[float]) -> None:

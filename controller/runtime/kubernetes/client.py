@@ -24,6 +24,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
+import orjson
+
 from controller.runtime.kubernetes import kubeconfig
 from controller.runtime.kubernetes.errors import (
     ANONYMOUS,
@@ -197,8 +199,8 @@ class Connection:
     def json_of(self, body: bytes) -> Raw:
         """Parse the body of a successful response, or one line of a watch."""
         try:
-            value = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            value = orjson.loads(body)
+        except ValueError as error:
             raise self._unreachable(error) from error
         return value if isinstance(value, dict) else {}
 

@@ -83,7 +83,8 @@ class ClusterTarget:
 # Finds the container whose log is followed, among the pods of an object.
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
-_REST, _LONGEST_REST_S = 19, 0.2
+# At most a twentieth of the time is spent reading. A burst of notifications may borrow from the time to come.
+_READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.02, 0.2
 # A kubelet ends a sidecar within seconds of its trial. It never does where the trial cannot start, where its container
 # is restarted again and again, and where its node is lost.
 SIDECAR_S = 60.0
@@ -93,12 +94,15 @@ class Wakeup:
     """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
 
     Notifications come in bursts, and each turn of the reader costs more the busier the machine is. `wait` therefore
-    sleeps first, so that at most a twentieth of the time is spent reading. A notification after `clear` is not lost:
-    the next wait returns at once. Log growth wakes only a waiter that asks for it.
+    rests once reading has taken more than its share of the time. A single experiment of a few trials stays below the
+    share and is woken at once. A notification after `clear` is not lost: the next wait returns at once. Log growth
+    wakes only a waiter that asks for it.
     """
 
-    def __init__(self) -> None:
-        self._began_s = self._cost_s = 0.0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began_s = self._observed_s = clock()
+        self._owed_s = 0.0  # seconds of reading beyond the share so far
         self._notified = self._growth = False
         self._waiting: asyncio.Future[None] | None = None
         self._waits_for_growth = False
@@ -106,11 +110,14 @@ class Wakeup:
     def clear(self) -> None:
         """Note that the reader begins to read."""
         self._notified = self._growth = False
-        self._began_s = time.monotonic()
+        self._began_s = self._clock()
 
     def observed(self) -> None:
         """Note that the reader has read everything."""
-        self._cost_s = time.monotonic() - self._began_s
+        now_s = self._clock()
+        since_s, self._observed_s = now_s - self._observed_s, now_s
+        owed_s = max(0.0, self._owed_s - _READING_SHARE * since_s) + now_s - self._began_s
+        self._owed_s = min(owed_s, _BORROWED_S + _READING_SHARE * _LONGEST_REST_S)  # the rest of one turn
 
     def notify(self) -> None:
         self._notified = True
@@ -123,7 +130,8 @@ class Wakeup:
 
     async def wait(self, within_s: float, *, growth: bool) -> None:
         """Wait for a notification, at most within_s. Only one task may wait at a time."""
-        await asyncio.sleep(min(_REST * self._cost_s, within_s, _LONGEST_REST_S))
+        rest_s = (self._owed_s - _BORROWED_S) / _READING_SHARE
+        await asyncio.sleep(max(0.0, min(rest_s, within_s, _LONGEST_REST_S)))
         if self._notified or (growth and self._growth):
             return
         loop = asyncio.get_running_loop()
@@ -181,7 +189,7 @@ class KubernetesRuntime:
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
         self._status_cache = StatusCache()
         # Left by the last reconcile, for the next observe.
-        self._latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] | None = None
+        self._latest: list[tuple[_ObservedAttempt, AttemptStatus]] | None = None
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
         self._lines_are_awaited = True
@@ -322,9 +330,9 @@ class KubernetesRuntime:
         statuses: dict[str, AttemptStatus] = {}
         latest, self._latest = self._latest, None
         if latest is None:
-            latest = [(observed, self._cached(informer, observed)) for observed in self._attempts(informer)[0]]
-        for observed, cached in latest:
-            statuses[observed.name] = self._shown_status(informer, observed) if cached is None else cached
+            latest = [(observed, self._current_status(informer, observed)) for observed in self._attempts(informer)[0]]
+        for observed, status in latest:
+            statuses[observed.name] = self._shown_status(observed, status)
         waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
         self._wakeup.observed()
         return waiting | creations.refused | statuses
@@ -345,15 +353,16 @@ class KubernetesRuntime:
                 await self.remove(name)
         for attempt in removed:
             informer.forget_pods(attempt)  # their deletion by the garbage collector shows later
-        latest: list[tuple[_ObservedAttempt, AttemptStatus | None]] = []
+        latest: list[tuple[_ObservedAttempt, AttemptStatus]] = []
         for observed in attempts:
-            cached = self._cached(informer, observed)
+            status = self._cached(informer, observed)
             if observed.existing is None:
-                self._finish_without_object(observed)
+                status = self._finish_without_object(observed)
                 creations.forget_anchor()  # the anchor may be gone too, and have taken this object with it
-            elif cached is None and not await self._reconcile_attempt(informer, observed, *observed.existing):
-                continue
-            latest.append((observed, cached))
+            elif status is None:
+                status = await self._reconcile_attempt(informer, observed, *observed.existing)
+            if status is not None:
+                latest.append((observed, status))
         await self._ask(creations.admit(running=self._busy))
         self._latest = latest
 
@@ -482,9 +491,12 @@ class KubernetesRuntime:
             return None
         return self._status_cache.get(observed.name, observed.existing[1], observed.pods, quiet=informer.events.quiet)
 
-    def _shown_status(self, informer: Informer, observed: _ObservedAttempt) -> AttemptStatus:
+    def _current_status(self, informer: Informer, observed: _ObservedAttempt) -> AttemptStatus:
+        cached = self._cached(informer, observed)
+        return cached or self._explained(informer, observed, self._status_of(observed))
+
+    def _shown_status(self, observed: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
         """Return the status to show. An end is shown once the logs are complete: their last lines classify the end."""
-        status = self._explained(informer, observed, self._status_of(observed))
         if status.exit is None:
             return status
         collected = self._collected.is_whole(observed.name, self._source(observed, collector_source, self._collected))
@@ -562,8 +574,8 @@ class KubernetesRuntime:
 
     async def _reconcile_attempt(
         self, informer: Informer, observed: _ObservedAttempt, kind: Kind, obj: AttemptObject
-    ) -> bool:
-        """Follow the log, and end the attempt at its timeout. False: withdrawn because of the quota; it waits again."""
+    ) -> AttemptStatus | None:
+        """Follow the log, and end the attempt at its timeout. None: withdrawn because of the quota; it waits again."""
         name, pods, directory = observed.name, observed.pods, self._target.folder_of(*observed.key)
         status = self._status_of(observed)
         if status.suspended:
@@ -578,7 +590,7 @@ class KubernetesRuntime:
             informer.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
-            return False
+            return None
         status = self._explained(informer, observed, status)
         source = self._log_source(observed)
         at_once = self._lines_are_awaited or status.exit is not None
@@ -586,7 +598,7 @@ class KubernetesRuntime:
         is_collected = self._collect(observed, status, directory, at_once=at_once)
         if status.exit is not None:
             self._note_end(name, follower)
-            return True
+            return status
         left_s = None
         if (limit_s := timeout_of(obj)) is not None and status.start_time is not None:
             left_s = limit_s - (self._server_clock.now() - status.start_time).total_seconds()
@@ -598,15 +610,16 @@ class KubernetesRuntime:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if is_collected and (follower is None or self._followers.is_of(name, source)):
             self._status_cache.put(name, obj, pods, status, left_s=left_s)
-        return True
+        return status
 
-    def _finish_without_object(self, observed: _ObservedAttempt) -> None:
+    def _finish_without_object(self, observed: _ObservedAttempt) -> AttemptStatus:
         directory = self._target.folder_of(*observed.key)
         follower = self._followers.follow(observed.name, self._log_source(observed), directory, at_once=True)
         status = self._status_of(observed)
         self._collect(observed, status, directory, at_once=True)
         if status.exit is not None:
             self._note_end(observed.name, follower)
+        return status
 
     def _note_end(self, name: str, follower: LogFollower | None) -> None:
         if follower is not None:

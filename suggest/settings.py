@@ -7,6 +7,7 @@ Pure: this module does not depend on any algorithm.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -105,23 +106,36 @@ C = TypeVar("C", bound=Choosable)
 
 
 class Catalog(Generic[C]):
-    """All choices of one kind, by name. `what` is one of them in a sentence, such as `an algorithm`."""
+    """All choices of one kind, by name. The module of a choice is imported when the choice is first used.
 
-    def __init__(self, what: str, entries: Iterable[C]) -> None:
+    Args:
+        what: one of them in a sentence, such as `an algorithm`.
+        modules: the module of each choice, whose `ENTRIES` has it.
+    """
+
+    def __init__(self, what: str, modules: Mapping[str, str]) -> None:
         self._what = what
-        self._by_name = {entry.name: entry for entry in entries}
+        self._modules = modules
+        self._loaded: dict[str, C] = {}
+
+    def __iter__(self) -> Iterator[C]:
+        """Import all modules, and yield all choices."""
+        return map(self.__getitem__, self._modules)
 
     def __getitem__(self, name: str) -> C:
-        return self._by_name[name]
+        if name not in self._loaded:
+            entries: Iterable[C] = importlib.import_module(self._modules[name]).ENTRIES
+            self._loaded |= {entry.name: entry for entry in entries}
+        return self._loaded[name]
 
     def get(self, name: str) -> C | None:
-        return self._by_name.get(name)
+        return self[name] if name in self._modules else None
 
     def problems(self, name: str, given: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a choice. Paths are `name` and `settings.NAME`."""
-        entry = self._by_name.get(name)
+        entry = self.get(name)
         if entry is None:
-            choices = f"; there are {', '.join(self._by_name)}"
+            choices = f"; there are {', '.join(self._modules)}"
             yield Problem("name", f"{name!r} is not {self._what}{choices}{self._did_you_mean(name)}")
             return
         yield from under("settings", problems(entry.settings_type, given))
@@ -130,8 +144,8 @@ class Catalog(Generic[C]):
         """Return a hint at the most similar name, also without its prefix (`optuna:`) and without hyphens."""
         from difflib import get_close_matches  # lazy: takes milliseconds, and is needed only for mistyped names
 
-        spelled = {entry.rpartition(":")[2]: entry for entry in reversed(self._by_name)}
-        spelled |= {entry: entry for entry in self._by_name}
+        spelled = {entry.rpartition(":")[2]: entry for entry in reversed(tuple(self._modules))}
+        spelled |= {entry: entry for entry in self._modules}
         plain = name[:MAX_HINTED].lower().replace("-", "").replace("_", "")
         near = [plain] if plain in spelled else get_close_matches(plain, spelled, n=1)
         return f"; did you mean {spelled[near[0]]}?" if near else ""

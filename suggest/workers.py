@@ -29,7 +29,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +40,8 @@ from suggest.trial import Trial
 from suggest.worker_process import Model, ModelReply, ModelRequest, ModelSetup
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from suggest.samplers.sampler import Computation, PointRequest, Steps
 
 __all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "asked", "charge", "model_of", "thread_cpu_s"]
@@ -319,6 +320,8 @@ class _Worker:
             return
         if self.closed:
             raise Unavailable("this server is stopping; send the request again")
+        import multiprocessing.connection  # lazy: most searches need no worker
+
         try:
             ours, theirs = socket.socketpair()
             with ours, theirs:
@@ -332,7 +335,7 @@ class _Worker:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,  # Ctrl-C is for the server, which closes the socket when it ends
                 )
-                self._connection = Connection(ours.detach())
+                self._connection = multiprocessing.connection.Connection(ours.detach())
         except OSError as error:  # no process, memory or descriptor is left, or Python is being replaced
             raise Unavailable(f"a worker process cannot be started: {error}; try again later") from error
         self._has_answered = False

@@ -18,7 +18,6 @@ from controller.core.model import (
     trial_name,
 )
 from controller.report.final import FinalRecord
-from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
 from suggest import pareto
 from suggest.space import Space, Value
 from suggest.study import Criteria, Study
@@ -33,6 +32,8 @@ def gpus_of(template: TrialTemplate) -> float:
     manifest = template.cluster.get("template")
     if not isinstance(manifest, dict):
         return template.resources.gpu * template.workers
+    from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu  # lazy: most templates are programs
+
     try:
         demand = demand_of([manifest]).total()
     except ValueError:

@@ -12,9 +12,8 @@ from controller.spec.document import (
     is_label,
     spec_hash,
 )
-from controller.spec.katib_template import NoConfigMap
 from controller.spec.native import schema
-from controller.spec.problems import LocatedProblem, SpecErrors
+from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
 from controller.spec.substitute import fill_data, render

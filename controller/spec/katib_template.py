@@ -16,7 +16,7 @@ from typing import Any
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector
 from controller.spec.katib_section import Json, KatibSectionReader
-from controller.spec.problems import ProblemCollector, SpecErrors
+from controller.spec.problems import NoConfigMap, ProblemCollector, SpecErrors
 from controller.spec.substitute import TRIAL_NAME
 from controller.spec.yaml_text import parse, plain_scalar
 
@@ -60,10 +60,6 @@ _NOT_ON_THIS_MACHINE = {
     "envFrom": "is not supported; write the variables out under env",
     "workingDir": "is not supported; trials start in the file's folder",
 }
-
-
-class NoConfigMap(Exception):
-    """A ConfigMap cannot be read. The message says why, and the cure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ class Mark:
     override: str = ""
 
 
+class NoConfigMap(Exception):
+    """A ConfigMap cannot be read. The message says why, and the cure."""
+
+
 NOWHERE = Mark(0, 0)  # for problems of the whole file, such as a missing file
 
 

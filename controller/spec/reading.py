@@ -18,8 +18,6 @@ from controller.core.runtime_traits import is_on_cluster
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.katib import KatibReader
-from controller.spec.katib_template import ConfigMaps
 from controller.spec.native import FILE
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, LocatedProblem, Mark, Marks, ProblemCollector, SpecErrors
@@ -121,6 +119,9 @@ def read(
     problems = ProblemCollector()
     is_katib = _is_katib(data)
     if _is_katib(data):
+        from controller.spec.katib import KatibReader  # lazy: most files are native
+        from controller.spec.katib_template import ConfigMaps
+
         katib = KatibReader(data, problems, ConfigMaps(config_maps, config_map_of))
         data = katib.native()
         document = _check(data, native := ProblemCollector())

@@ -16,7 +16,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 
 from suggest.curves import Curve, TrialCurve
-from suggest.pruners.pruner import GO_ON
+from suggest.pruners.pruner import GO_ON, Rule
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
@@ -117,3 +117,13 @@ class AshaPruner:
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
         return self._rungs.judge(trial.curve, before=before, first=0, among="trials")
+
+
+ENTRIES = (
+    Rule(
+        "asha",
+        "Stops a trial that is not among the best 1/eta at a rung; rungs are eta times apart (successive halving).",
+        AshaSettings,
+        AshaPruner,
+    ),
+)

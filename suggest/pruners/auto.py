@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from suggest.curves import TrialCurve
 from suggest.pruners.asha import COUNTED, AshaPruner, AshaSettings
 from suggest.pruners.percentile import PercentilePruner, PercentileSettings
-from suggest.pruners.pruner import GO_ON, Pruner
+from suggest.pruners.pruner import GO_ON, Pruner, Rule
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
@@ -71,3 +71,13 @@ class AutoPruner:
         for trial in self._trials.values():
             self._median.put(trial)
             self._asha.put(trial)
+
+
+ENTRIES = (
+    Rule(
+        "auto",
+        "Chooses among the others: the median while few trials have ended, asha later; the warm-up by their length.",
+        AutoSettings,
+        AutoPruner,
+    ),
+)

@@ -12,7 +12,7 @@ from bisect import insort
 from dataclasses import dataclass
 
 from suggest.curves import Curve, TrialCurve
-from suggest.pruners.pruner import GO_ON, due
+from suggest.pruners.pruner import GO_ON, Rule, due
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
@@ -78,3 +78,13 @@ class CurvePruner:
         elif value is None:
             value = trial.curve.values[-1]
         return None if value is None or not math.isfinite(value) else self._objective.direction.sign * value
+
+
+ENTRIES = (
+    Rule(
+        "curve",
+        "Predicts the final value from the curves of succeeded trials, and stops a trial that will not be the best.",
+        CurveSettings,
+        CurvePruner,
+    ),
+)

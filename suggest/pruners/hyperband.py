@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from suggest.curves import TrialCurve
 from suggest.errors import Problem
 from suggest.pruners.asha import COUNTED, Rungs
-from suggest.pruners.pruner import GO_ON
+from suggest.pruners.pruner import GO_ON, Rule
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
@@ -110,3 +110,14 @@ def bracket_of(number: int, shares: list[int]) -> int:
         if left < 0:
             return bracket
     raise AssertionError("the sum of the shares is above every remainder")
+
+
+ENTRIES = (
+    Rule(
+        "hyperband",
+        "Runs asha in several brackets, some of which begin to stop trials later than others.",
+        HyperbandSettings,
+        HyperbandPruner,
+        hyperband_problems,
+    ),
+)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from suggest.curves import TrialCurve
 from suggest.errors import Problem
+from suggest.pruners.pruner import Rule
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice
@@ -137,3 +138,17 @@ class OptunaRule:
                 self._model.put(early)
             self._early.clear()
         return self._model.judge(trial, before=before)
+
+
+ENTRIES = (
+    *(
+        Rule(
+            f"optuna:{name}",
+            f"Optuna's own {class_name}, over a window of trials.",
+            settings,
+            OptunaRule,
+            optuna_problems,
+        )
+        for name, (class_name, settings) in CLASSES.items()
+    ),
+)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suggest.curves import TrialCurve
-from suggest.pruners.pruner import GO_ON, Pruner
+from suggest.pruners.pruner import GO_ON, Pruner, Rule
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice
@@ -63,3 +63,13 @@ class PatientPruner:
 
 def _lowest(losses: Iterable[float]) -> float | None:
     return min((loss for loss in losses if not math.isnan(loss)), default=None)
+
+
+ENTRIES = (
+    Rule(
+        "patient",
+        "Stops a trial that has not improved for some reports; with another rule, only if that agrees.",
+        PatientSettings,
+        PatientPruner,
+    ),
+)

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from suggest.curves import Curve, TrialCurve
-from suggest.pruners.pruner import GO_ON, due
+from suggest.pruners.pruner import GO_ON, Rule, due
 from suggest.settings import setting
 from suggest.study import Direction, Objective, better
 from suggest.trial import StopAdvice, TrialState
@@ -124,3 +124,19 @@ class MedianPruner(PercentilePruner):
     def __init__(self, objective: Objective, settings: MedianSettings) -> None:
         half = PercentileSettings(50.0, settings.warmup_steps, settings.interval, settings.min_trials)
         super().__init__(objective, half)
+
+
+ENTRIES = (
+    Rule(
+        "median",
+        "Stops a trial whose best value so far is worse than the median of succeeded trials at the same step.",
+        MedianSettings,
+        MedianPruner,
+    ),
+    Rule(
+        "percentile",
+        "Stops a trial whose best value so far is not among the best share of succeeded trials at the same step.",
+        PercentileSettings,
+        PercentilePruner,
+    ),
+)

@@ -1,10 +1,15 @@
-"""The contract of a pruning rule, and when a judgment is due, which is the same for all rules."""
+"""The contract of a pruning rule, how it is declared (`ENTRIES` of its module), and when a judgment is due."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from suggest.curves import TrialCurve
+from suggest.errors import Problem
+from suggest.settings import Choosable
+from suggest.study import Objective
 from suggest.trial import StopAdvice
 
 GO_ON = StopAdvice(False)
@@ -37,3 +42,11 @@ def due(step: int, before: int | None, *, warmup: int, interval: int) -> bool:
     """Return whether a judgment is due after the step `before`, up to and including this one."""
     last = -1 if before is None else before
     return step >= warmup and last < (step - warmup) // interval * interval + warmup
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Choosable):
+    """A pruning rule. `problems` and `build` take an instance of `settings_type`, which no type can express here."""
+
+    build: Callable[[Objective, Any], Pruner]
+    problems: Callable[[Any], Iterator[Problem]] | None = None  # checks settings that are valid one by one

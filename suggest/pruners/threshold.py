@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from suggest.curves import TrialCurve
 from suggest.errors import Problem
-from suggest.pruners.pruner import GO_ON, due
+from suggest.pruners.pruner import GO_ON, Rule, due
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice
@@ -56,3 +56,14 @@ class ThresholdPruner:
 
     def _stop(self, value: float, step: int, where: str) -> StopAdvice:
         return StopAdvice(True, f"{self._metric} {value:.4g} at step {step} is {where}")
+
+
+ENTRIES = (
+    Rule(
+        "threshold",
+        "Stops a trial whose value is nan or leaves a band that you set.",
+        ThresholdSettings,
+        ThresholdPruner,
+        threshold_problems,
+    ),
+)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from suggest.curves import Curve, TrialCurve
-from suggest.pruners.pruner import GO_ON
+from suggest.pruners.pruner import GO_ON, Rule
 from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
@@ -98,3 +98,13 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     if sys.byteorder == "big":
         counted.byteswap()
     return sum(counted[positive:]) / 2.0 ** len(nonzero)
+
+
+ENTRIES = (
+    Rule(
+        "wilcoxon",
+        "Stops a trial that is worse than the best one by a signed-rank test; for steps that are folds or seeds.",
+        WilcoxonSettings,
+        WilcoxonPruner,
+    ),
+)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from suggest.samplers.family import Family
 from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps, generator
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.samplers.uniform import draw_points
@@ -53,3 +54,14 @@ class BohbSampler(SteppedSampler):
 
     def _is_random(self, number: int) -> bool:
         return generator(self._seed, number, "bohb").random() < self._random_share
+
+
+ENTRIES = (
+    Family(
+        "bohb",
+        "Points of TPE's model and random ones, for trials of several fidelities: BOHB.",
+        BohbSettings,
+        BohbSampler,
+        several=False,
+    ),
+)

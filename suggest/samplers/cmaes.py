@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from suggest.errors import Problem
-from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import History, ModelSampler
 from suggest.settings import setting
 from suggest.space import Choice
@@ -47,3 +47,17 @@ def cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
 def cmaes(spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None) -> ModelSampler:
     setup = ModelSetup("suggest.samplers.cmaes_model:CmaEsModel", spec, seed, settings)
     return ModelSampler(setup, History(points=False), requires=CMAES_PACKAGES, workers=workers)
+
+
+ENTRIES = (
+    Family(
+        "cmaes",
+        "Adapts a normal distribution to where good points are: CMA-ES with margin.",
+        CmaEsSettings,
+        cmaes,
+        space_problems=cmaes_problems,
+        requires=CMAES_PACKAGES,
+        instead=("tpe",),
+        several=False,
+    ),
+)

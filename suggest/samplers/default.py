@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.cmaes import CMAES_PACKAGES
-from suggest.samplers.distinct import RESAMPLE, counted
+from suggest.samplers.distinct import counted
+from suggest.samplers.family import DEFAULT, GRID, RESAMPLE, TPE, Family, missing
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
 from suggest.samplers.grid import Grid, GridSampler, grid_problems
 from suggest.samplers.hedge import LONG, HedgeSampler
-from suggest.samplers.history import missing
 from suggest.samplers.low_discrepancy import spread
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, tpe
@@ -29,8 +29,8 @@ from suggest.study import StudySpec
 from suggest.workers import Workers
 
 log = logging.getLogger(__name__)
-NAME = "default"
-TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge", "hedge with cmaes")
+TO_CHOOSE, HEDGE, CMAES_HEDGE = "to choose", "hedge", "hedge with cmaes"
+CHOICES = (TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE)
 RANDOM, SPREAD = FIRST_POINTS = ("random", "spread")
 WIDE = 8  # trials in parallel from which on a study begins with spread points, and with models that know few trials
 EARLY = 5  # finished trials from which on the models of such a study propose
@@ -102,3 +102,14 @@ def _model(spec: StudySpec, budget: int) -> str:
     # `cmaes` learns from succeeded trials alone, and pruning leaves few of them.
     plain = spec.criteria.is_plain and spec.fidelity is None and spec.pruning is None
     return CMAES_HEDGE if floats and long and plain and not missing(CMAES_PACKAGES) else HEDGE
+
+
+ENTRIES = (
+    Family(
+        DEFAULT,
+        "Chooses between the others by space, budget and parallelism, once for each study.",
+        DefaultSettings,
+        default,
+        space_problems=default_problems,
+    ),
+)

@@ -21,26 +21,16 @@ from dataclasses import dataclass, field, replace
 
 from suggest import deadline
 from suggest.domain import identity
+from suggest.samplers.family import REUSE
 from suggest.samplers.grid import Grid, HeldPoints
 from suggest.samplers.sampler import Computed, PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.uniform import draw_point
-from suggest.settings import setting
 from suggest.space import Assignment, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
 AGAIN = 8  # further draws by the algorithm, then as many uniform ones
 COUNTED = 10**5  # a space with at most this many points, ignoring conditions, is searched for a free point
-
-_MEANING = "what happens with a point that the study knows: run it again, draw another, or reuse its value"
-
-
-@dataclass(frozen=True, slots=True)
-class DrawSettings:
-    """The settings of every algorithm that draws its points."""
-
-    duplicates: str = setting(ALLOW, _MEANING, words=POLICIES)
 
 
 class Distinct(SteppedSampler):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import History, ModelSampler
 from suggest.samplers.running import LIARS
 from suggest.settings import setting
@@ -81,3 +81,25 @@ def regularized_evolution(
     setup = ModelSetup(f"{MODELS}AgeingModel", spec, seed, settings)
     trials = SucceededTrials(spec, recent=settings.population_size)
     return ModelSampler(setup, trials, requires=(), workers=None)
+
+
+ENTRIES = (
+    Family(
+        "nsga2",
+        "A genetic algorithm for several objectives: survivors by fronts and crowding distance (NSGA-II).",
+        GeneticSettings,
+        genetic,
+    ),
+    Family(
+        "nsga3",
+        "A genetic algorithm for three objectives or more: survivors spread over reference points (NSGA-III).",
+        GeneticSettings,
+        genetic,
+    ),
+    Family(
+        "regularized-evolution",
+        "Mutates one parameter of a good trial among the most recent ones (regularized evolution).",
+        AgeingSettings,
+        regularized_evolution,
+    ),
+)

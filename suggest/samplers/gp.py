@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest, Sampler, Steps
@@ -173,3 +173,14 @@ def _milestone(count: int) -> int:
     while (after := here + min(max(here // 10, 1), MOST_BETWEEN)) <= count:
         here = after
     return here
+
+
+ENTRIES = (
+    Family(
+        "gp",
+        "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
+        GpSettings,
+        GpSampler,
+        most_objectives=MOST_OBJECTIVES,
+    ),
+)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from suggest.domain import show
 from suggest.errors import Problem
 from suggest.samplers.axis import Axis, EvenPoints, axis_of
+from suggest.samplers.family import Family
 from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
@@ -302,3 +303,16 @@ def _runs(axis: Axis, mentioned: frozenset[int]) -> tuple[tuple[int, int, int], 
     if start < count:
         runs.append((start, count - start, OTHER))
     return tuple(runs)
+
+
+ENTRIES = (
+    Family(
+        "grid",
+        "Every point of a finite space once, in order.",
+        NoSettings,
+        GridSampler,
+        learns=False,
+        space_problems=grid_problems,
+        enumerates=True,
+    ),
+)

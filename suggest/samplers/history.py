@@ -6,7 +6,6 @@ because the study may have moved to another server. This module does not import 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,23 +13,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
+from suggest.samplers.family import missing, missing_message
 from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps
 from suggest.samplers.tpe import Window
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of
-
-
-def missing(requires: Sequence[str]) -> tuple[str, ...]:
-    """Return the packages that are not installed."""
-    return tuple(name for name in requires if importlib.util.find_spec(name) is None)
-
-
-def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
-    one = len(packages) == 1
-    needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
-    cure = f"pip install '.[{','.join(packages)}]' in tuner's checkout"
-    which = "which is not installed" if one else "which are not installed"
-    return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"
 
 
 class ShownTrials(Protocol):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from suggest import deadline
 from suggest.errors import Problem
-from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.sampler import PointRequest, Sampler, generator
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Space
@@ -201,3 +201,22 @@ def prime(index: int) -> int:
     for k in islice(odd, index + 1):
         found.append(k)
     return found[index]
+
+
+ENTRIES = (
+    Family(
+        "sobol",
+        "Points that fill the space evenly: a scrambled Sobol' sequence.",
+        DrawSettings,
+        sobol,
+        learns=False,
+        space_problems=sobol_problems,
+    ),
+    Family(
+        "halton",
+        "Points that fill the space evenly: a scrambled Halton sequence.",
+        DrawSettings,
+        halton,
+        learns=False,
+    ),
+)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from suggest.errors import Problem
 from suggest.samplers.axis import axis_of
-from suggest.samplers.distinct import COUNTED, DrawSettings
+from suggest.samplers.distinct import COUNTED
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import History, ModelSampler, ValueWindow
 from suggest.settings import NoSettings, setting
 from suggest.space import Choice
@@ -196,3 +197,23 @@ def optuna_sampler(spec: StudySpec, seed: int, settings: object, *, workers: Wor
     if isinstance(settings, OptunaGpSettings):
         return ModelSampler(setup, ValueWindow(spec, settings.window), requires=kind.requires, workers=workers)
     return ModelSampler(setup, History(points=kind.points), requires=kind.requires, workers=workers)
+
+
+ENTRIES = (
+    *(
+        Family(
+            PREFIX + kind.name,
+            kind.summary,
+            kind.settings,
+            optuna_sampler,
+            learns=kind.learns,
+            space_problems=kind.space_problems,
+            several=kind.several,
+            enumerates=kind.points,
+            in_workers=True,
+            requires=kind.requires,
+            instead=kind.instead,
+        )
+        for kind in KINDS
+    ),
+)

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from suggest.domain import NO_MEMBER, number
+from suggest.samplers.family import Family
 from suggest.samplers.population import Offspring, PbtPopulation
 from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.samplers.uniform import draw, draw_point
@@ -149,3 +150,15 @@ def _neighbor(domain: Choice, value: Value, *, rises: bool) -> Value:
         return value
     place, by = ordered.index(x), 1 if rises else -1
     return ordered[place + by if 0 <= place + by < len(ordered) else place - by]
+
+
+ENTRIES = (
+    Family(
+        "pbt",
+        "Trains generations of trials that continue from the checkpoints of the best (population based training).",
+        PbtSettings,
+        PbtSampler,
+        waits=True,
+        several=False,
+    ),
+)

@@ -1,178 +1,47 @@
-"""The algorithms by name: a summary, the settings, and how the sampler is created.
+"""The algorithms by name: where each is declared, its problems with a study, and how its sampler is created.
 
-Importing this module loads neither Optuna nor NumPy. Samplers that need them load them with their first proposal.
+Importing this module loads no algorithm. Neither Optuna nor NumPy is loaded before a sampler's first proposal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from suggest import settings as checked
 from suggest.errors import Problem
-from suggest.samplers.bohb import BohbSampler, BohbSettings
-from suggest.samplers.by_fidelity import ByFidelity
-from suggest.samplers.cmaes import CMAES_PACKAGES, CmaEsSettings, cmaes, cmaes_problems
-from suggest.samplers.default import GRID, NAME, TPE, DefaultSettings, chosen_settings, default, default_problems
-from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
-from suggest.samplers.evolution import AgeingSettings, GeneticSettings, genetic, regularized_evolution
-from suggest.samplers.gp import MOST_OBJECTIVES, GpSampler, GpSettings
-from suggest.samplers.grid import GridSampler, grid_problems
-from suggest.samplers.history import missing, missing_message
-from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
-from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
-from suggest.samplers.pbt import PbtSampler, PbtSettings
+from suggest.samplers.distinct import Distinct
+from suggest.samplers.family import ALLOW, DEFAULT, GRID, REUSE, TPE, DrawSettings, Family, missing, missing_message
 from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
-from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
-from suggest.samplers.uniform import RandomSampler
-from suggest.settings import Catalog, Choosable, NoSettings
+from suggest.settings import Catalog
 from suggest.study import Algorithm, StudySpec
 from suggest.workers import Workers
 
-
-@dataclass(frozen=True, slots=True)
-class Family(Choosable):
-    """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
-
-    build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
-    learns: bool = True  # from outcomes
-    space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = True  # it supports several objectives and constraints, or reads no values
-    most_objectives: int | None = None  # None: no limit
-    enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
-    in_workers: bool = False  # it takes `workers` although it does not learn
-    requires: tuple[str, ...] = ()  # packages; each is also an extra
-    instead: tuple[str, ...] = ()  # what to use without those packages
-    waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
-
-
-_FAMILIES = (
-    Family(
-        NAME,
-        "Chooses between the others by space, budget and parallelism, once for each study.",
-        DefaultSettings,
-        default,
-        space_problems=default_problems,
-    ),
-    Family(
-        "random",
-        "Independent points, each parameter drawn from its distribution.",
-        DrawSettings,
-        RandomSampler,
-        learns=False,
-    ),
-    Family(
-        "grid",
-        "Every point of a finite space once, in order.",
-        NoSettings,
-        GridSampler,
-        learns=False,
-        space_problems=grid_problems,
-        enumerates=True,
-    ),
-    Family(
-        "sobol",
-        "Points that fill the space evenly: a scrambled Sobol' sequence.",
-        DrawSettings,
-        sobol,
-        learns=False,
-        space_problems=sobol_problems,
-    ),
-    Family(
-        "halton",
-        "Points that fill the space evenly: a scrambled Halton sequence.",
-        DrawSettings,
-        halton,
-        learns=False,
-    ),
-    Family(
-        "tpe",
-        "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
-        OwnSettings,
-        tpe,
-    ),
-    Family(
-        "gp",
-        "Models values by a Gaussian process, for studies of up to some hundreds of trials.",
-        GpSettings,
-        GpSampler,
-        most_objectives=MOST_OBJECTIVES,
-    ),
-    Family(
-        "cmaes",
-        "Adapts a normal distribution to where good points are: CMA-ES with margin.",
-        CmaEsSettings,
-        cmaes,
-        space_problems=cmaes_problems,
-        requires=CMAES_PACKAGES,
-        instead=("tpe",),
-        several=False,
-    ),
-    Family(
-        "nsga2",
-        "A genetic algorithm for several objectives: survivors by fronts and crowding distance (NSGA-II).",
-        GeneticSettings,
-        genetic,
-    ),
-    Family(
-        "nsga3",
-        "A genetic algorithm for three objectives or more: survivors spread over reference points (NSGA-III).",
-        GeneticSettings,
-        genetic,
-    ),
-    Family(
-        "regularized-evolution",
-        "Mutates one parameter of a good trial among the most recent ones (regularized evolution).",
-        AgeingSettings,
-        regularized_evolution,
-    ),
-    Family(
-        "pbt",
-        "Trains generations of trials that continue from the checkpoints of the best (population based training).",
-        PbtSettings,
-        PbtSampler,
-        waits=True,
-        several=False,
-    ),
-    Family(
-        "hyperband",
-        "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
-        DrawSettings,
-        RandomSampler,
-        learns=False,
-        several=False,
-    ),
-    Family(
-        "bohb",
-        "Points of TPE's model and random ones, for trials of several fidelities: BOHB.",
-        BohbSettings,
-        BohbSampler,
-        several=False,
-    ),
-    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe),
-    *(
-        Family(
-            PREFIX + kind.name,
-            kind.summary,
-            kind.settings,
-            optuna_sampler,
-            learns=kind.learns,
-            space_problems=kind.space_problems,
-            several=kind.several,
-            enumerates=kind.points,
-            in_workers=True,
-            requires=kind.requires,
-            instead=kind.instead,
-        )
-        for kind in KINDS
-    ),
-)
-_BY_NAME = Catalog("an algorithm", _FAMILIES)
+_OPTUNA = ("random", "grid", "bruteforce", "qmc", "gp", "cmaes", "nsgaii", "nsgaiii")
+_MODULES = {
+    DEFAULT: "suggest.samplers.default",
+    "random": "suggest.samplers.uniform",
+    GRID: "suggest.samplers.grid",
+    "sobol": "suggest.samplers.low_discrepancy",
+    "halton": "suggest.samplers.low_discrepancy",
+    TPE: "suggest.samplers.tpe",
+    "gp": "suggest.samplers.gp",
+    "cmaes": "suggest.samplers.cmaes",
+    "nsga2": "suggest.samplers.evolution",
+    "nsga3": "suggest.samplers.evolution",
+    "regularized-evolution": "suggest.samplers.evolution",
+    "pbt": "suggest.samplers.pbt",
+    "hyperband": "suggest.samplers.uniform",
+    "bohb": "suggest.samplers.bohb",
+    "optuna:tpe": "suggest.samplers.tpe",
+    **{f"optuna:{name}": "suggest.samplers.optuna_family" for name in _OPTUNA},
+}
+_BY_NAME: Catalog[Family] = Catalog("an algorithm", _MODULES)
 
 
 def algorithms() -> tuple[Family, ...]:
-    return _FAMILIES
+    return tuple(_BY_NAME)
 
 
 def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
@@ -190,7 +59,7 @@ def objective_problems(spec: StudySpec) -> Iterator[Problem]:
     if family is None or spec.criteria.is_plain:
         return
     count = len(spec.objectives)
-    others = ", ".join(f.name for f in _FAMILIES if f.several and _takes(f, count))
+    others = ", ".join(f.name for f in _BY_NAME if f.several and _takes(f, count))
     if not family.several:
         what = "constraints" if count == 1 else f"{count} objectives"
         yield Problem(
@@ -232,8 +101,10 @@ def waits(algorithm: Algorithm) -> bool:
 def chosen(spec: StudySpec) -> StudySpec:
     """Return the spec as it is stored with a new study, in which `default` has made its choice."""
     algorithm = spec.algorithm
-    if algorithm.name != NAME:
+    if algorithm.name != DEFAULT:
         return spec
+    from suggest.samplers.default import chosen_settings
+
     return replace(spec, algorithm=replace(algorithm, settings=chosen_settings(spec, algorithm.settings)))
 
 
@@ -262,12 +133,14 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
 
 
 def _by_fidelity(spec: StudySpec, make: Callable[[], Sampler], settings: object) -> Sampler:
+    from suggest.samplers.by_fidelity import ByFidelity
+
     assert spec.fidelity is not None
     startup: int = getattr(settings, "startup_trials", 0)
     return ByFidelity(spec.fidelity, make, enough=max(startup, len(spec.space.parameters) + 2))
 
 
-CHEAPER = "tpe"
+CHEAPER = TPE
 
 
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
@@ -278,6 +151,8 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
     if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen") in (GRID, TPE):
         return None
+    from suggest.samplers.tpe import OwnSettings, tpe
+
     cheap = OwnSettings()
 
     def build(shown: StudySpec) -> Sampler:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
 from suggest.samplers.uniform import RandomSampler
@@ -226,3 +226,14 @@ class Window:
         if trial.state is TrialState.PRUNED:
             return trial.value is None or math.isfinite(trial.value)
         return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None
+
+
+ENTRIES = (
+    Family(
+        "tpe",
+        "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
+        OwnSettings,
+        tpe,
+    ),
+    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe),
+)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 
 from suggest import deadline
+from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.quantiles import by_index, quantile
 from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.space import Assignment, Choice, Domain, Space, Value
@@ -63,3 +64,22 @@ def at_fraction(domain: Domain, word: int) -> Value:
 def _quantile(domain: Domain, fraction: float) -> Value:
     assert not isinstance(domain, Choice)  # those are drawn by index
     return quantile(domain, fraction)
+
+
+ENTRIES = (
+    Family(
+        "random",
+        "Independent points, each parameter drawn from its distribution.",
+        DrawSettings,
+        RandomSampler,
+        learns=False,
+    ),
+    Family(
+        "hyperband",
+        "Random points for trials of several fidelities, which begin in the brackets of Hyperband.",
+        DrawSettings,
+        RandomSampler,
+        learns=False,
+        several=False,
+    ),
+)

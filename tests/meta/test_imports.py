@@ -44,6 +44,24 @@ def test_a_pruning_rule_loads_its_library_with_its_first_judgment() -> None:
     assert heavy_after(program) == []
 
 
+def test_a_study_loads_its_own_algorithm_alone() -> None:
+    program = (
+        "import sys\n"
+        "from suggest.engine import check_spec\n"
+        "from suggest.samplers import new_sampler\n"
+        "from suggest.space import Float, Parameter, Space\n"
+        "from suggest.study import Algorithm, Direction, Objective, StudySpec\n"
+        "space = Space((Parameter('x', Float(0.0, 1.0)),))\n"
+        "spec = StudySpec(space, (Objective('accuracy', Direction.MAXIMIZE),), Algorithm('random'))\n"
+        "assert check_spec(spec) == ()\n"
+        "new_sampler(spec, 1)\n"
+        "others = ('tpe', 'gp', 'cmaes', 'evolution', 'pbt', 'bohb', 'optuna_family', 'default', 'low_discrepancy')\n"
+        "assert [name for name in others if f'suggest.samplers.{name}' in sys.modules] == []\n"
+        "assert 'suggest.pruners.auto' not in sys.modules\n"
+    )
+    assert heavy_after(program) == []
+
+
 def test_help_loads_nothing_that_a_search_needs() -> None:
     program = (
         "import contextlib, io, sys\n"

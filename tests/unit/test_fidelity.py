@@ -16,7 +16,8 @@ from suggest.errors import TimedOut
 from suggest.samplers import registry
 from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
-from suggest.samplers.history import History, missing
+from suggest.samplers.family import missing
+from suggest.samplers.history import History
 from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler
 from suggest.space import Assignment, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec

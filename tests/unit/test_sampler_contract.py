@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from suggest.engine import Engine
 from suggest.engine.promotion import BRACKETED
 from suggest.samplers import PointRequest, registry
-from suggest.samplers.history import missing
+from suggest.samplers.family import missing
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value

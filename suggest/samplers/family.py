@@ -1,0 +1,52 @@
+"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most have in common."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from suggest.errors import Problem
+from suggest.samplers.sampler import Sampler
+from suggest.settings import Choosable, setting
+from suggest.study import StudySpec
+
+DEFAULT, GRID, TPE = "default", "grid", "tpe"
+ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
+_MEANING = "what happens with a point that the study knows: run it again, draw another, or reuse its value"
+
+
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """The settings of every algorithm that draws its points."""
+
+    duplicates: str = setting(ALLOW, _MEANING, words=POLICIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Choosable):
+    """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
+
+    build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
+    learns: bool = True  # from outcomes
+    space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
+    several: bool = True  # it supports several objectives and constraints, or reads no values
+    most_objectives: int | None = None  # None: no limit
+    enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
+    in_workers: bool = False  # it takes `workers` although it does not learn
+    requires: tuple[str, ...] = ()  # packages; each is also an extra
+    instead: tuple[str, ...] = ()  # what to use without those packages
+    waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
+
+
+def missing(requires: Sequence[str]) -> tuple[str, ...]:
+    """Return the packages that are not installed."""
+    return tuple(name for name in requires if importlib.util.find_spec(name) is None)
+
+
+def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
+    one = len(packages) == 1
+    needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
+    cure = f"pip install '.[{','.join(packages)}]' in tuner's checkout"
+    which = "which is not installed" if one else "which are not installed"
+    return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"

@@ -1,6 +1,7 @@
 """Judge how an attempt ended: its exit and its log give the verdict, the failure class and a reason for people.
 
-Pure functions. docs/states.md has the table of ends; `retries` in the experiment's file says which are retried.
+Pure functions. The classes are `model.FailureClass`. docs/states.md has the table of ends; `retries` in the file of
+the experiment says which are retried.
 """
 
 from __future__ import annotations

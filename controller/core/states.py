@@ -10,6 +10,7 @@ becomes that of the new run.
 The runtime is observed every turn, so the same signal arrives many times: SEEN in RUNNING is normal. An ended attempt
 takes no signals. A (state, signal) pair that is missing from TRANSITIONS is a bug in the caller and raises.
 `docs/states.md` is generated from the table. No clock, no I/O: the time of an event is part of the event.
+The states of an experiment are in `model`; `decide` changes them.
 """
 
 from __future__ import annotations

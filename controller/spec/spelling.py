@@ -1,4 +1,4 @@
-"""Guess which key or word a misspelled one was meant to be. Pure."""
+"""Guess which key or word a misspelled one was meant to be. The messages are in `sections` and `fields`. Pure."""
 
 from __future__ import annotations
 

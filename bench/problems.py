@@ -105,8 +105,8 @@ HARTMANN = (
 
 def hartmann(x: list[float]) -> float:
     return -sum(
-        height * math.exp(-sum(w * (v - c) ** 2 for w, v, c in zip(width, x, centre, strict=True)))
-        for height, width, centre in HARTMANN
+        height * math.exp(-sum(w * (v - c) ** 2 for w, v, c in zip(width, x, center, strict=True)))
+        for height, width, center in HARTMANN
     )
 
 

@@ -43,16 +43,16 @@ class Model(Protocol):
     """A model, which depends only on its study's seed, the numbers of `wanted` and the trials shown."""
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         """Return points for all of `wanted`. Finished and running trials come in the order of their numbers."""
         ...
 
 
 class EstimatingModel(Model, Protocol):
-    """A model that also says what it has learnt."""
+    """A model that also says what it has learned."""
 
-    def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
+    def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         """Return the estimate from finished trials, in the order of their numbers; None if they are too few."""
         ...
 
@@ -181,12 +181,12 @@ class _Models:
         self._kept.move_to_end(request.model)
         kept.update(request)
         deadline.begin(request.left_s)
-        learnt = [kept.trials[number] for number in sorted(kept.trials)]
+        learned = [kept.trials[number] for number in sorted(kept.trials)]
         began = time.thread_time()
         if request.wanted is None:
-            estimate = cast(EstimatingModel, kept.model).estimate(learnt)  # only such a model is asked for one
+            estimate = cast(EstimatingModel, kept.model).estimate(learned)  # only such a model is asked for one
             return ModelReply(estimate=estimate, cpu_s=time.thread_time() - began)
-        points = kept.model.propose(learnt, request.running, request.wanted)
+        points = kept.model.propose(learned, request.running, request.wanted)
         return ModelReply(points, cpu_s=time.thread_time() - began)
 
     def clear(self) -> None:

@@ -98,13 +98,13 @@ class RemoteModel:
         self._shown_lock = threading.Lock()
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         """Return points as `Model.propose` does. Raises what `computation` raises."""
-        return self.computation(learnt, running, wanted)()
+        return self.computation(learned, running, wanted)()
 
     def computation(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> Computation:
         """Return a computation by a worker for the given trials.
 
@@ -113,14 +113,14 @@ class RemoteModel:
             LimitReached: it needs too much memory.
             TimedOut: the caller's deadline has passed.
         """
-        finished = {trial.number: trial for trial in learnt}
+        finished = {trial.number: trial for trial in learned}
         pending = [_picklable(trial) for trial in running]
         points = tuple(wanted)
         return lambda: list(self._computed(finished, pending, points).points)
 
-    def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
+    def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         """Return what `EstimatingModel.estimate` does. Raises what `computation` raises."""
-        return self._computed({trial.number: trial for trial in learnt}, [], None).estimate
+        return self._computed({trial.number: trial for trial in learned}, [], None).estimate
 
     def _computed(
         self, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest] | None
@@ -177,12 +177,12 @@ def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
     return setup.model() if workers is None else RemoteModel(workers, setup)
 
 
-def asked(model: Model, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]) -> Steps:
+def asked(model: Model, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]) -> Steps:
     """Return the steps of a sampler that asks a model: one computation if the model is in a worker, else none."""
     if isinstance(model, RemoteModel):
-        return (yield model.computation(learnt, running, wanted))
+        return (yield model.computation(learned, running, wanted))
     with _COMPUTING:
-        return model.propose(learnt, running, wanted)
+        return model.propose(learned, running, wanted)
 
 
 class Workers:

@@ -129,21 +129,21 @@ class Life:
     def _epoch(self, training: TrainingRun, judge: np.ndarray, identity: str) -> None:
         began = time.perf_counter()
         mean_loss, images_seen = training.epoch()
-        learnt = time.perf_counter()
+        learned = time.perf_counter()
         last = training.done == training.epochs
         if last and self.options.final and self.place.first:
             print(f"the test set is read now, and only once: {len(judge)} images", flush=True)
         measured = training.accuracy(judge) if last or not self.options.final else None
         ended = time.perf_counter()
-        self._add("training", learnt - began)
-        self._add("evaluation", ended - learnt)
+        self._add("training", learned - began)
+        self._add("evaluation", ended - learned)
         if not math.isfinite(mean_loss + (measured[1] if measured else 0)):
             raise Infeasible(
                 f"the loss is no longer finite in epoch {training.done}: --lr {self.recipe.number('lr'):g} is too "
                 f"large with --momentum {self.recipe.number('momentum'):g} and --batch {self.recipe.batch}"
             )
         self.measured = measured or self.measured
-        self.speed = images_seen / (learnt - began)
+        self.speed = images_seen / (learned - began)
         result = f"accuracy={measured[0]:.5f} loss={measured[1]:.5f}" if measured else f"train_loss={mean_loss:.5f}"
         self.lines.append(
             f"epoch={training.done} {result} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"

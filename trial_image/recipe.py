@@ -101,7 +101,7 @@ KNOBS = (
         "flip", "alternate", "random", choices=FLIPS, about="horizontal flips; alternate: each image every other epoch"
     ),
     Knob("cutout", 0, 5, 0, 31, about="side of the square that is blanked in each image; 0: none"),
-    Knob("lookahead", True, False, about="every fifth step, move towards a slow average of the weights"),
+    Knob("lookahead", True, False, about="every fifth step, move toward a slow average of the weights"),
     Knob("peak", 0.23, 5 / 24, 0, 1, about="share of the steps after which the rate is highest"),
     Knob("whiten_epochs", 3.0, 3.0, 0, 10_000, about="fast: how long the biases of the whitening layer learn"),
 )

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from augment import ROWS, Views, drawn, plain
 from network import Fast, Norm, build
-from optimiser import LOOK_EVERY, Lookahead, Optimiser, groups_of
+from optimizer import LOOK_EVERY, Lookahead, NesterovSGD, groups_of
 from recipe import Recipe
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
@@ -72,7 +72,7 @@ class TrainingRun:
             seen, looked_at = Views(images.pixels, dtype=torch.float32), plain(self.rows[:LOOKED_AT].to(self.device))
             self.network.look_at(seen(part) for part in looked_at.split(AT_ONCE["cpu"], dim=1))
         self.network.to(self.device, memory_format=torch.channels_last)
-        self.optimiser = Optimiser(groups_of(self.network, recipe), recipe.number("momentum"))
+        self.optimizer = NesterovSGD(groups_of(self.network, recipe), recipe.number("momentum"))
         self.lookahead = Lookahead(self.network) if recipe.on("lookahead") else None
         self.done = 0  # completed epochs
         self.first_step_s: float | None = None
@@ -95,9 +95,9 @@ class TrainingRun:
             reduction="sum",
             label_smoothing=self.recipe.number("label_smoothing"),
         )
-        gradients = list(torch.autograd.grad(loss, self.optimiser.weights))
+        gradients = list(torch.autograd.grad(loss, self.optimizer.weights))
         self.world.add_up(gradients)
-        self.optimiser.step(gradients)
+        self.optimizer.step(gradients)
         self.loss += loss.detach()
 
     def epoch(self) -> tuple[float, int]:
@@ -108,13 +108,13 @@ class TrainingRun:
         plans = plans[:, :, self.world.share_of(self.recipe.batch)].contiguous().to(self.device)
         first = number * self.per_epoch
         last = min(first + self.per_epoch, self.total)
-        rates = torch.tensor([self.optimiser.rates_at(self.parts[step], number) for step in range(first, last)])
+        rates = torch.tensor([self.optimizer.rates_at(self.parts[step], number) for step in range(first, last)])
         rates = rates.to(self.device)
         self.network.train()
         self.loss.zero_()
         for step in range(first, last):
             self.plan.copy_(plans[step - first])
-            self.optimiser.rates.copy_(rates[step - first])
+            self.optimizer.rates.copy_(rates[step - first])
             self._timed_once()
             if self.lookahead and (step + 1) % LOOK_EVERY == 0:
                 self.lookahead.look(Lookahead.weight(step + 1, self.total))
@@ -169,7 +169,7 @@ class TrainingRun:
     def tensors(self) -> list[Tensor]:
         """Return all tensors of the state in a fixed order, not copies."""
         slow = self.lookahead.slow if self.lookahead else []
-        return [*self.network.state_dict().values(), *self.optimiser.velocity, *slow]
+        return [*self.network.state_dict().values(), *self.optimizer.velocity, *slow]
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the present state."""

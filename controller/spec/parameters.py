@@ -114,10 +114,10 @@ class ParameterKind:
             return refuse(raw, at, problems, self.expected)
         kind = raw.get("type")
         if kind is None:
-            misspelt = [key for key in raw if isinstance(key, str) and meant_by(key, ("type",))]
-            for key in misspelt:
+            misspelled = [key for key in raw if isinstance(key, str) and meant_by(key, ("type",))]
+            for key in misspelled:
                 problems.add(f"{at}.{key}", "no such key; did you mean type?", at_key=True)
-            if not misspelt:
+            if not misspelled:
                 problems.add(f"{at}.type", "is missing; write float, int or choice")
             return INVALID
         section = TYPES.get(kind) if isinstance(kind, str) else None

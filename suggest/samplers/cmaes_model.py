@@ -81,11 +81,11 @@ class CmaEsModel:
         self._generations = self._new_generations()
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         if not self._axes:
             return [self._point(one, {}) for one in wanted]
-        known = [t for t in learnt if all(axis.has(t.parameters) for axis in self._axes)]
+        known = [t for t in learned if all(axis.has(t.parameters) for axis in self._axes)]
         own = [t for t in known if t.number >= self._settings.warm_start]
         earlier = known[: len(known) - len(own)]
         if [t.number for t in earlier] != [t.number for t in self._earlier]:

@@ -32,13 +32,13 @@ class Columns:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, learnt: Sequence[Trial], running: Sequence[Trial]) -> tuple[Floats, Floats, Floats]:
+    def read(self, learned: Sequence[Trial], running: Sequence[Trial]) -> tuple[Floats, Floats, Floats]:
         """Return the finished trials' values and ranks, and the running trials' values.
 
         The shapes are (parameters, finished), (3, finished) and (parameters, running); see `split.rank` for the ranks.
         """
         rows = self._rows
-        numbers, others = [t.number for t in learnt], [t.number for t in running]
+        numbers, others = [t.number for t in learned], [t.number for t in running]
         # Set operations, because usually one trial is new among hundreds of known ones.
         wanted = {*numbers, *others}
         for gone in rows.keys() - wanted:
@@ -46,14 +46,14 @@ class Columns:
             self._ranked.discard(gone)
         # New trials are usually the last ones.
         if new := wanted - rows.keys():
-            for trial in (*reversed(learnt), *reversed(running)):
+            for trial in (*reversed(learned), *reversed(running)):
                 if trial.number in new:
                     new.remove(trial.number)
                     self._add(trial)
                     if not new:
                         break
         if unranked := set(numbers) - self._ranked:
-            for trial in learnt:
+            for trial in learned:
                 if trial.number in unranked and trial.state is not TrialState.RUNNING:
                     self._ranks[:, rows[trial.number]] = rank(trial, self._criteria)
                     self._ranked.add(trial.number)

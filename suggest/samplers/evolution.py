@@ -40,7 +40,7 @@ class GeneticSettings(DrawSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class AgeingSettings(DrawSettings):
+class AgingSettings(DrawSettings):
     population_size: int = setting(50, "most recent trials, from which parents are drawn", min=2, max=1000)
     tournament_size: int = setting(10, "trials drawn for each parent, which is the best of them", min=1, max=1000)
     mutation_eta: float = setting(
@@ -62,7 +62,7 @@ class SucceededTrials(History):
     def _teaches(self, trial: Trial) -> bool:
         return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None
 
-    def learnt(self) -> Iterator[Trial]:
+    def learned(self) -> Iterator[Trial]:
         return (self._finished[number] for number in self._numbers[-self._recent :])
 
     def running(self) -> Iterator[Trial]:
@@ -76,9 +76,9 @@ def genetic(spec: StudySpec, seed: int, settings: GeneticSettings, *, workers: W
 
 
 def regularized_evolution(
-    spec: StudySpec, seed: int, settings: AgeingSettings, *, workers: Workers | None = None
+    spec: StudySpec, seed: int, settings: AgingSettings, *, workers: Workers | None = None
 ) -> ModelSampler:
-    setup = ModelSetup(f"{MODELS}AgeingModel", spec, seed, settings)
+    setup = ModelSetup(f"{MODELS}AgingModel", spec, seed, settings)
     trials = SucceededTrials(spec, recent=settings.population_size)
     return ModelSampler(setup, trials, requires=(), workers=None)
 
@@ -99,7 +99,7 @@ ENTRIES = (
     Family(
         "regularized-evolution",
         "Mutates one parameter of a good trial among the most recent ones (regularized evolution).",
-        AgeingSettings,
+        AgingSettings,
         regularized_evolution,
     ),
 )

@@ -20,7 +20,7 @@ import numpy as np
 
 from suggest import deadline
 from suggest.samplers import survival
-from suggest.samplers.evolution import AgeingSettings, GeneticSettings
+from suggest.samplers.evolution import AgingSettings, GeneticSettings
 from suggest.samplers.generations import Generations
 from suggest.samplers.gp_space import Places
 from suggest.samplers.normal import Flags, Floats
@@ -60,10 +60,10 @@ class _GeneticAlgorithm(ABC):
         self._places = Places(spec.space)
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            population = self._population(list(learnt)) if self._places.size else None
+            population = self._population(list(learned)) if self._places.size else None
             if population is None:
                 return [draw_point(self._spec.space, self._seed, one) for one in wanted]
             parents = {_key(row) for row in population.rows}
@@ -90,7 +90,7 @@ class _GeneticAlgorithm(ABC):
         return row
 
     @abstractmethod
-    def _population(self, learnt: Sequence[Trial]) -> Population | None:
+    def _population(self, learned: Sequence[Trial]) -> Population | None:
         """Return the current population; None if too few trials have succeeded."""
 
     @abstractmethod
@@ -149,8 +149,8 @@ class GeneticModel(_GeneticAlgorithm):
             settings.population_size, lambda: None, self._survivors
         )
 
-    def _population(self, learnt: Sequence[Trial]) -> Population | None:
-        return self._generations.replay(learnt)[1]
+    def _population(self, learned: Sequence[Trial]) -> Population | None:
+        return self._generations.replay(learned)[1]
 
     def _survivors(
         self, generation: int, trials: Sequence[Trial], memories: Mapping[int, Population | None]
@@ -202,20 +202,20 @@ class GeneticModel(_GeneticAlgorithm):
         return np.where(np.isnan(child), other, child)
 
 
-class AgeingModel(_GeneticAlgorithm):
+class AgingModel(_GeneticAlgorithm):
     """Regularized evolution: the population consists of the most recent trials, whatever their values.
 
     A child has one parent and one mutation. With several objectives or constraints, the first drawn member of the best
     front wins the tournament.
     """
 
-    def __init__(self, spec: StudySpec, seed: int, settings: AgeingSettings) -> None:
+    def __init__(self, spec: StudySpec, seed: int, settings: AgingSettings) -> None:
         super().__init__(spec, seed)
         self._settings = settings
 
-    def _population(self, learnt: Sequence[Trial]) -> Population | None:
-        """Return the population; None before it is full. `learnt` has at most as many trials as the population."""
-        return self._members(learnt) if len(learnt) >= self._settings.population_size else None
+    def _population(self, learned: Sequence[Trial]) -> Population | None:
+        """Return the population; None before it is full. `learned` has at most as many trials as the population."""
+        return self._members(learned) if len(learned) >= self._settings.population_size else None
 
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:
         drawn = rng.integers(0, len(population.rows), self._settings.tournament_size)

@@ -57,7 +57,7 @@ class GpSampler(ModelSampler):
         workers: Workers | None = None,
         first: Sampler | None = None,
     ) -> None:
-        self._trials = LearntTrials(spec.criteria, settings.window)
+        self._trials = LearnedTrials(spec.criteria, settings.window)
         super().__init__(ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers)
         self._space = spec.space
         self._first = first or RandomSampler(spec, seed, settings)
@@ -77,7 +77,7 @@ class GpSampler(ModelSampler):
         return replace(one, fixed={**{p.name: at_fraction(p.domain, HALF) for p in numbers}, **one.fixed})
 
 
-class LearntTrials:
+class LearnedTrials:
     """The trials of a study that a model can learn from, and the choice of those that it is shown."""
 
     def __init__(self, criteria: Criteria, window: int) -> None:
@@ -131,7 +131,7 @@ class LearntTrials:
     def running(self) -> list[Trial]:
         return self._running.trials
 
-    def learnt(self) -> list[Trial]:
+    def learned(self) -> list[Trial]:
         """Return, by number, the best and the most recent trials that the model is fitted to, and all later ones."""
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)

@@ -52,12 +52,12 @@ class GpModel:
         self._fits: dict[tuple[str, tuple[int, ...]], Hyperparameters] = {}
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         if not self._places.size:
             return draw_points(self._spec.space, self._seed, wanted)
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            finished, pending = list(learnt), list(running)
+            finished, pending = list(learned), list(running)
             below = fitted_below(finished[-1].number, [t.number for t in pending])
             search = self._search(finished, below, pending[-LIARS:])
             points: list[Assignment] = []
@@ -73,9 +73,9 @@ class GpModel:
                 search.add_pending(row)
             return points
 
-    def estimate(self, learnt: Iterable[Trial]) -> Estimate | None:
+    def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
         """Return what one process says of trials of one objective, as `EstimatingModel` has it."""
-        finished = list(learnt)
+        finished = list(learned)
         taught = np.array([teaches(t, self._criteria) for t in finished], dtype=np.bool_)
         if not self._places.size or np.count_nonzero(taught) < LEAST_TRIALS:
             return None
@@ -96,11 +96,11 @@ class GpModel:
                 rng=np.random.Generator(np.random.PCG64([self._seed, len(trials)])),
             )
 
-    def _search(self, learnt: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
+    def _search(self, learned: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
         """Return a search for the next point. below: the first trial that does not decide the parameters."""
-        rows = self._encoded(learnt)
+        rows = self._encoded(learned)
         pending = self._places.encoded([t.parameters for t in running])
-        history = _History(learnt, rows, below, Features(self._places, np.concatenate([rows, pending])))
+        history = _History(learned, rows, below, Features(self._places, np.concatenate([rows, pending])))
         search = CandidateSearch(self._places, self._acquisition(history), rows)
         for row in pending:
             search.add_pending(row)
@@ -185,10 +185,10 @@ class GpModel:
         process = Posterior(found, history.features, history.rows[told], balanced(margins[told]))
         return [Feasibility(process, 0.0)]
 
-    def _losses(self, learnt: Sequence[Trial], which: Flags, place: int) -> Floats:
+    def _losses(self, learned: Sequence[Trial], which: Flags, place: int) -> Floats:
         """Return the losses of one objective. A pruned trial counts as no better than the median of succeeded ones."""
         sign = self._criteria.objectives[place].direction.sign
-        trials = [trial for trial, there in zip(learnt, which, strict=True) if there]
+        trials = [trial for trial, there in zip(learned, which, strict=True) if there]
         losses = np.array([sign * t.values[place] for t in trials])
         pruned = np.array([t.state is TrialState.PRUNED for t in trials], dtype=np.bool_)
         if pruned.any() and not pruned.all():

@@ -25,7 +25,7 @@ class ShownTrials(Protocol):
 
     def put(self, trial: Trial) -> None: ...
 
-    def learnt(self) -> Iterable[Trial]:
+    def learned(self) -> Iterable[Trial]:
         """Return finished trials in the order of their numbers."""
         ...
 
@@ -59,7 +59,7 @@ class ModelSampler(SteppedSampler):
                 name = self._setup.spec.algorithm.name
                 raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
             self._model = model_of(self._setup, self._workers)
-        return (yield from asked(self._model, self._shown.learnt(), [*self._shown.running(), *beside], wanted))
+        return (yield from asked(self._model, self._shown.learned(), [*self._shown.running(), *beside], wanted))
 
     def warm_up(self) -> None:
         if self._workers is None and not missing(self._requires):
@@ -102,7 +102,7 @@ class History:
             return trial.finished and trial.state is not TrialState.CANCELLED
         return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
 
-    def learnt(self) -> Iterator[Trial]:
+    def learned(self) -> Iterator[Trial]:
         return (self._finished[number] for number in self._numbers)
 
     def running(self) -> Iterator[Trial]:

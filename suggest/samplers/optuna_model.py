@@ -106,10 +106,10 @@ class OptunaModel(ABC, Generic[S]):
         self._frozen: dict[int, FrozenTrial] = {}  # finished trials, each built once
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         known = self._frozen
-        self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
+        self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learned}
         pending = [self._freeze(t) for t in running]
         points: list[Assignment] = []
         for one in wanted:

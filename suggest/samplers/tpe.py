@@ -85,7 +85,7 @@ class TpeSampler(SteppedSampler):
         if self._window.finished < self._settings.startup_trials:
             return self._first.propose(wanted)
         model = self._model_for(len(wanted))
-        return (yield from asked(model, self._window.learnt(), self._window.running(), wanted))
+        return (yield from asked(model, self._window.learned(), self._window.running(), wanted))
 
     def warm_up(self) -> None:
         if self._workers is None or not self._is_optunas:
@@ -206,7 +206,7 @@ class Window:
                 del self._finished[number]
         self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
 
-    def learnt(self) -> Iterator[Trial]:
+    def learned(self) -> Iterator[Trial]:
         """Yield finished trials in the order of their numbers, at most as many as the window's size."""
         ranked = [trial.number for trial in reversed(self._front)]
         ranked += [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]

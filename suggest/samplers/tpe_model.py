@@ -58,11 +58,11 @@ class TpeModel:
         self._columns = Columns(modeled, spec.criteria)
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         # Densities far from all trials underflow to zero. This is intended, but NumPy would warn about it.
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            batch = self.fit(learnt, running)
+            batch = self.fit(learned, running)
             points: list[Assignment] = []
             for place, one in enumerate(wanted):
                 if place:
@@ -73,8 +73,8 @@ class TpeModel:
                     batch.add_pending(one, [numbers.get(name, np.nan) for name in self._place])
             return points
 
-    def fit(self, learnt: Iterable[Trial], running: Iterable[Trial]) -> Batch:
-        finished = list(learnt)
+    def fit(self, learned: Iterable[Trial], running: Iterable[Trial]) -> Batch:
+        finished = list(learned)
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
         if len(self._criteria.objectives) > 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from suggest.errors import FailedPrecondition
 from suggest.estimate import LEAST_TRIALS, Estimate
-from suggest.samplers.gp import MODEL, GpSettings, LearntTrials
+from suggest.samplers.gp import MODEL, GpSettings, LearnedTrials
 from suggest.study import Study, StudySpec
 from suggest.trial import TrialState
 from suggest.workers import ModelSetup, RemoteModel, Workers
@@ -42,13 +42,13 @@ class Estimates:
         """
         if not study.spec.criteria.is_plain:
             raise FailedPrecondition(f"{study.name} has several objectives or constraints; an estimate needs one value")
-        trials = LearntTrials(study.spec.criteria, GpSettings().window)
+        trials = LearnedTrials(study.spec.criteria, GpSettings().window)
         values = 0
         for page in self._store.pages_of_trials(study.name, TOLD):
             for trial in page:
                 trials.put(trial)
                 values += trial.state is TrialState.SUCCEEDED
-        estimate = self._model(study).estimate(trials.learnt()) if values >= LEAST_TRIALS else None
+        estimate = self._model(study).estimate(trials.learned()) if values >= LEAST_TRIALS else None
         if estimate is None:
             raise FailedPrecondition(f"{study.name} has {values} values, and an estimate needs at least {LEAST_TRIALS}")
         return estimate

@@ -79,7 +79,7 @@ def tokens(tmp_path: Path) -> Path:
     )
 
 
-def test_a_study_is_shown_labelled_given_a_point_and_deleted(cli: Cli, tokens: Path) -> None:
+def test_a_study_is_shown_labeled_given_a_point_and_deleted(cli: Cli, tokens: Path) -> None:
     with page_of_server(cli, "--tokens", str(tokens)) as page:
         a_study(page.address, secret("me"))
         with signed_in(page, secret("me")) as client:

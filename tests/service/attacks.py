@@ -190,7 +190,7 @@ def validate(address: str, token: str, begun: Begun, end_s: float) -> None:
     )
 
 
-def misspelt(address: str, token: str, begun: Begun, end_s: float) -> None:
+def misspelled(address: str, token: str, begun: Begun, end_s: float) -> None:
     """(e) Validate 30 spaces at once whose conditions have misspelled names of parameters."""
     conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(32)]
     parameters = [
@@ -443,7 +443,7 @@ ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
     each.__name__: each
     for each in (
         validate,
-        misspelt,
+        misspelled,
         large_names,
         suggestions,
         unread,

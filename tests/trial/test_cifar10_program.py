@@ -78,7 +78,7 @@ def test_a_training_prints_one_line_per_epoch_and_a_result_and_imports_no_compil
     assert [epoch for epoch, _, _ in told(lines)] == ["1", "2"]
     assert len(lines) == 2
     assert imported in ("[]", "['torch.optim.sgd']"), (
-        "torch itself imports the module; making an optimiser imports more"
+        "torch itself imports the module; making an optimizer imports more"
     )
     result = json.loads(result)
     numbers_of_it = {name for name, value in result.items() if isinstance(value, int | float)}

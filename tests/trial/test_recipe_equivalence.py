@@ -59,7 +59,7 @@ def differences(*flags: str) -> list[float]:
         ours.epoch()
     expected = [loss for epoch in range(3) for loss in plain.epoch(epoch)]
     found = weights_of(ours.network)
-    assert max((now - then).abs().max().item() for now, then in zip(found, start, strict=True)) > 1e-3, "it has learnt"
+    assert max((now - then).abs().max().item() for now, then in zip(found, start, strict=True)) > 1e-3, "it has learned"
     ends = zip(found, weights_of(plain.network), strict=True)
     return [
         *(abs(mine - its) for mine, its in zip(losses, expected, strict=True)),

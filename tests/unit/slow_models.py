@@ -25,9 +25,9 @@ class EchoModel:
         self._seed = seed
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        shown = ",".join(f"{t.number}={t.value}" for t in learnt)
+        shown = ",".join(f"{t.number}={t.value}" for t in learned)
         away = ",".join(str(t.number) for t in running)
         return [{"shown": shown, "running": away, "pid": os.getpid(), "seed": self._seed} for _ in wanted]
 
@@ -40,14 +40,14 @@ class Waits(EchoModel):
         self._file = Path(str(settings))
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         if not self._file.with_suffix(".done").exists():
             self._file.write_text(str(os.getpid()), encoding="utf-8")
         while self._file.exists():
             deadline.check()
             time.sleep(0.005)  # the test decides how long it takes
-        return super().propose(learnt, running, wanted)
+        return super().propose(learned, running, wanted)
 
 
 class IgnoresDeadline(EchoModel):
@@ -58,12 +58,12 @@ class IgnoresDeadline(EchoModel):
         self._file = Path(str(settings))
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         self._file.write_text(str(os.getpid()), encoding="utf-8")
         while self._file.exists():
             time.sleep(0.005)
-        return super().propose(learnt, running, wanted)
+        return super().propose(learned, running, wanted)
 
 
 class AllocatesMemory(EchoModel):
@@ -75,10 +75,10 @@ class AllocatesMemory(EchoModel):
         self._asked = 0
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         self._asked += 1
-        return [{**point, "asked": self._asked} for point in super().propose(learnt, running, wanted)]
+        return [{**point, "asked": self._asked} for point in super().propose(learned, running, wanted)]
 
 
 class Overflows(EchoModel):
@@ -93,33 +93,33 @@ class Overflows(EchoModel):
         self._kept: list[bytes] = []
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         if self._file.exists():
             mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (mapped + (256 << 20),) * 2)
         while self._file.exists():
             self._kept.append(b"x" * (1 << 20))
-        return super().propose(learnt, running, wanted)
+        return super().propose(learned, running, wanted)
 
 
 class Exits(EchoModel):
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         sys.exit(0)
 
 
 class Dies(EchoModel):
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         os._exit(3)
 
 
 class Raises(EchoModel):
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         raise ZeroDivisionError("in the model")
 
@@ -138,11 +138,11 @@ class Gated:
         self._folder = Path(os.environ[GATE])
 
     def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+        self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         line = {
             "wanted": [one.number for one in wanted],
-            "finished": [t.number for t in learnt],
+            "finished": [t.number for t in learned],
             "running": [t.number for t in running],
             "max": getattr(self._space.parameters[0].domain, "max", None),
         }

@@ -244,7 +244,7 @@ def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:
     for trial in trials:
         history.put(trial)
         by_fidelity.put(trial)
-    for kept in (history.learnt(), recorder.shown.values()):
+    for kept in (history.learned(), recorder.shown.values()):
         for trial, shown in zip(trials, kept, strict=True):
             assert shown.parameters is trial.parameters
             assert shown.labels is NO_LABELS

@@ -533,11 +533,11 @@ def test_the_history_is_of_succeeded_trials_or_of_all_points() -> None:
     for number, state in reversed(list(enumerate(states))):
         for history in (values, points):
             history.put(Trial(number, state, {"x": 1}, value=0.5 if state is SUCCEEDED else None))
-    assert [t.state for t in values.learnt()] == [SUCCEEDED]
-    assert [t.state for t in points.learnt()] == [s for s in states if s.finished and s is not TrialState.CANCELLED]
+    assert [t.state for t in values.learned()] == [SUCCEEDED]
+    assert [t.state for t in points.learned()] == [s for s in states if s.finished and s is not TrialState.CANCELLED]
     assert [t.state for t in values.running()] == [RUNNING, RUNNING]  # a paused one holds its point, too
     points.put(Trial(states.index(TrialState.FAILED), TrialState.CANCELLED, {"x": 1}))
-    assert states.index(TrialState.FAILED) not in [t.number for t in points.learnt()]
+    assert states.index(TrialState.FAILED) not in [t.number for t in points.learned()]
 
 
 def test_naming_optunas_samplers_does_not_import_optuna() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from suggest.engine import Engine
-from suggest.samplers.gp import BARRED, LearntTrials, fitted_below
+from suggest.samplers.gp import BARRED, LearnedTrials, fitted_below
 from suggest.samplers.running import LIARS
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.study import Constraint, Criteria, Objective, Study
@@ -237,12 +237,12 @@ def test_values_of_objectives_and_constraints_may_be_extreme(trials: list[Trial]
 
 
 def test_of_several_objectives_it_is_shown_the_front_and_the_most_recent() -> None:
-    trials = LearntTrials(Criteria((FIRST, SECOND)), 20)
+    trials = LearnedTrials(Criteria((FIRST, SECOND)), 20)
     for number in range(300):
         in_front = number % 50 == 7
         loss = number / 300 if in_front else 2.0
         trials.put(bounded(number, 0.0, loss, [], 1.0 - number / 300 if in_front else 2.0))
-    shown = [t.number for t in trials.learnt()]
+    shown = [t.number for t in trials.learned()]
     below = fitted_below(299, [])
     assert shown == [7, 57, 107, 157, 207, 257, *range(below - 14, 300)]
 
@@ -269,8 +269,8 @@ def test_it_waits_for_running_trials_but_not_for_stragglers(last: int, running: 
     assert fitted_below(last, running) == expected
 
 
-def told(numbers: range, values: list[float], window: int) -> LearntTrials:
-    trials = LearntTrials(LOSS, window)
+def told(numbers: range, values: list[float], window: int) -> LearnedTrials:
+    trials = LearnedTrials(LOSS, window)
     for number in numbers:
         trials.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
     return trials
@@ -278,7 +278,7 @@ def told(numbers: range, values: list[float], window: int) -> LearntTrials:
 
 def test_it_is_shown_the_best_and_the_most_recent() -> None:
     values = [float(k * 37 % 500) for k in range(500)]
-    shown = {t.number for t in told(range(500), values, 100).learnt()}
+    shown = {t.number for t in told(range(500), values, 100).learned()}
     below = fitted_below(499, [])
     best = sorted(range(below), key=values.__getitem__)[:50]
     assert shown >= {*best, *range(below, 500)}
@@ -290,10 +290,10 @@ def test_it_is_shown_the_best_and_the_most_recent() -> None:
 def test_evicted_trials_would_not_have_been_shown() -> None:
     values = [float(k * 37 % 3001) for k in range(3000)]
     long = told(range(3000), values, 50)
-    short = LearntTrials(LOSS, 50)
+    short = LearnedTrials(LOSS, 50)
     for number in reversed(range(3000)):
         short.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
-    assert [t.number for t in long.learnt()] == [t.number for t in short.learnt()]
+    assert [t.number for t in long.learned()] == [t.number for t in short.learned()]
     assert long.count == short.count == 3000
     assert len(long._taught) < 800
 
@@ -304,5 +304,5 @@ def test_it_is_shown_the_recent_failures_and_running_trials_only() -> None:
         trials.put(Trial(number, TrialState.FAILED, {"x": 0.0}))
     for number in range(230, 330):
         trials.put(Trial(number, RUNNING, {"x": 0.0}))
-    assert [t.number for t in trials.learnt()] == [*range(30), *range(230 - BARRED, 230)]
+    assert [t.number for t in trials.learned()] == [*range(30), *range(230 - BARRED, 230)]
     assert [t.number for t in trials.running()] == list(range(330 - LIARS, 330))

@@ -138,14 +138,14 @@ def done(number: int, value: float, *, step: int = 0, state: TrialState = SUCCEE
 
 def test_the_window_is_the_best_of_all_history_and_the_most_recent() -> None:
     window = window_of(*(done(n, value=-n) for n in range(1000)))
-    assert [t.number for t in window.learnt()] == [*range(BEST), *range(1000 - 50 + BEST, 1000)]
+    assert [t.number for t in window.learned()] == [*range(BEST), *range(1000 - 50 + BEST, 1000)]
     assert window.finished == 1000
 
 
 def test_pruned_trials_are_best_by_how_far_they_came_and_only_where_succeeded_ones_lack() -> None:
     pruned = [done(n, 0.5, step=1000 - n, state=TrialState.PRUNED) for n in range(500)]
     window = window_of(done(500, 0.1), *pruned)
-    assert [t.number for t in window.learnt()] == [*range(BEST - 1), *range(501 - 50 + BEST - 1, 501)]
+    assert [t.number for t in window.learned()] == [*range(BEST - 1), *range(501 - 50 + BEST - 1, 501)]
 
 
 def test_trials_without_information_are_not_in_the_window() -> None:
@@ -153,7 +153,7 @@ def test_trials_without_information_are_not_in_the_window() -> None:
     window = window_of(
         *(Trial(n, state, {}) for n, state in enumerate(ends)), done(8, math.nan), done(9, math.inf), done(10, 1.0)
     )
-    assert [t.number for t in window.learnt()] == [10]
+    assert [t.number for t in window.learned()] == [10]
 
 
 def test_only_the_most_recent_running_trials_repel() -> None:

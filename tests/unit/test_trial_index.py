@@ -187,8 +187,8 @@ def test_a_window_keeps_what_it_shows_and_little_more() -> None:
         trial = Trial(number ^ 1, SUCCEEDED, {}, value=float(number % 100))
         small.put(trial)
         all_.put(trial)
-        assert list(small.learnt()) == list(all_.learnt())
-    assert (small.finished, len(list(small.learnt()))) == (1000, 50)
+        assert list(small.learned()) == list(all_.learned())
+    assert (small.finished, len(list(small.learned()))) == (1000, 50)
     assert len(small._finished) < 200
 
 

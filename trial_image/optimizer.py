@@ -42,7 +42,7 @@ def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[WeightGroup]:
     return groups
 
 
-class Optimiser:
+class NesterovSGD:
     """SGD with Nesterov momentum. `step` takes gradients in the order of the groups' weights."""
 
     def __init__(self, groups: Sequence[WeightGroup], momentum: float) -> None:

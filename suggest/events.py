@@ -16,20 +16,20 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/@+,*\[\]-]+", re.ASCII)
 _LONGEST = 300
 
 
-def tell(event: str, /, **facts: object) -> None:
-    """Log the facts in the given order, without those that are None or empty."""
+def tell(event: str, /, **fields: object) -> None:
+    """Log the fields in the given order, without those that are None or empty."""
     if log.isEnabledFor(logging.INFO):
-        log.info("%s", line(event, **facts))
+        log.info("%s", line(event, **fields))
 
 
-def warn(event: str, /, **facts: object) -> None:
+def warn(event: str, /, **fields: object) -> None:
     """Log an event that a person may have to act on."""
-    log.warning("%s", line(event, **facts))
+    log.warning("%s", line(event, **fields))
 
 
-def line(event: str, /, **facts: object) -> str:
+def line(event: str, /, **fields: object) -> str:
     return " ".join(
-        [f"event={event}"] + [f"{key}={_shown(value)}" for key, value in facts.items() if value not in (None, "")]
+        [f"event={event}"] + [f"{key}={_shown(value)}" for key, value in fields.items() if value not in (None, "")]
     )
 
 

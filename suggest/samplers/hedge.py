@@ -18,7 +18,7 @@ from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 
-TURNS = 4  # of which one at least is TPE's
+CYCLE = 4  # of which one at least is TPE's
 LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and one; beside CMA-ES one
 SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turns, and one
 
@@ -84,4 +84,4 @@ class HedgeSampler(SteppedSampler):
 def gp_has_turn(number: int, parallelism: int, *, late_cmaes: bool = False) -> bool:
     by_length = 3 if number < LONG else 2 if number < VERY_LONG and not late_cmaes else 1
     by_width = 3 if parallelism <= SEVERAL else 2 if parallelism <= MANY else 1
-    return number % TURNS < min(by_length, by_width)
+    return number % CYCLE < min(by_length, by_width)

@@ -254,18 +254,18 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)  # always: the next interceptor may decide for each call
         if handler is None or handler.stream_unary is None:
             return handler  # health and reflection, which are long streams
-        watched_handler = self._known.get(method)
-        if watched_handler is None or watched_handler[0] is not handler:
-            watched = grpc.stream_unary_rpc_method_handler(
-                self._watched(handler.stream_unary, method=method.rpartition("/")[2]),
+        measured_handler = self._known.get(method)
+        if measured_handler is None or measured_handler[0] is not handler:
+            measured = grpc.stream_unary_rpc_method_handler(
+                self._measured(handler.stream_unary, method=method.rpartition("/")[2]),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
-            watched_handler = self._known[method] = handler, watched
-        return watched_handler[1]
+            measured_handler = self._known[method] = handler, measured
+        return measured_handler[1]
 
-    def _watched(self, behavior: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
-        async def watched(request: object, context: Context) -> Any:
+    def _measured(self, behavior: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
+        async def measured(request: object, context: Context) -> Any:
             began = time.monotonic()
             self.in_flight += 1
             reply = None
@@ -283,7 +283,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):
                 self.in_flight -= 1
                 self._ended(method, code, time.monotonic() - began, reply)
 
-        return watched
+        return measured
 
 
 def _code(context: Context) -> str:

@@ -1,6 +1,6 @@
-"""The next point of a study whose sampler uses worker processes, computed ahead of demand.
+"""Prefetch the next point of a study whose sampler uses worker processes.
 
-`choose` and `computes_ahead` are pure functions that decide. `NextPoint` is the state of one study: the point that is
+`choose` and `should_prefetch` are pure functions that decide. `NextPoint` is the state of one study: the point that is
 ready, and the computation in progress. `Computations` runs computations in threads, which hold the study's lock only
 before and after. A point is computed from the trials that exist when the computation begins. It may be handed out after
 further trials have ended, but never for another space, and never after another point from the same trials.
@@ -88,7 +88,7 @@ def choose(now: Situation) -> NextStep:
     return NextStep.CHEAPER if now.missed is None else NextStep.GIVE
 
 
-def computes_ahead(now: Situation) -> bool:
+def should_prefetch(now: Situation) -> bool:
     """Return whether to compute the next point as soon as one is handed out, not when the next trial ends.
 
     `now.running` includes the trial that was just handed out. If it is the only one, the next point should be computed
@@ -138,8 +138,8 @@ class NextPoint:
             waited_s=waited_s,
         )
 
-    def ahead(self, engine: Engine) -> bool:
-        return computes_ahead(self.situation(engine))
+    def wants_prefetch(self, engine: Engine) -> bool:
+        return should_prefetch(self.situation(engine))
 
     def ready(self, engine: Engine) -> Proposal | None:
         """Return the ready point if it can still be handed out."""

@@ -3,8 +3,8 @@
 A request for one new trial gets the study's next point, by the rules of `next_point`. Several trials at once, or trials
 whose parameters a person has set in part, are computed for this call, in the call's thread and within its deadline.
 What a model computes comes in portions, so that a call whose time is up has the trials that were computed until then. A
-proposal that no longer fits the study is computed again. Only one call at a time may propose for a study. `HandOut`
-hands out what is proposed until there are enough trials.
+proposal that no longer fits the study is computed again. Only one call at a time may propose for a study.
+`SuggestionBatch` hands out what is proposed until there are enough trials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from suggest.studies.sessions import Writer
 from suggest.trial import Trial
 
 PORTIONS = (8, 16, 32, 64)  # trials of one computation after the other; with gp some 30 ms each
-TURNS = 8  # proposals per request; each but the last may contain known points, the last has only points to run
+MAX_ROUNDS = 8  # proposals per request; each but the last may contain known points, the last has only points to run
 TRIES = 3  # after this many proposals that no longer fit the study, compute one while holding the study's lock
 
 
@@ -122,7 +122,7 @@ class Proposing:
         return min(count, portion)
 
 
-class HandOut:
+class SuggestionBatch:
     """The trials of one call. Call `continued` with the study's lock and `wait` without it."""
 
     def __init__(self, count: int, *, expired_only: bool, paused_only: bool) -> None:
@@ -130,8 +130,8 @@ class HandOut:
         self._expired_only = expired_only
         self._paused_only = paused_only
         self._proposing = Proposing()
-        self._turn = 0
-        self._rest = 0  # trials of this turn that later portions propose
+        self._round = 0
+        self._rest = 0  # trials of this round that later portions propose
         self.trials: list[Trial] = []
 
     def continued(self, dispatch: Dispatch) -> Proposal | None:
@@ -146,9 +146,11 @@ class HandOut:
             if proposal.trials:
                 writer.given(own=not any(p.proposed_by for p in proposal.trials))
             self._rest = max(0, missing - proposing.asked)
-            self._turn += not self._rest
+            self._round += not self._rest
             late = bool(self._rest and self.trials) and deadline.left_s(math.inf) < 2 * proposing.took_s
-            whole = self._expired_only or self._paused_only or self._turn == TURNS or len(self.trials) == self._count
+            whole = (
+                self._expired_only or self._paused_only or self._round == MAX_ROUNDS or len(self.trials) == self._count
+            )
             if proposal.exhausted or proposal.waiting or dispatch.budget.full or whole or late:
                 return proposal
 
@@ -157,7 +159,7 @@ class HandOut:
             return writer.engine.propose(count, expired_only=True)
         if self._paused_only:
             return writer.engine.propose_paused(count)
-        return self._proposing.step(writer, count, to_run=self._turn == TURNS - 1)
+        return self._proposing.step(writer, count, to_run=self._round == MAX_ROUNDS - 1)
 
     def wait(self) -> None:
         """Wait until it is worth calling `continued` again. Raises the errors of `Proposing.wait`."""

@@ -44,9 +44,9 @@ log = logging.getLogger(__name__)
 
 EVERY = 2**31 - 1  # as a limit: all measurements of a trial
 WORTH_S = 0.02  # CPU time of a proposal up to which it is worth computing before a client asks
-# Delay of a computation ahead of need. Its thread and its process would otherwise take the GIL and the processor from
-# the reply that comes first, which takes a busy machine as long.
-AHEAD_AFTER_S = 0.005
+# Delay of a prefetch in a worker process. Its thread and its process would otherwise take the GIL and the processor
+# from the reply that comes first, which takes a busy machine as long.
+WORKER_PREFETCH_AFTER_S = 0.005
 IDLE_S = 300.0  # a study without calls for this long is closed
 MOST_OPEN = 4096  # open studies, however high the limit of file descriptors
 LEAST_OPEN = 8
@@ -217,7 +217,7 @@ class Writer:
         """
         if own:
             self.next_point.drop()
-        if self.next_point.is_used and self.next_point.ahead(self.engine):
+        if self.next_point.is_used and self.next_point.wants_prefetch(self.engine):
             self.expect_more()
 
     def warm_up(self) -> None:
@@ -243,7 +243,7 @@ class StudySessions:
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
         # A worker process computes these, so do it on a busy machine, too.
-        self._ahead = Prefetcher(self._compute_ahead, after_s=AHEAD_AFTER_S, late_s=math.inf)
+        self._worker_prefetcher = Prefetcher(self._prefetch_in_worker, after_s=WORKER_PREFETCH_AFTER_S, late_s=math.inf)
         self.computations = Computations()
         self.workers = Workers()
         self.warm: set[tuple[str, str]] = set()  # the searches whose modules are loaded
@@ -264,7 +264,7 @@ class StudySessions:
             yield Writer(lease, session.engine, self, session, loaded)
             if session.wanted:
                 session.wanted = False
-                prefetcher = self._ahead if session.next_point.is_used else self._prefetcher
+                prefetcher = self._worker_prefetcher if session.next_point.is_used else self._prefetcher
                 prefetcher.later(name)
 
     @contextmanager
@@ -289,7 +289,7 @@ class StudySessions:
         if self._closer is not None:
             self._closer.join()
         self.workers.close()
-        self._ahead.close()
+        self._worker_prefetcher.close()
         self.computations.close()
         self._prefetcher.close()
         self.clock.close()
@@ -335,7 +335,7 @@ class StudySessions:
             raise NotFound(f"{name} does not exist")
         return record
 
-    def _compute_ahead(self, name: StudyName) -> None:
+    def _prefetch_in_worker(self, name: StudyName) -> None:
         session = self._sessions.get(name)
         if session is not None:
             self.computations.later(session)

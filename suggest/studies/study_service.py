@@ -37,7 +37,7 @@ from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
 from suggest.studies.outcomes import finished_trial, in_words, paused_trial, same_way, taken
-from suggest.studies.proposing import HandOut
+from suggest.studies.proposing import SuggestionBatch
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
@@ -203,7 +203,7 @@ class StudyService:
         of the call does not suffice for another portion of a computation, it has the trials that were computed.
         """
         _refuse_own_labels(labels)
-        budget, hand_out = ReplyBudget(size_of), HandOut(count, expired_only=expired_only, paused_only=paused_only)
+        budget, batch = ReplyBudget(size_of), SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only)
         with self.sessions.proposing(name):
             while True:
                 with self.sessions.writing(name) as writer:
@@ -212,20 +212,20 @@ class StudyService:
                     independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                     dispatch = Dispatch(writer, client_id, request_id, labels, lease_s, budget)
                     repeated = engine.trials_of_request(request_id)
-                    if repeated and not hand_out.trials:
+                    if repeated and not batch.trials:
                         # A repeated call never reports the search as exhausted: a client that wants more asks again.
                         trials = self.sessions.with_expiry(name, dispatch.again(repeated))
                         return Suggestions(tuple(trials), exhausted=False, independent=independent)
-                    hand_out.trials = list(repeated)
+                    batch.trials = list(repeated)
                     for trial in repeated:  # of earlier portions: a computation may take longer than a lease
                         writer.renew(trial.number)
                     self._requeue_expired(name, writer)
-                    last = hand_out.continued(dispatch)
+                    last = batch.continued(dispatch)
                     if last is not None:
-                        trials = self.sessions.with_expiry(name, hand_out.trials)
+                        trials = self.sessions.with_expiry(name, batch.trials)
                         exhausted = last.exhausted and not budget.full
                         return Suggestions(tuple(trials), exhausted, independent, last.waiting)
-                hand_out.wait()
+                batch.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""

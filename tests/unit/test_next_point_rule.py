@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from suggest.studies.next_point import FRESH_S, NextStep, Situation, choose, computes_ahead
+from suggest.studies.next_point import FRESH_S, NextStep, Situation, choose, should_prefetch
 
 GIVE, WAIT, CHEAPER = NextStep.GIVE, NextStep.WAIT, NextStep.CHEAPER
 
@@ -80,4 +80,4 @@ def test_a_call_waits_for_the_expected_results(now: Situation, expected: float) 
     ],
 )
 def test_after_a_trial_was_handed_out_the_next_point_is_computed_at_once(now: Situation, expected: bool) -> None:
-    assert computes_ahead(now) is expected
+    assert should_prefetch(now) is expected

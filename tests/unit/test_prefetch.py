@@ -16,13 +16,13 @@ from suggest.studies.prefetch import LATE_S, Prefetcher
 WITHIN_S = 10
 
 
-def prepared(ahead: Prefetcher[str], what: str, done: threading.Event) -> None:
+def prepared(prefetcher: Prefetcher[str], what: str, done: threading.Event) -> None:
     """Change the key until it is prepared, because a busy machine may skip a change."""
     deadline = time.monotonic() + WITHIN_S
     done.clear()
     while not done.is_set():
         assert time.monotonic() < deadline
-        ahead.later(what)
+        prefetcher.later(what)
         done.wait(0.05)
 
 
@@ -33,9 +33,9 @@ def test_a_proposal_is_prefetched_after_each_change() -> None:
         order.append(what)
         done.set()
 
-    with closing(Prefetcher(prepare)) as ahead:
+    with closing(Prefetcher(prepare)) as prefetcher:
         for what in ("a", "b", "a"):
-            prepared(ahead, what, done)
+            prepared(prefetcher, what, done)
             assert order[-1] == what
 
 
@@ -47,12 +47,12 @@ def test_a_prefetch_that_waited_too_long_is_left_to_the_caller() -> None:
         busy.set()
         go_on.wait(WITHIN_S)
 
-    with closing(Prefetcher(prepare)) as ahead:
-        prepared(ahead, "slow", busy)
-        ahead.later("waits")
+    with closing(Prefetcher(prepare)) as prefetcher:
+        prepared(prefetcher, "slow", busy)
+        prefetcher.later("waits")
         time.sleep(2 * LATE_S)  # real time must pass: what waits expires by the clock
         go_on.set()
-        prepared(ahead, "next", busy)
+        prepared(prefetcher, "next", busy)
     assert "waits" not in done
 
 
@@ -68,12 +68,12 @@ def test_a_failed_prefetch_is_logged_and_blocks_nothing(
             raise error
         done.set()
 
-    with closing(Prefetcher(prepare)) as ahead:
+    with closing(Prefetcher(prepare)) as prefetcher:
         while "what=broken could not be prepared" not in caplog.text:
-            prepared(ahead, "whole", done)
-            ahead.later("broken")
+            prepared(prefetcher, "whole", done)
+            prefetcher.later("broken")
             time.sleep(0.01)
-        prepared(ahead, "whole", done)
+        prepared(prefetcher, "whole", done)
     assert "what=broken could not be prepared" in caplog.text
     assert ("Traceback" in caplog.text) == is_bug
 
@@ -87,17 +87,17 @@ def test_it_prepares_however_late_if_told_to() -> None:
         else:
             time.sleep(2 * LATE_S)  # meanwhile the time of the other passes
 
-    with closing(Prefetcher(prepare, late_s=math.inf)) as ahead:
-        ahead.later("slow")
-        ahead.later("late")
+    with closing(Prefetcher(prepare, late_s=math.inf)) as prefetcher:
+        prefetcher.later("slow")
+        prefetcher.later("late")
         assert done.wait(WITHIN_S)
 
 
 def test_it_leaves_no_thread_and_begins_none_for_nothing() -> None:
     before = threading.active_count()
-    ahead: Prefetcher[str] = Prefetcher(lambda what: None)
+    prefetcher: Prefetcher[str] = Prefetcher(lambda what: None)
     assert threading.active_count() == before
-    ahead.later("a")
-    ahead.close()
-    ahead.later("b")
+    prefetcher.later("a")
+    prefetcher.close()
+    prefetcher.later("b")
     assert threading.active_count() == before

@@ -373,7 +373,7 @@ class Loop:
             stops_sent=memory.stops_sent,
             removed=memory.removed,
             held=memory.held,
-            ahead=memory.ahead,
+            prefetch=memory.prefetch,
             final=memory.final(),
             streak=memory.streak,
             set_aside=frozenset(memory.set_aside),

@@ -28,8 +28,8 @@ from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
 BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than the runtime's `brisk_s`
-MAX_AHEAD = 2  # successors that wait in the runtime, so that a free slot is filled without the controller
-LEARNER_AHEAD, LEARNER_PARALLEL = 1, 8  # a point chosen without seven outcomes may lack an eighth
+MAX_PREFETCH = 2  # successors that wait in the runtime, so that a free slot is filled without the controller
+LEARNER_PREFETCH, LEARNER_PARALLEL = 1, 8  # a point chosen without seven outcomes may lack an eighth
 
 
 @dataclass(slots=True)
@@ -254,7 +254,7 @@ class Memory:
         self.streak = self.streak.without()
 
     @property
-    def ahead(self) -> int:
+    def prefetch(self) -> int:
         """Return how many successors may be created before there is a slot for them.
 
         Successors are created early only if trials are so short that waiting for the controller would cost a notable
@@ -263,8 +263,8 @@ class Memory:
         if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= self._spec.traits.brisk_s:
             return 0
         if self.independent:
-            return MAX_AHEAD
-        return LEARNER_AHEAD if self._spec.parallelism >= LEARNER_PARALLEL else 0
+            return MAX_PREFETCH
+        return LEARNER_PREFETCH if self._spec.parallelism >= LEARNER_PARALLEL else 0
 
     @property
     def best_value(self) -> float | None:

@@ -93,8 +93,8 @@ class ControllerLock:
 
 def _written(content: bytes) -> Holder:
     try:
-        facts = json.loads(content)
-        return Holder(facts["pid"], facts["host"], facts["since"])
+        holder = json.loads(content)
+        return Holder(holder["pid"], holder["host"], holder["since"])
     except (ValueError, KeyError, TypeError):
         return Holder(0, "this machine", "just now")  # it holds the lock but has not written yet
 

@@ -1,6 +1,6 @@
 """The `provenance.json` of an attempt, for people: the file, the code, the versions, the place and the time.
 
-git runs once per session, while everything else starts. If it is missing, its facts are left out.
+git runs once per session, while everything else starts. If it is missing, its part is left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from suggest.trial import Trial
 GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 
 
-async def git_facts(folder: Path) -> dict[str, object]:
+async def git_state(folder: Path) -> dict[str, object]:
     """Return the commit of the folder's checkout and whether files differ from it; empty outside a checkout."""
     try:
         async with asyncio.timeout(GIT_PATIENCE_S):

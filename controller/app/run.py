@@ -84,11 +84,11 @@ class _StartupTasks:
     def begin(
         cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None
     ) -> _StartupTasks:
-        from controller.app.provenance import git_facts
+        from controller.app.provenance import git_state
 
         return cls(
             runtime,
-            asyncio.create_task(git_facts(directory)),
+            asyncio.create_task(git_state(directory)),
             asyncio.create_task(runtime.observe()),
             None if check is None else asyncio.create_task(check),
         )

@@ -14,7 +14,7 @@ class JsonLines(logging.Formatter):
     """Formats a record as one JSON object per line, for log collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts: dict[str, object] = {
+        fields: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC)
             .isoformat(timespec="milliseconds")
             .replace("+00:00", "Z"),
@@ -22,8 +22,8 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            facts["exception"] = self.formatException(record.exc_info)
-        return json.dumps(facts, ensure_ascii=False)
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 class Stderr(logging.Handler):

@@ -491,7 +491,7 @@ def _limit(snapshot: Snapshot) -> int:
     parallelism = snapshot.spec.parallelism if snapshot.canary_over else 1
     if snapshot.slots is not None:
         return min(parallelism, snapshot.slots)
-    return parallelism + min(parallelism, snapshot.ahead) if snapshot.canary_over else parallelism
+    return parallelism + min(parallelism, snapshot.prefetch) if snapshot.canary_over else parallelism
 
 
 def _change(

@@ -108,7 +108,7 @@ class Snapshot:
     stops_sent: trials whose newest attempt this process has asked to stop, with the grace period in seconds.
     removed: trials whose newest attempt this process has removed from the runtime.
     held: trials whose newest attempt the runtime has accepted but does not run yet, for lack of room.
-    ahead: how many successors may be created before a slot is free for them.
+    prefetch: how many successors may be created before a slot is free for them.
     final: None if the file has no final stage and none was begun.
     streak: the failures that the circuit breaker looks at.
     set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
@@ -136,7 +136,7 @@ class Snapshot:
     stops_sent: Mapping[TrialOrFinal, float] = field(default_factory=dict)
     removed: Set[TrialOrFinal] = frozenset()
     held: Set[TrialOrFinal] = frozenset()
-    ahead: int = 0
+    prefetch: int = 0
     final: FinalStage | None = None
     streak: Streak = field(default_factory=Streak)
     set_aside: Set[int] = frozenset()

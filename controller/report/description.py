@@ -24,7 +24,7 @@ MOST_WAITING = 8
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
     experiment = record.experiment
     spec = experiment.spec
-    facts = [
+    fields = [
         ("Name", experiment.name),
         ("Namespace", experiment.namespace),
         ("Uid", experiment.uid),
@@ -48,7 +48,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Best", _best(record)),
         ("Final", _final(record, now=now)),
     ]
-    parts = [_facts(facts)]
+    parts = [_lines(fields)]
     running = [entry for entry in record.trials if entry.state is TrialState.RUNNING]
     if running:
         rows = [
@@ -87,7 +87,7 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
     name = f"{record.experiment.name}/final"
     trial = next((entry.trial for entry in record.trials if entry.trial.number == final.run.trial), None)
     metric = record.experiment.spec.objective.metric
-    facts = [
+    fields = [
         ("Final", name),
         ("Name", final.name),
         ("State", final.state),
@@ -97,7 +97,7 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
         ("Log", "" if log is None else str(log)),
         ("Outputs", final.directory or output_location(record.experiment.spec, final)),
     ]
-    parts = [_facts(facts)]
+    parts = [_lines(fields)]
     parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))
     if final.outputs:
         rows = [[output.path, str(output.size_bytes)] for output in final.outputs]
@@ -147,7 +147,7 @@ def _algorithm(record: ExperimentRecord) -> str:
 
 def describe_trial(record: ExperimentRecord, entry: TrialRecord, *, log: Path | None, now: datetime) -> str:
     number, algorithm = entry.trial.number, record.experiment.spec.algorithm.name
-    facts = [
+    fields = [
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", record.trial_name(number)),
         ("State", entry.state.value),
@@ -163,7 +163,7 @@ def describe_trial(record: ExperimentRecord, entry: TrialRecord, *, log: Path | 
         ("Log", "" if log is None else str(log)),
     ]
     values = [[name, formatting.parameter(value)] for name, value in entry.trial.parameters.items()]
-    parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
+    parts = [_lines(fields), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
     if not (entry.imported_from or entry.value_of):
         parts.append("Attempts\n" + _indented(_attempts(record, entry.attempts, now=now)))
     measured = record.measurements.get(number, ())
@@ -380,8 +380,8 @@ def _events(events: Sequence[Event]) -> list[str]:
     return ["Last events (UTC)\n" + _indented(aligned(("", "", ""), rows, headers=False))]
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    return "".join(f"{name + ':':<12}{value}\n" for name, value in facts if value)
+def _lines(fields: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"{name + ':':<12}{value}\n" for name, value in fields if value)
 
 
 def _indented(text: str) -> str:

@@ -65,7 +65,7 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 <p class="lead">{html.escape(_lead(record))}</p>
 </header>
 <main>
-{_facts(record)}
+{_overview(record)}
 {_best(record)}
 {sections_text}
 {_failures(record)}
@@ -103,10 +103,10 @@ def _lead(record: ExperimentRecord) -> str:
     return f"{experiment.state.value}{reason}. {counts}."
 
 
-def _facts(record: ExperimentRecord) -> str:
+def _overview(record: ExperimentRecord) -> str:
     experiment, spec = record.experiment, record.experiment.spec
     ranges = "; ".join(f"{p.name}: {_range(p)}" for p in spec.space.parameters)
-    facts = [
+    fields = [
         ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Algorithm", spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
@@ -117,7 +117,7 @@ def _facts(record: ExperimentRecord) -> str:
         ("Revision", str(experiment.revision)),
         ("Study", experiment.study),
     ]
-    return _definitions(facts)
+    return _definitions(fields)
 
 
 def _range(parameter: Parameter) -> str:
@@ -134,8 +134,8 @@ def _range(parameter: Parameter) -> str:
     return f"{text} (when {when})" if when else text
 
 
-def _definitions(facts: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts if value)
+def _definitions(fields: Iterable[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in fields if value)
     return f"<dl class='card'>{rows}</dl>"
 
 
@@ -149,7 +149,7 @@ def _best(record: ExperimentRecord) -> str:
     name = trial_name(record.experiment.name, record.experiment.uid, best.number)
     argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
     front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}" if spec.further else ""
-    facts = [
+    fields = [
         ("Trial", f"{best.number}{front}"),
         ("Value", formatting.scores(spec.criteria, best)),
         *((name, formatting.parameter(value)) for name, value in best.parameters.items()),
@@ -159,7 +159,7 @@ def _best(record: ExperimentRecord) -> str:
         ("Ended", "" if entry.end_time is None else formatting.timestamp(entry.end_time)),
     ]
     command = f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not entry.imported_from else ""
-    return f"<h2>Best trial</h2>\n{_definitions(facts)}{command}"
+    return f"<h2>Best trial</h2>\n{_definitions(fields)}{command}"
 
 
 def _failures(record: ExperimentRecord) -> str:

@@ -1,4 +1,4 @@
-"""Start the process of a trial: fork it, let it wait at a gate, record it, and open the gate.
+"""Start the process of a trial: fork it, let it wait for a byte on its start pipe, record it, and write the byte.
 
 The command never runs unrecorded, whichever process is killed at whatever moment: the child waits for one byte, and
 reads end-of-file instead if the parent is gone. The supervisor imports this module: standard library only.
@@ -65,21 +65,21 @@ def launch(
             problem.
     """
 
-    def run(log_fd: int, gate: int, fault: int) -> None:
-        _run(command, env, folder=folder, log_fd=log_fd, gate=gate, fault=fault, workers=workers, inherits=inherits,
-             forked=forked)  # fmt: skip
+    def run(log_fd: int, start_fd: int, fault: int) -> None:
+        _run(command, env, folder=folder, log_fd=log_fd, start_fd=start_fd, fault=fault, workers=workers,
+             inherits=inherits, forked=forked)  # fmt: skip
 
-    pid, gate, faults = _fork(run, log)
+    pid, start_fd, faults = _fork(run, log)
     try:
         try:
             write_down(pid)
-            os.write(gate, b"!")
+            os.write(start_fd, b"!")
         except BrokenPipeError:
-            pass  # it was killed at the gate: it counts as started, and its end will be seen
+            pass  # it was killed before its start: it counts as started, and its end will be seen
         except OSError as error:
             raise LaunchRefused(f"cannot write beside {log}: {error.strerror}", infrastructure=True) from error
         finally:
-            os.close(gate)
+            os.close(start_fd)
         fault = os.read(faults, 64).split()  # end-of-file once exec has closed the other end
     except LaunchRefused:
         os.waitpid(pid, 0)
@@ -96,31 +96,31 @@ def launch(
 
 
 def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int]:
-    """Fork a child that calls run(log, gate, fault), which does not return.
+    """Fork a child that calls run(log, start, fault), which does not return.
 
-    Returns its pid, the gate's end that opens it, and the end from which faults are read. Raises LaunchRefused.
+    Returns its pid, the end of the pipe that starts it, and the end from which faults are read. Raises LaunchRefused.
     """
     try:
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise LaunchRefused(f"cannot write {log}: {error.strerror}", infrastructure=True) from error
-    gate_read, gate_write = os.pipe()
+    start_read, start_write = os.pipe()
     fault_read, fault_write = os.pipe()
     try:
         pid = os.fork()
     except OSError as error:
-        for fd in (log_fd, gate_read, gate_write, fault_read, fault_write):
+        for fd in (log_fd, start_read, start_write, fault_read, fault_write):
             os.close(fd)
         raise LaunchRefused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
     if pid == 0:
-        os.close(gate_write)  # otherwise the gate would stay open after the parent's death
-        run(log_fd, gate_read, fault_write)
-    for fd in (log_fd, gate_read, fault_write):
+        os.close(start_write)  # otherwise the child would wait forever after the parent's death
+        run(log_fd, start_read, fault_write)
+    for fd in (log_fd, start_read, fault_write):
         os.close(fd)
-    return pid, gate_write, fault_read
+    return pid, start_write, fault_read
 
 
-def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
+def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, start_fd: int, fault: int,
          workers: WorkerGroup | None, inherits: int | None, forked: ForkedModule | None) -> None:  # fmt: skip
     """Run the child until exec. Never returns; exec closes all other files."""
     stage = b"exec"
@@ -134,7 +134,7 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if inherits is not None:
             os.set_inheritable(inherits, True)
-        if os.read(gate, 1):
+        if os.read(start_fd, 1):
             stage = b"folder"
             os.chdir(folder)
             stage = b"exec"

@@ -53,7 +53,7 @@ class LocalRuntime:
         self._statuses: dict[str, AttemptStatus] = {}
         self._stops: dict[str, float] = {}  # when each is to be killed, to be repeated to a new supervisor
         self._changed = asyncio.Event()
-        self._growing: dict[str, Path] = {}  # the logs of running attempts
+        self._running_logs: dict[str, Path] = {}  # the logs of running attempts
         self._log_seen: dict[str, int] = {}
         self._log_times = log_file.LogTimes()
         self._devices = devices
@@ -126,7 +126,7 @@ class LocalRuntime:
         self._drop(name)
 
     def _drop(self, name: str) -> None:
-        for table in (self._shown, self._statuses, self._growing, self._stops, self._log_seen):
+        for table in (self._shown, self._statuses, self._running_logs, self._stops, self._log_seen):
             table.pop(name, None)
         if (collector := self._collectors.pop(name, None)) is not None:
             collector.close()
@@ -228,14 +228,14 @@ class LocalRuntime:
             self._changed.set()
         if end is None:
             if message["time"] is not None:
-                self._growing[name] = Path(message["directory"], "log.txt")
+                self._running_logs[name] = Path(message["directory"], "log.txt")
         else:
-            self._growing.pop(name, None)
+            self._running_logs.pop(name, None)
             self._stops.pop(name, None)
             self._changed.set()
 
     def _look_for_log_growth(self) -> None:
-        for name, path in self._growing.items():
+        for name, path in self._running_logs.items():
             size = log_file.size(path)
             if size > self._log_seen.get(name, 0):
                 self._log_seen[name] = size  # reported once; reading resets it to the size read
@@ -274,7 +274,7 @@ class LocalRuntime:
     async def _synchronize(self, path: str) -> SupervisorConnection:
         """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
         connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
-        for table in (self._shown, self._statuses, self._growing):
+        for table in (self._shown, self._statuses, self._running_logs):
             table.clear()
         try:
             await connection.ask("list", {})

@@ -37,24 +37,37 @@ NOTHING_KNOWN = {
 MARK = "TUNER_ATTEMPT_DIR"  # in the environment of all processes of an attempt; unlike names, folders are unique
 
 
-def _age_s(facts: Message) -> float:
+def _age_s(record: Message) -> float:
     """Return how long ago the attempt was started, even if the wall clock was set since."""
-    started_s = facts.get("since_boot_s")
+    started_s = record.get("since_boot_s")
     if started_s is None:  # by an earlier release
-        return float(time.time() - facts["time"])
+        return float(time.time() - record["time"])
     return float(since_boot_s() - started_s)
 
 
 class SupervisedAttempt:
-    """A process group that this supervisor started or took over. `facts` is the content of process.json."""
+    """A process group that this supervisor started or took over. `record` is the content of process.json."""
 
     __slots__ = (
-        "claim", "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "stopped",
-        "timed_out", "timeout_at", "watched", "when_forgotten",
+        "claim",
+        "clear_by",
+        "directory",
+        "end",
+        "exit",
+        "kill_at",
+        "killed",
+        "ooms",
+        "pidfd",
+        "record",
+        "stopped",
+        "timed_out",
+        "timeout_at",
+        "watched",
+        "when_forgotten",
     )  # fmt: skip
 
-    def __init__(self, facts: Message, directory: str) -> None:
-        self.facts = facts
+    def __init__(self, record: Message, directory: str) -> None:
+        self.record = record
         self.directory = directory
         self.claim: GpuClaim | None = None
         self.exit: Message | None = None  # exit.json: known once all its processes are gone
@@ -65,27 +78,27 @@ class SupervisedAttempt:
         self.ooms = processes.oom_kills()
         self.stopped = self.timed_out = self.killed = False
         self.kill_at: float | None = None
-        timeout_s = facts["timeout_s"]
-        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - _age_s(facts)
+        timeout_s = record["timeout_s"]
+        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - _age_s(record)
         self.when_forgotten: list[Callable[[], None]] = []
 
     @property
     def name(self) -> str:
-        return str(self.facts["name"])
+        return str(self.record["name"])
 
     @property
     def pid(self) -> int:
-        return int(self.facts["pid"])
+        return int(self.record["pid"])
 
     @property
     def mark(self) -> str:
         return f"{MARK}={self.directory}"
 
     def shown(self) -> Message:
-        facts = self.facts
+        record = self.record
         return {
-            "name": facts["name"], "directory": self.directory, "time": facts["time"], "gpu": facts["gpu"],
-            "gpus": facts["gpus"], "exit": self.exit, "waiting": "",
+            "name": record["name"], "directory": self.directory, "time": record["time"], "gpu": record["gpu"],
+            "gpus": record["gpus"], "exit": self.exit, "waiting": "",
         }  # fmt: skip
 
     @property
@@ -106,7 +119,7 @@ class SupervisedAttempt:
         if self.timeout_at is not None and now >= self.timeout_at:
             self.timeout_at = None
             self.timed_out = True
-            self.stop(self.facts["grace_s"])
+            self.stop(self.record["grace_s"])
         if self.kill_at is not None and now >= self.kill_at and not self.killed:
             self.killed = True
             processes.signal_group(self.pid, signal.SIGKILL)

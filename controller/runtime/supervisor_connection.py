@@ -1,6 +1,6 @@
 """The controller's connection to an experiment's supervisor: find or start a supervisor, and exchange messages with it.
 
-This module knows the format of messages (numbered requests, answers, unrequested news), not their meaning. A lost
+This module knows the format of messages (numbered requests, answers, unrequested messages), not their meaning. A lost
 connection stays lost; a caller that needs a new one calls `reach` again.
 """
 

@@ -88,11 +88,11 @@ class Trials:
 
     def _fill_slots(self) -> list[Message]:
         """Start waiting attempts in free slots, oldest first, and return their statuses."""
-        news: list[Message] = []
+        messages: list[Message] = []
         while self._waiting and not self._full():
             request = self._waiting.pop(next(iter(self._waiting)))
-            news.append(self._begin_by_itself(request))
-        return news
+            messages.append(self._begin_by_itself(request))
+        return messages
 
     def _begin_by_itself(self, request: Message, claim: GpuClaim | None = None) -> Message:
         """Start a waiting attempt and return its status. No request waits for it, so a refusal becomes its end."""
@@ -130,24 +130,24 @@ class Trials:
             return [self._refuse(claim.request, refused) for claim in waiting]
         for claim in ready:
             del self._claims[claim.request["name"]]
-        news = [self._begin_by_itself(claim.request, claim) for claim in ready]
+        messages = [self._begin_by_itself(claim.request, claim) for claim in ready]
         changed = [claim for name, claim in self._claims.items() if claim.reason != reasons[name]]
-        return [*news, *(_shown_waiting(claim.request, claim.reason) for claim in changed)]
+        return [*messages, *(_shown_waiting(claim.request, claim.reason) for claim in changed)]
 
     def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:
         name, directory = request["name"], request["directory"]
-        facts_path = os.path.join(directory, "process.json")
-        facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
-        facts["workers"] = len(request["workers"]) or 1
-        facts["claim"] = "" if claim is None else claim.path
+        record_path = os.path.join(directory, "process.json")
+        record: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
+        record["workers"] = len(request["workers"]) or 1
+        record["claim"] = "" if claim is None else claim.path
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
-            facts.update(pid=pid, birth=processes.birth(pid), time=time.time(), since_boot_s=since_boot_s())
+            record.update(pid=pid, birth=processes.birth(pid), time=time.time(), since_boot_s=since_boot_s())
             if claim is not None:
-                claim.record_leader(pid, facts["birth"])
+                claim.record_leader(pid, record["birth"])
             os.symlink(directory, link)
-            write_json(facts_path, facts)
+            write_json(record_path, record)
 
         env = {**request["env"], MARK: directory}
         log = os.path.join(directory, "log.txt")
@@ -158,12 +158,12 @@ class Trials:
                 inherits=None if claim is None else claim.fd, forked=self._forked,
             )  # fmt: skip
         except LaunchRefused:
-            unlink(facts_path)
+            unlink(record_path)
             unlink(link)
             if claim is not None:
                 claim.release()
             raise
-        attempt = self._attempts[name] = self._running[pid] = SupervisedAttempt(facts, directory)
+        attempt = self._attempts[name] = self._running[pid] = SupervisedAttempt(record, directory)
         attempt.claim = claim
         return attempt
 
@@ -207,7 +207,7 @@ class Trials:
         """
         self._reap()
         for attempt in [a for a in self._running.values() if a.watched and a.end is None]:
-            if processes.birth(attempt.pid) != attempt.facts["birth"]:
+            if processes.birth(attempt.pid) != attempt.record["birth"]:
                 self._leader_ended(attempt, {"unknown": True})
         now = time.monotonic()
         for attempt in self._running.values():  # after the ends, so that an attempt that ended in time is not timed out
@@ -235,21 +235,21 @@ class Trials:
             directory = os.readlink(link)
         except OSError:
             return  # not a link of this module
-        facts = read_json(os.path.join(directory, "process.json"))
-        if facts is None:
+        record = read_json(os.path.join(directory, "process.json"))
+        if record is None:
             unlink(link)  # its folder was deleted, or its start was never recorded
             return
-        attempt = self._attempts[name] = SupervisedAttempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
-        if attempt.facts["claim"]:
+        attempt = self._attempts[name] = SupervisedAttempt({**NOTHING_KNOWN, **record, "name": name}, directory)
+        if attempt.record["claim"]:
             from controller.runtime.gpu_claims import taken_over
 
-            attempt.claim = taken_over(attempt.facts["claim"], directory)
+            attempt.claim = taken_over(attempt.record["claim"], directory)
         attempt.exit = read_json(os.path.join(directory, "exit.json")) or None
         if attempt.exit is not None:
             self._release(attempt)  # its end was recorded, but its claim may not be released
             return
         pidfd = processes.open_pidfd(attempt.pid)
-        if processes.birth(attempt.pid) == attempt.facts["birth"]:
+        if processes.birth(attempt.pid) == attempt.record["birth"]:
             attempt.watched = True
             attempt.pidfd = pidfd
             self._running[attempt.pid] = attempt
@@ -309,7 +309,7 @@ class Trials:
             "timed_out": attempt.timed_out,
             "out_of_memory": by_kill and not attempt.killed and processes.oom_kills() > attempt.ooms,
         }
-        if attempt.facts["workers"] > 1 and (lost := _lost_worker(attempt)):
+        if attempt.record["workers"] > 1 and (lost := _lost_worker(attempt)):
             attempt.exit["lost"] = lost
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)

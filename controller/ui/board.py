@@ -1,6 +1,6 @@
 """The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them, and the queue.
 
-What is read each time, and when, is decided in `controller.app.following` and `controller.ui.watched`.
+What is read each time, and when, is decided in `controller.app.following` and `controller.ui.shared_reader`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import GpuQuota
 from controller.search import study_name
 from controller.ui.live_table import Encoded, Event, Json
+from controller.ui.shared_reader import SHARED_S, Mark, SharedReader, clock_mark, file_mark, when_changed
 from controller.ui.visitor import VisitorLimits
-from controller.ui.watched import SHARED_S, Mark, Watched, clock_mark, file_mark, when_changed
 from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
 from suggest.space import Choice, Parameter
@@ -56,14 +56,14 @@ class Board:
         self._experiments: LocalExperiments | None = None
         self._clients: dict[str, SessionClient] = {}
         self._connecting = asyncio.Lock()
-        self._watched: dict[str, Watched[ExperimentRecord]] = {}  # by uid
+        self._readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._known: tuple[Mark, list[Experiment]] = ((), [])
         self._quotas: dict[str, tuple[float, list[GpuQuota], str]] = {}  # by namespace: when, quotas, trouble
 
     async def close(self) -> None:
-        for watched in self._watched.values():
-            await watched.close()
+        for reader in self._readers.values():
+            await reader.close()
         await self._stack.aclose()
 
     def experiments(self) -> LocalExperiments:
@@ -88,18 +88,18 @@ class Board:
 
     async def record(self, namespace: str, name: str) -> ExperimentRecord:
         """Return the current experiment. Raises NotFound and the errors of its service."""
-        return await self._watch(self.find(namespace, name)).record()
+        return await self._reader(self.find(namespace, name)).record()
 
     async def follow(
         self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
     ) -> AsyncIterator[Event]:
-        """Yield the events of `Watched.follow`."""
+        """Yield the events of `SharedReader.follow`."""
         try:
-            watched = self._watch(self.find(namespace, name))
+            reader = self._reader(self.find(namespace, name))
         except NotFound as error:
             yield "gone", Encoded.of({"message": str(error)})
             return
-        async for event in watched.follow(position, trials):
+        async for event in reader.follow(position, trials):
             yield event
 
     async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> ExperimentRecord:
@@ -157,7 +157,7 @@ class Board:
         experiment = self.find(namespace, name)
         client = await self.client(experiment)
         await client.update_trial(study_name(experiment), number, labels=labels)
-        self._watch(experiment).read_again(number)
+        self._reader(experiment).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         experiment = self.find(namespace, name)
@@ -166,16 +166,16 @@ class Board:
     async def delete(self, namespace: str, name: str) -> None:
         await delete(self.workspace, name, namespace, confirm=lambda _target: True)
 
-    def _watch(self, experiment: Experiment) -> Watched[ExperimentRecord]:
+    def _reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
         async def connect() -> ExperimentFollower:
             return ExperimentFollower(self.experiments(), experiment, await self.client(experiment))
 
-        watched = self._watched.get(experiment.uid)
-        if watched is None:
-            watched = self._watched[experiment.uid] = Watched(
+        reader = self._readers.get(experiment.uid)
+        if reader is None:
+            reader = self._readers[experiment.uid] = SharedReader(
                 mark=lambda: self._mark(experiment), connect=connect, summarize=summary, slots=self._slots
             )
-        return watched
+        return reader
 
     def _mark(self, experiment: Experiment) -> Mark:
         service = self.workspace.service or experiment.server
@@ -199,12 +199,12 @@ class Board:
         experiments: list[Json] = []
         trouble = ""
         for experiment in reversed(self.all()):
-            watched = self._watch(experiment)
-            watched.look()
-            if watched.gone:
+            reader = self._reader(experiment)
+            reader.look()
+            if reader.gone:
                 continue
-            trouble = trouble or str(watched.error or "")
-            element = watched.summary or summary(ExperimentRecord(experiment), watched.error is not None)
+            trouble = trouble or str(reader.error or "")
+            element = reader.summary or summary(ExperimentRecord(experiment), reader.error is not None)
             experiments.append({key: value for key, value in element.items() if key != "events"})
         return Encoded.of({"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)})
 
@@ -229,7 +229,7 @@ class Board:
             if experiment.state.finished or experiment.state is ExperimentState.STOPPED:
                 continue
             try:
-                record = await self._watch(experiment).record()
+                record = await self._reader(experiment).record()
             except TunerError as error:
                 trouble = str(error)
                 continue

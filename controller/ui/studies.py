@@ -14,8 +14,8 @@ from controller.report import documents
 from controller.report.record import StudyTrials, TrialRecord
 from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint, search_of
 from controller.ui.live_table import Encoded, Event, Json
+from controller.ui.shared_reader import Mark, SharedReader, when_changed
 from controller.ui.visitor import VisitorLimits
-from controller.ui.watched import Mark, Watched, when_changed
 from suggest.client import AsyncClient, StudyName, StudySummary
 from suggest.errors import TunerError
 from suggest.study import Study
@@ -47,7 +47,7 @@ class StudyBoard:
         self._source = source
         self._mark = mark
         self._verbs = verbs
-        self._watched: dict[StudyName, Watched[StudyTrials]] = {}
+        self._readers: dict[StudyName, SharedReader[StudyTrials]] = {}
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._listing = asyncio.Lock()
         self._listed = Encoded("")
@@ -56,8 +56,8 @@ class StudyBoard:
         self.limits = limits
 
     async def close(self) -> None:
-        for watched in self._watched.values():
-            await watched.close()
+        for reader in self._readers.values():
+            await reader.close()
         await self._client.close()
 
     def follow_list(self) -> AsyncIterator[Event]:
@@ -87,13 +87,13 @@ class StudyBoard:
     async def follow(
         self, namespace: str, name: str, position: str = "", trials: frozenset[int] | None = None
     ) -> AsyncIterator[Event]:
-        watched = self._watch(StudyName(namespace, name))
-        async for event in watched.follow(position, trials):
+        reader = self._reader(StudyName(namespace, name))
+        async for event in reader.follow(position, trials):
             yield event
-        self._watched.pop(StudyName(namespace, name), None)  # it is gone
+        self._readers.pop(StudyName(namespace, name), None)  # it is gone
 
     async def record(self, namespace: str, name: str) -> StudyTrials:
-        return await self._watch(StudyName(namespace, name)).record()
+        return await self._reader(StudyName(namespace, name)).record()
 
     async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> StudyTrials:
         record = await self.record(namespace, name)
@@ -117,7 +117,7 @@ class StudyBoard:
     async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
         study = StudyName(namespace, name)
         await self._client.update_trial(study, number, labels=labels)
-        self._watch(study).read_again(number)
+        self._reader(study).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         study = await self._client.get_study(StudyName(namespace, name))
@@ -129,16 +129,16 @@ class StudyBoard:
     async def _trial(self, record: StudyTrials, number: int) -> Trial:
         return await self._client.get_trial(record.study.name, number)
 
-    def _watch(self, name: StudyName) -> Watched[StudyTrials]:
+    def _reader(self, name: StudyName) -> SharedReader[StudyTrials]:
         async def connect() -> StudyFollower:
             return StudyFollower(self._client, await self._client.get_study(name))
 
-        watched = self._watched.get(name)
-        if watched is None or watched.gone:
-            watched = self._watched[name] = Watched(
+        reader = self._readers.get(name)
+        if reader is None or reader.gone:
+            reader = self._readers[name] = SharedReader(
                 mark=self._mark, connect=connect, summarize=self._summary, slots=self._slots
             )
-        return watched
+        return reader
 
     def _summary(self, record: StudyTrials, loaded: bool) -> Json:
         assert record.totals is not None, "followers keep it"

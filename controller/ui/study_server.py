@@ -23,12 +23,12 @@ from starlette.routing import Route
 from controller.ui.application import application
 from controller.ui.guard import Guard, LinkAuthenticator
 from controller.ui.server import listen, running
+from controller.ui.shared_reader import Mark, clock_mark, file_mark
 from controller.ui.sign_in import StoredSessions, TokenAuthenticator
 from controller.ui.stored_address import StoredAddress
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
 from controller.ui.visitor import VisitorLimits
-from controller.ui.watched import Mark, clock_mark, file_mark
 from suggest.address import Address
 from suggest.client import AsyncClient, Channel
 from suggest.errors import InvalidArgument

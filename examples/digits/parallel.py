@@ -41,7 +41,7 @@ class World:
     def add_up(self, vector: np.ndarray) -> None:
         """Replace `vector` in every rank by its sum over the ranks, in place; ends the process if a rank is lost."""
         if self.rank > 0:
-            self._hand_in(vector)
+            self._send(vector)
             return
         deadline = time.monotonic() + SILENCE_S
         part = np.empty_like(vector)
@@ -58,7 +58,7 @@ class World:
             except OSError as error:
                 self.lose(rank, str(error))
 
-    def _hand_in(self, vector: np.ndarray) -> None:
+    def _send(self, vector: np.ndarray) -> None:
         try:
             self.peers[0].settimeout(SILENCE_S)
             self.peers[0].sendall(vector.data)

@@ -25,7 +25,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True) -> str:
-    # tpe names no successors ahead, so the number of trials does not depend on how fast they end.
+    # tpe prefetches no successors, so the number of trials does not depend on how fast they end.
     made = experiment(
         ["sh", "-c", text, "sh", "${x}"], trials=trials, parallelism=parallelism, algorithm="tpe, seed: 1"
     )

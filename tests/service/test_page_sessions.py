@@ -17,11 +17,11 @@ from starlette.middleware import Middleware
 from controller.ui import application, sign_in
 from controller.ui.guard import Guard
 from controller.ui.live_table import Event
+from controller.ui.shared_reader import clock_mark
 from controller.ui.sign_in import ID_BYTES, Sessions, StoredSessions, TokenAuthenticator
 from controller.ui.studies import StudyBoard
 from controller.ui.vega import VegaBundle
 from controller.ui.visitor import MOST_STREAMS, VisitorLimits
-from controller.ui.watched import clock_mark
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
 from suggest.server import Server

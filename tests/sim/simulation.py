@@ -136,7 +136,7 @@ class Simulation:
 
     def run(self) -> ExperimentState:
         """Run one controller after another until the experiment has ended permanently."""
-        # Searches that are short or have few trials at once must test successors named ahead, too.
+        # Searches that are short or have few trials at once must test prefetched successors, too.
         short = {"local": RUNTIMES["local"]._replace(brisk_s=MAX_VIRTUAL_S)}
         with patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3), patch.dict(RUNTIMES, short):
             return self._live_on()
@@ -329,7 +329,7 @@ class Simulation:
         twice = any(a.rerun for a in self._attempts()) or checked
         if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
             raise InvariantViolation(f"{len(counting)} trials count, the budget is {limit}")
-        self._check_ahead(trials)
+        self._check_prefetch(trials)
         for trial in trials:
             known = self.outcomes.get(trial.number)
             if known is not None and known != trial and self._reruns(trial.number):
@@ -343,15 +343,15 @@ class Simulation:
                 raise InvariantViolation(f"{trial} has a value before its outcome")
         self._checked = True
 
-    def _check_ahead(self, trials: Sequence[Trial]) -> None:
+    def _check_prefetch(self, trials: Sequence[Trial]) -> None:
         """Check that no point is requested while outcomes are missing from which it should have learned."""
         spec = self.experiment.spec
         again = {attempt.trial for attempt in self._attempts() if attempt.rerun}
         missing = sum(trial.state is TrialState.RUNNING and trial.number not in again for trial in trials)
         learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
-        ahead = learner if spec.algorithm.name in ("tpe", "pbt") else min(2, spec.parallelism)
-        if missing > spec.parallelism + ahead:
-            raise InvariantViolation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
+        prefetched = learner if spec.algorithm.name in ("tpe", "pbt") else min(2, spec.parallelism)
+        if missing > spec.parallelism + prefetched:
+            raise InvariantViolation(f"{missing} are open, {spec.parallelism} may run, and {prefetched} may wait")
 
     def _check_outcome(self, trial: Trial, *, new: bool) -> None:
         attempts = [a for a in self._attempts() if a.trial == trial.number]

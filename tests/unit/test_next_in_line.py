@@ -35,7 +35,7 @@ def after(lasted_s: list[float], *, parallelism: int, independent: bool, runtime
     ],
 )
 def test_short_trials_have_prefetched_successors(independent: bool, parallelism: int, successors: int) -> None:
-    assert after([0.2] * 4, parallelism=parallelism, independent=independent).ahead == successors
+    assert after([0.2] * 4, parallelism=parallelism, independent=independent).prefetch == successors
 
 
 @pytest.mark.parametrize("independent", [True, False])
@@ -46,20 +46,22 @@ def test_short_trials_have_prefetched_successors(independent: bool, parallelism:
 def test_nothing_is_prefetched_before_trials_are_known_to_be_short(
     lasted_s: list[float], runtime: str, independent: bool
 ) -> None:
-    assert after(lasted_s, parallelism=8, independent=independent, runtime=runtime).ahead == 0
+    assert after(lasted_s, parallelism=8, independent=independent, runtime=runtime).prefetch == 0
 
 
 def test_on_a_cluster_trials_of_seconds_are_short() -> None:
-    assert after([5.0] * 4, parallelism=8, independent=False, runtime="kubernetes").ahead == 1
+    assert after([5.0] * 4, parallelism=8, independent=False, runtime="kubernetes").prefetch == 1
 
 
-@pytest.mark.parametrize(("parallelism", "ahead", "asked"), [(4, 0, 1), (4, 1, 2), (4, 2, 3), (1, 2, 2)])
-def test_the_number_of_prefetched_trials_is_at_most_the_parallelism(parallelism: int, ahead: int, asked: int) -> None:
+@pytest.mark.parametrize(("parallelism", "prefetch", "asked"), [(4, 0, 1), (4, 1, 2), (4, 2, 3), (1, 2, 2)])
+def test_the_number_of_prefetched_trials_is_at_most_the_parallelism(
+    parallelism: int, prefetch: int, asked: int
+) -> None:
     running = [open_trial(number, RUNNING) for number in range(parallelism - 1)]
-    before = replace(snapshot(a_spec(parallelism=parallelism), *running), ahead=ahead)
+    before = replace(snapshot(a_spec(parallelism=parallelism), *running), prefetch=prefetch)
     assert decide(before) == [Suggest(asked)]
 
 
 def test_with_gpus_nothing_is_prefetched() -> None:
-    before = replace(snapshot(a_spec(parallelism=4), slots=4), ahead=2)
+    before = replace(snapshot(a_spec(parallelism=4), slots=4), prefetch=2)
     assert decide(before) == [Suggest(4)]

@@ -266,9 +266,9 @@ def _read(path: Path, now_s: float) -> Share | None:
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     path.unlink()
                 return None
-            facts = json.loads(file.read(_FILE_BYTES))
-        share = Share(path.stem, int(facts["running"]), int(facts["waiting"]))
-        return share if abs(now_s - facts["heartbeat"]) < STALE_S else None
+            content = json.loads(file.read(_FILE_BYTES))
+        share = Share(path.stem, int(content["running"]), int(content["waiting"]))
+        return share if abs(now_s - content["heartbeat"]) < STALE_S else None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # gone, or not written yet
 
@@ -470,7 +470,7 @@ class BackgroundRequests:
     def __init__(self, *, failed: Callable[[], None]) -> None:
         self._failed = failed
         self._under_way: dict[str, asyncio.Task[Exception | None]] = {}
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._error: Exception | None = None
 
     async def send(self, name: str, work: Coroutine[Any, Any, None], *, wait: bool = False) -> None:
@@ -508,7 +508,7 @@ class BackgroundRequests:
 
     async def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Exception | None:
         try:
-            async with self._turns:
+            async with self._slots:
                 await work
         except Exception as error:  # whatever it is, the next sender gets it
             self._error = error

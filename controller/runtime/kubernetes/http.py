@@ -833,8 +833,8 @@ async def _addresses_of(host: str, port: int) -> list[_Address]:
     addresses = [(family, kind, protocol, socket_address) for family, kind, protocol, _, socket_address in resolved]
     first = [address for address in addresses if address[0] == addresses[0][0]]
     other_family = [address for address in addresses if address[0] != addresses[0][0]]
-    by_turns = [address for pair in zip(first, other_family, strict=False) for address in pair]
-    return [*by_turns, *first[len(other_family) :], *other_family[len(first) :]]
+    alternating = [address for pair in zip(first, other_family, strict=False) for address in pair]
+    return [*alternating, *first[len(other_family) :], *other_family[len(first) :]]
 
 
 async def _connected(address: _Address) -> socket.socket:

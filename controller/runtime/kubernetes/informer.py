@@ -534,7 +534,7 @@ class OwnerLookup:
         self._found = on_found
         self._above: dict[str, frozenset[str]] = {}
         self._climbing: set[asyncio.Task[None]] = set()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     def above(self, involved: ObjectReference) -> frozenset[str]:
         """Return the uids of all owners that are known yet. involved: the reference in an event."""
@@ -574,7 +574,7 @@ class OwnerLookup:
     async def _owner_of(self, at: ObjectReference) -> ObjectReference | None:
         """Return the owner; None if there is none or the object is gone. Raises what the client raises."""
         try:
-            async with self._turns:
+            async with self._slots:
                 owned_object = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
         except ApiError as error:
             if error.status != 404:

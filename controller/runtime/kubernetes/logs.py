@@ -127,9 +127,9 @@ def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG)
     new = Position(of.pod, of.container, uid=of.uid)
     size = log_file.size(directory / log.file)
     try:
-        facts = json.loads((directory / log.position).read_bytes())
-        facts["counts"] = {int(second): int(count) for second, count in facts["counts"].items()}
-        noted = Position(**facts)
+        content = json.loads((directory / log.position).read_bytes())
+        content["counts"] = {int(second): int(count) for second, count in content["counts"].items()}
+        noted = Position(**content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return new  # without a position the log is copied again from the start of the file
     if (noted.pod, noted.container) != (of.pod, of.container) or noted.uid not in ("", of.uid):

@@ -55,9 +55,9 @@ class Records:
             self._keep(key, _read(directory / FILE))
         return self._known[key]
 
-    def note(self, directory: Path, **facts: object) -> Record:
+    def note(self, directory: Path, **fields: object) -> Record:
         """Change some fields of the record. Raises RuntimeLost if the disk is full."""
-        record = replace(self.of(directory) or Record(), **facts)  # type: ignore[arg-type]  # names of fields
+        record = replace(self.of(directory) or Record(), **fields)  # type: ignore[arg-type]  # names of fields
         if record != self._known.get(str(directory)):
             with _lost_while_unwritable(directory / FILE):
                 _write(directory / FILE, record)
@@ -96,8 +96,8 @@ def _read(path: Path) -> Record | None:
         text = path.read_bytes()
         if not text:
             return None  # the process was killed, or the disk was full, before the first write
-        facts = json.loads(text)
-        return Record(**{key: facts[key] for key in Record.__slots__ if key in facts})
+        fields = json.loads(text)
+        return Record(**{key: fields[key] for key in Record.__slots__ if key in fields})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):

@@ -97,8 +97,8 @@ export function events(list) {
 }
 
 let told = 0;
-export function announce(news) {
+export function announce(message) {
   if (Date.now() - told < 3000) return; // a screen reader reads each to its end
   told = Date.now();
-  document.getElementById("news").textContent = news;
+  document.getElementById("announcement").textContent = message;
 }

@@ -33,7 +33,7 @@ export function experimentPage(namespace, name) {
   const it = search(namespace, name);
   const said = notice();
   const { state, why } = stateAndWhy();
-  const overview = h("div", { class: "facts" });
+  const overview = h("div", { class: "overview" });
   const waiting = h("section", { class: "card", hidden: true });
   const history = h("div");
   const buttons = h("div", { class: "actions" });

@@ -46,7 +46,7 @@ export function counts(it) {
 
 export const done = (it) => (it.budget?.trials ? `${count(it.done)} / ${count(it.budget.trials)}` : count(it.done));
 
-export function facts(pairs) {
+export function definitions(pairs) {
   return h("dl", {}, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
 }
 

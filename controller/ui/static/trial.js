@@ -4,7 +4,7 @@ import { KIND, get, post, place, stream } from "./wire.js";
 import { ask } from "./dialog.js";
 import { Search } from "./search.js";
 import { Figure } from "./figures.js";
-import { main, address, crumbs, facts, grid, inOrder, notice, showState, stateAndWhy } from "./parts.js";
+import { main, address, crumbs, definitions, grid, inOrder, notice, showState, stateAndWhy } from "./parts.js";
 
 const MOST_LINES = 400; // parts of a log that stay in the page
 const MOST_MEASUREMENTS = 500;
@@ -106,8 +106,8 @@ export function trialPage(namespace, name, trial) {
     const labels = Object.entries(it.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ");
     parts.replaceChildren(h("div", { class: "two" },
       h("section", { class: "card" }, h("h2", {}, "Result"), h("div", { class: "value" }, number(it.value)),
-        facts([["step", it.step], ...metrics, ["started", when(it.startTime)], ["took", duration(it.startTime, it.endTime)], ["client", it.clientId], ["labels", labels], ["reason", it.reason]])),
-      h("section", { class: "card" }, h("h2", {}, "Parameters"), facts(inOrder(it.parameters, watched.summary?.parameters).map(([key, value]) => [key, typeof value === "number" ? number(value) : text(value)])))));
+        definitions([["step", it.step], ...metrics, ["started", when(it.startTime)], ["took", duration(it.startTime, it.endTime)], ["client", it.clientId], ["labels", labels], ["reason", it.reason]])),
+      h("section", { class: "card" }, h("h2", {}, "Parameters"), definitions(inOrder(it.parameters, watched.summary?.parameters).map(([key, value]) => [key, typeof value === "number" ? number(value) : text(value)])))));
   }
   function showRest(it, measured) {
     const opened = new Set([...rest.querySelectorAll("details[open]")].map((each) => each.dataset.part));
@@ -122,7 +122,7 @@ export function trialPage(namespace, name, trial) {
       it.artifacts?.length ? h("section", { class: "card" }, h("h2", {}, "Artifacts"), grid("Artifacts", ["File", "Bytes"], it.artifacts.map((each) => [
         h("a", { href: `${at}/artifacts/${each.attempt}/${each.path.split("/").map(encodeURIComponent).join("/")}`, download: "" }, each.path), String(each.bytes)]))) : "",
       measured.length ? folded("measurements", `Measurements (${measured.length})`, grid("Measurements", ["Step", "Metric", "Value"], measured.slice(-MOST_MEASUREMENTS).map((each) => [String(each.step), each.metric, number(each.value)]))) : "",
-      provenance.length ? folded("provenance", "Provenance", facts(provenance.map(([key, value]) => [key, h("span", { class: "mono" }, Array.isArray(value) ? value.join(" ") : text(value))]))) : "",
+      provenance.length ? folded("provenance", "Provenance", definitions(provenance.map(([key, value]) => [key, h("span", { class: "mono" }, Array.isArray(value) ? value.join(" ") : text(value))]))) : "",
       it.events?.length ? h("section", { class: "card" }, h("h2", {}, "Events"), events(it.events)) : "");
   }
   const open = watched.follow({

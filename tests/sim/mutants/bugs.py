@@ -68,8 +68,8 @@ def one_too_many_at_once(snapshot: Snapshot) -> int:
 
 
 @mutant("a search that learns knows less than it could", (decide, "_limit"))
-def two_ahead_although_it_learns(snapshot: Snapshot) -> int:
-    return _limit(replace(snapshot, ahead=2))
+def two_prefetched_although_it_learns(snapshot: Snapshot) -> int:
+    return _limit(replace(snapshot, prefetch=2))
 
 
 @mutant("a broken command fails in every slot at once", (decide, "_limit"))

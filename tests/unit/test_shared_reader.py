@@ -10,7 +10,7 @@ from typing import Any
 from controller.app.following import Changed, Follower
 from controller.report.record import StudyTrials, TrialRecord
 from controller.ui.live_table import Event
-from controller.ui.watched import Watched
+from controller.ui.shared_reader import SharedReader
 from suggest.client import AsyncClient
 from suggest.errors import NotFound
 from suggest.space import Float, Parameter, Space
@@ -55,23 +55,23 @@ class OneTrial(Follower[StudyTrials]):
         return TrialRecord(trial, by_client=True)
 
 
-def run(see: Callable[[Store, Watched[StudyTrials]], Awaitable[None]]) -> None:
+def run(see: Callable[[Store, SharedReader[StudyTrials]], Awaitable[None]]) -> None:
     async def seen() -> None:
         store = Store()
 
         async def connect() -> OneTrial:
             return OneTrial(store)
 
-        watched = Watched[StudyTrials](
+        reader = SharedReader[StudyTrials](
             mark=lambda: (store.changes, store.is_there),
             connect=connect,
             summarize=lambda record, loaded: {"loaded": loaded},
             slots=asyncio.Semaphore(1),
         )
         try:
-            await see(store, watched)
+            await see(store, reader)
         finally:
-            await watched.close()
+            await reader.close()
 
     asyncio.run(seen())
 
@@ -81,23 +81,23 @@ async def following(events: AsyncIterator[Event]) -> tuple[str, Any]:
     return name, json.loads(encoded.text)
 
 
-async def read_again(store: Store, watched: Watched[StudyTrials]) -> None:
+async def read_again(store: Store, reader: SharedReader[StudyTrials]) -> None:
     """Let the store be read for another page."""
     reads = store.reads
 
     def is_read() -> bool:
-        watched.look()
+        reader.look()
         return store.reads > reads
 
     await eventually(is_read, within_s=PATIENCE_S)
 
 
 def test_a_change_that_is_read_while_an_event_is_sent_is_sent_afterwards() -> None:
-    async def see(store: Store, watched: Watched[StudyTrials]) -> None:
-        events = watched.follow("", None)
+    async def see(store: Store, reader: SharedReader[StudyTrials]) -> None:
+        events = reader.follow("", None)
         await following(events)
         store.changes += 1
-        await read_again(store, watched)  # before the page, which is slow, asks for what follows
+        await read_again(store, reader)  # before the page, which is slow, asks for what follows
         name, data = await following(events)
         assert (name, [row[2] for row in data["rows"]]) == ("update", [1])
 
@@ -105,12 +105,12 @@ def test_a_change_that_is_read_while_an_event_is_sent_is_sent_afterwards() -> No
 
 
 def test_a_study_that_is_gone_while_an_event_is_sent_ends_the_stream() -> None:
-    async def see(store: Store, watched: Watched[StudyTrials]) -> None:
-        events = watched.follow("", None)
+    async def see(store: Store, reader: SharedReader[StudyTrials]) -> None:
+        events = reader.follow("", None)
         await following(events)
         store.is_there = False
-        await read_again(store, watched)
-        await eventually(lambda: watched.gone, within_s=PATIENCE_S)
+        await read_again(store, reader)
+        await eventually(lambda: reader.gone, within_s=PATIENCE_S)
         assert (await following(events))[0] == "gone"
 
     run(see)

@@ -32,7 +32,7 @@ async def when_changed(event: str, read: Callable[[], Awaitable[Encoded]], *, ev
         await asyncio.sleep(every_s)
 
 
-class Watched(Generic[Record]):
+class SharedReader(Generic[Record]):
     """Belongs to one event loop.
 
     Args:
@@ -188,8 +188,8 @@ def file_mark(*databases: Path) -> Mark:
     for database in databases:
         for path in (database, database.with_name(f"{database.name}-wal")):
             try:
-                facts = path.stat()
-                mark += [facts.st_mtime_ns, facts.st_size]
+                status = path.stat()
+                mark += [status.st_mtime_ns, status.st_size]
             except OSError:
                 mark.append(None)
     return tuple(mark)

@@ -126,7 +126,7 @@ mutants: $(VENV)/dev.stamp  ## plant bugs and check that the simulation detects 
 bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.md
 	$(BIN)/python bench/throughput.py $(BENCH)
 	$(BIN)/python bench/suggest_latency.py $(BENCH)
-	$(BIN)/python bench/suggest_ahead.py $(BENCH)
+	$(BIN)/python bench/suggest_prefetch.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/studies.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/slow_study.py $(BENCH)
 	$(BIN)/python bench/tpe_cost.py

@@ -30,7 +30,7 @@ from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 
-TRIALS, TURNS = 4, 6
+TRIALS, ROUNDS = 4, 6
 ADDED_S, SIDECAR_MB = 0.1, 20.0
 WAYS = {"on the standard output": ("{}", "echo accuracy=0.5"), "in a file": ("{file: m.txt}", "echo accuracy=0.5 > $0")}
 PARTS = {
@@ -152,7 +152,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             person = Searcher(Path(folder), node.kubeconfig(namespace="bench"), "bench")
             person.env["TUNER_COLLECTOR_IMAGE"] = images.COLLECTOR
-            for turn in range(TURNS):
+            for turn in range(ROUNDS):
                 ways = list(WAYS.items())
                 for place, (name, (metrics, script)) in enumerate(ways if turn % 2 else ways[::-1]):
                     run = f"turn-{turn}-{place}"

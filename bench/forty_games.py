@@ -2,7 +2,7 @@
 
 `--half tune --who default,gp --seeds 3` plays those contestants on the half to tune on. Known games are not played
 again, so a stopped run is continued by the same command. The results after 25, 50, 100 and 200 trials are looks at one
-run. `--summary` prints the standing of what has been played, and `--keep` writes it to docs/benchmarks.md. SMAC3 is
+run. `--summary` prints the results so far, and `--keep` writes it to docs/benchmarks.md. SMAC3 is
 played with the Python of an environment that has it: `--interpreter ENVIRONMENT/bin/python`.
 """
 
@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--trials", type=int, default=100)
     group.add_argument("--workers", type=int, default=2, help="games at a time, each in a process")
     group.add_argument("--interpreter", default="", help=f"a Python that has {SMAC}")
-    group.add_argument("--summary", action="store_true", help="print the standing of what has been played")
+    group.add_argument("--summary", action="store_true", help="print the results so far")
 
 
 def chosen_problems(half: str, only: str) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The standing on the forty problems: mean ranks, ratios of regrets, cases ahead and tests, from the games played.
+"""The results on the forty problems: mean ranks, ratios of regrets, cases ahead and tests, from finished searches.
 
 A cell is a number of parallel trials and a number of trials; a case is a problem in a cell. The regret of a game is the
 true loss of the point that looked best, less the lowest loss of any point, which is known for all problems. Medians are
@@ -57,7 +57,7 @@ class Cell:
             found["tied" if tied else "ahead" if a < b else "behind"].append(problem)
         return found
 
-    def standing(self, mine: str, theirs: str) -> str:
+    def counts(self, mine: str, theirs: str) -> str:
         return "/".join(str(len(problems)) for problems in self.compared(mine, theirs).values())
 
     def mean_ranks(self) -> dict[str, float]:
@@ -104,7 +104,7 @@ def standings(found: Sequence[Cell]) -> str:
             first = sum(
                 cell.median(p, who) <= min(cell.median(p, other) for other in cell.contestants) for p in cell.regrets
             )
-            against = "" if who == OPTUNA else cell.standing(who, OPTUNA)
+            against = "" if who == OPTUNA else cell.counts(who, OPTUNA)
             place = [str(cell.parallel), str(cell.look), str(len(cell.regrets)), who, cell.seeds(who)]
             rows.append([*place, f"{ranked[who]:.2f}", f"{mean:.2f}", str(first), against])
     head = [
@@ -136,7 +136,7 @@ def claims(found: Sequence[Cell]) -> str:
                 p = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
                 significant = lost[cell.parallel, cell.look]
                 behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
-                place = [mine, theirs, str(cell.parallel), str(cell.look), cell.standing(mine, theirs)]
+                place = [mine, theirs, str(cell.parallel), str(cell.look), cell.counts(mine, theirs)]
                 rows.append([*place, f"{share:.0%}", claim, "< 0.001" if p < 0.001 else f"{p:.3f}", behind])
     head = ["ours", "peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
     return table(head, rows)

@@ -267,7 +267,7 @@ def seeds_of(who: str, seeds: int) -> int:
     return min(seeds, SLOW_SEEDS) if who in SLOW else seeds
 
 
-def standing(names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int) -> list[list[str]]:
+def table_rows(names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int) -> list[list[str]]:
     """Return a row for each problem and budget: medians over the seeds, as shares of the most that any search found."""
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}
@@ -317,7 +317,7 @@ def main() -> None:
                 if not given.quick:
                     with KNOWN.open("a") as file:
                         file.write(json.dumps([*found.key, found.volumes]) + "\n")
-    rows = standing(names, known, seeds)
+    rows = table_rows(names, known, seeds)
     if given.quick or given.who or not rows:
         print(table(["problem", "trials", *names], rows))
         return

@@ -294,13 +294,13 @@ async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
             quiet, meanwhile = Load(client, 1), Load(client, 1)
             await quiet.warm()
             await quiet.run(per_s=20, for_s=size.flood_s)
-            with flooding(client.address, size.flood_s, per_s=MEASUREMENTS_S) as steady:
+            with flooding(client.address, size.flood_s, per_s=MEASUREMENTS_S) as flood:
                 await meanwhile.run(per_s=20, for_s=size.flood_s)
             with flooding(client.address, size.flood_s, per_s=math.inf) as most:
                 pass
         alone, under = ms(quiet.suggestions, 0.99), ms(meanwhile.suggestions, 0.99)
         enough = "yes" if most.per_s >= MEASUREMENTS_S else "**no**"
-        rows.append([store, f"{most.per_s:,.0f}", enough, f"{alone:.1f}", f"{under:.1f}", f"{steady.per_s:,.0f}",
+        rows.append([store, f"{most.per_s:,.0f}", enough, f"{alone:.1f}", f"{under:.1f}", f"{flood.per_s:,.0f}",
                      f"{under / alone:.1f}", verdict(under / alone, UNDER_LOAD)])  # fmt: skip
     head = ["store", "measurements a second, at most", f"at least {MEASUREMENTS_S:,.0f}", "suggestion p99 alone in ms",
             "with others' measurements", "as many a second", "ratio", f"at most {UNDER_LOAD:g}"]  # fmt: skip

@@ -57,7 +57,7 @@ class Postgres:
         self._socket.mkdir()
         self._as_user: list[str] = []
         if os.geteuid() == 0:  # which PostgreSQL refuses
-            user = _somebody()
+            user = _unprivileged_user()
             self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
             for path in (folder, self._socket):
                 os.chown(path, user.pw_uid, user.pw_gid)
@@ -143,7 +143,7 @@ class Postgres:
             connection.execute(statement)
 
 
-def _somebody() -> pwd.struct_passwd:
+def _unprivileged_user() -> pwd.struct_passwd:
     for name in ("postgres", "nobody"):
         try:
             return pwd.getpwnam(name)

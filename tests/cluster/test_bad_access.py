@@ -31,10 +31,10 @@ def with_kubeconfig(me: Searcher, path: Path | str) -> None:
     me.env["KUBECONFIG"] = str(path)
 
 
-def changed(level_b: ControlPlane, me: Searcher, part: str, **facts: Any) -> Path:
+def changed(level_b: ControlPlane, me: Searcher, part: str, **fields: Any) -> Path:
     """Write a kubeconfig with changes to its cluster, user or context."""
     content = json.loads(level_b.kubeconfig(namespace=me.namespace).read_text())
-    content[f"{part}s"][0][part].update(facts)
+    content[f"{part}s"][0][part].update(fields)
     path = me.folder / "kubeconfig.json"
     path.write_text(json.dumps(content))
     return path

@@ -32,7 +32,7 @@ def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(level_b: ControlPlane,
 
 
 @pytest.mark.parametrize(
-    ("wish", "exit_code", "reason", "reason_of_the_pod"),
+    ("options", "exit_code", "reason", "reason_of_the_pod"),
     [
         ({"KWOK_EXIT": "3"}, 3, "Error", None),
         ({"KWOK_REASON": "OOMKilled"}, 137, "OOMKilled", None),
@@ -40,10 +40,10 @@ def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(level_b: ControlPlane,
     ],
 )
 def test_a_fake_pod_fails_as_it_is_told(
-    level_b: ControlPlane, namespace: str, wish: dict[str, str], exit_code: int, reason: str, reason_of_the_pod: str
+    level_b: ControlPlane, namespace: str, options: dict[str, str], exit_code: int, reason: str, reason_of_the_pod: str
 ) -> None:
     api = level_b.api()
-    api.post(jobs(namespace), job("bad", KWOK_RUN="100ms", **wish))
+    api.post(jobs(namespace), job("bad", KWOK_RUN="100ms", **options))
     assert api.until(jobs(namespace, "bad"), ended) == {"Failed": "BackoffLimitExceeded"}
     pod = pod_of(api, namespace, "bad")
     end = terminated(pod)
@@ -150,9 +150,9 @@ def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[
 
 
 def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: ControlPlane, namespace: str) -> None:
-    somebody = level_b.api(token=level_b.service_account_token(namespace, "default"))
+    account = level_b.api(token=level_b.service_account_token(namespace, "default"))
     with pytest.raises(RequestRefused, match="cannot list resource"):
-        somebody.items(pods(namespace))
+        account.items(pods(namespace))
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     level_b.api().post(f"{rbac}/roles", {
         "metadata": {"name": "sees"},
@@ -166,7 +166,7 @@ def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: 
 
     def sees() -> bool:
         try:
-            return somebody.items(pods(namespace)) == []
+            return account.items(pods(namespace)) == []
         except RequestRefused:
             return False
 

@@ -100,13 +100,13 @@ async def ended(runtime: Runtime, name: str) -> Exit:
     return exit
 
 
-def alike(exit: Exit, **facts: Any) -> bool:
-    return exit == Exit(time=exit.time, **facts)
+def alike(exit: Exit, **fields: Any) -> bool:
+    return exit == Exit(time=exit.time, **fields)
 
 
-def killed(exit: Exit, number: int, **facts: Any) -> bool:
+def killed(exit: Exit, number: int, **fields: Any) -> bool:
     """Return whether the signal killed it. A container's exit code is 128 plus the signal."""
-    return alike(exit, signal=number, **facts) or alike(exit, code=128 + number, **facts)
+    return alike(exit, signal=number, **fields) or alike(exit, code=128 + number, **fields)
 
 
 async def printed(runtime: Runtime, name: str, text: bytes) -> None:

@@ -131,12 +131,12 @@ def test_saving_an_attempt_again_replaces_it(store: SqlExperimentStore) -> None:
 
 def test_events_are_kept_in_order(store: SqlExperimentStore) -> None:
     uid = created(store).uid
-    story = [Event(at(5), "created", "a", 3, 1), Event(at(1), "paused", "b"), Event(at(9), "running", "c", 3, 2)]
-    store.save(uid, Changes(events=story[:2]))
-    store.save(uid, Changes(events=story[2:]))
-    assert store.events(uid) == story
-    assert store.events(uid, trial=3) == [story[0], story[2]]
-    assert store.latest_events(uid, 2) == story[1:]
+    events = [Event(at(5), "created", "a", 3, 1), Event(at(1), "paused", "b"), Event(at(9), "running", "c", 3, 2)]
+    store.save(uid, Changes(events=events[:2]))
+    store.save(uid, Changes(events=events[2:]))
+    assert store.events(uid) == events
+    assert store.events(uid, trial=3) == [events[0], events[2]]
+    assert store.latest_events(uid, 2) == events[1:]
 
 
 def test_attempts_are_found_by_their_trials_and_by_what_may_change(store: SqlExperimentStore) -> None:

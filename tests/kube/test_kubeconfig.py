@@ -235,7 +235,7 @@ def test_a_plugin_gets_the_cluster_info_on_request(plugin: Plugin, tmp_path: Pat
     (tmp_path / "ca.crt").write_text("an authority")
     plugin.answers(token="x")
     settings = {"audience": "vision"}
-    facts = {
+    cluster = {
         "server": "http://127.0.0.1:1",
         "certificate-authority": str(tmp_path / "ca.crt"),
         "tls-server-name": "api.example",
@@ -245,7 +245,7 @@ def test_a_plugin_gets_the_cluster_info_on_request(plugin: Plugin, tmp_path: Pat
         ],
     }
     for entry in (plugin.entry(provideClusterInfo=True), plugin.entry(provideClusterInfo=False), plugin.entry()):
-        with kubeconfig_of(config_of(FakeApi(), cluster=facts, exec=entry)):
+        with kubeconfig_of(config_of(FakeApi(), cluster=cluster, exec=entry)):
             asyncio.run(load(None))
     cluster = {
         "server": "http://127.0.0.1:1",

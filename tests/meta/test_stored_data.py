@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = (
+PARTS = (
     "suggest/storage",
     "suggest/server/access",
     "controller/experiment_store.py",
@@ -22,7 +22,7 @@ NAMES = {"PickleType", "unsafe_load", "full_load", "UnsafeLoader", "FullLoader"}
 
 def sources() -> list[Path]:
     found = [
-        path for room in ROOMS for path in ([ROOT / room] if room.endswith(".py") else (ROOT / room).rglob("*.py"))
+        path for part in PARTS for path in ([ROOT / part] if part.endswith(".py") else (ROOT / part).rglob("*.py"))
     ]
     return sorted(path for path in found if path.exists())
 

@@ -92,13 +92,13 @@ def test_answering_an_error_imports_nothing(tmp_path: Path) -> None:
 def test_a_server_without_descriptors_serves_connected_clients_and_recovers(tmp_path: Path) -> None:
     """The limit is so low that unknown connections reach it; they are closed, and then new clients can connect."""
     server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", descriptors=(100, 100))
-    crowd: list[socket.socket] = []
+    connections: list[socket.socket] = []
     try:
         host, _, port = server.address.rpartition(":")
         with Client(server.address, timeout_s=30) as client:
             client.create_study(NAME, SPEC, request_id="create")
             for _ in range(200):
-                crowd.append(socket.create_connection((host, int(port)), timeout=20))
+                connections.append(socket.create_connection((host, int(port)), timeout=20))
             assert client.get_study(NAME).name == NAME
             with pytest.raises(NotFound):
                 client.get_study(StudyName("default", "none"))
@@ -111,6 +111,6 @@ def test_a_server_without_descriptors_serves_connected_clients_and_recovers(tmp_
 
             eventually(another_is_let_in)
     finally:
-        for each in crowd:
+        for each in connections:
             each.close()
         server.stop()

@@ -53,16 +53,16 @@ class Service:
 class Caller:
     """A controller like Katib's: it creates trials some time after it has accepted suggestions.
 
-    steady: one of its first trials is created at once and stays, so that every later request has a trial.
+    keeps_first: one of its first trials is created at once and stays, so that every later request has a trial.
     """
 
-    def __init__(self, experiment: pb.Experiment, rng: random.Random, *, steady: bool = False) -> None:
+    def __init__(self, experiment: pb.Experiment, rng: random.Random, *, keeps_first: bool = False) -> None:
         self.experiment = experiment
         self.accepted: list[dict[str, str]] = []
         self._uncreated: list[dict[str, str]] = []
         self._trials: list[pb.Trial] = []
         self._rng = rng
-        self._steady = steady
+        self._keeps_first = keeps_first
 
     def turn(self, service: Service, count: int) -> None:
         """Ask, perhaps several times because replies are lost; then create and end some trials."""
@@ -86,11 +86,11 @@ class Caller:
                 trial.status.condition = STATUS.RUNNING
             elif trial.status.condition == STATUS.RUNNING and rng.random() < 0.5:
                 ends = [STATUS.SUCCEEDED, STATUS.SUCCEEDED, STATUS.FAILED, STATUS.KILLED]
-                vanishes = not (self._steady and trial is self._trials[0])
+                vanishes = not (self._keeps_first and trial is self._trials[0])
                 trial.status.condition = rng.choice([*ends, STATUS.METRICSUNAVAILABLE] if vanishes else ends)
                 if trial.status.condition == STATUS.SUCCEEDED:
                     trial.status.observation.metrics.add(name="accuracy", value=rng.choice(["0.5", "0.25", "nan", ""]))
-        while self._uncreated and (rng.random() < 0.8 or (self._steady and not self._trials)):
+        while self._uncreated and (rng.random() < 0.8 or (self._keeps_first and not self._trials)):
             name = f"{self.experiment.name}-{''.join(rng.choices(LETTERS, k=8))}"
             point = self._uncreated.pop(rng.randrange(len(self._uncreated)))
             self._trials.append(a_trial(name, point, STATUS.CREATED))

@@ -124,10 +124,10 @@ class Raises(EchoModel):
         raise ZeroDivisionError("in the model")
 
 
-GATE = "TUNER_TEST_GATE"  # in the environment: the folder of `Gated`
+LATCH = "TUNER_TEST_LATCH"  # in the environment: the folder of `Latched`
 
 
-class Gated:
+class Latched:
     """Random points of the study's space. Its folder gets a line for each request, in `asked`: the numbers wanted, of
     the finished and of the running trials, and the upper end of the first parameter. As long as `closed` is there, it
     waits, but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is there, it fails."""
@@ -135,7 +135,7 @@ class Gated:
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
         self._seed = seed
-        self._folder = Path(os.environ[GATE])
+        self._folder = Path(os.environ[LATCH])
 
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]

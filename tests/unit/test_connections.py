@@ -38,10 +38,10 @@ def test_a_connection_with_an_admitted_call_stays_open_however_old() -> None:
 
 
 def test_a_host_has_a_limit_of_unknown_connections_and_the_newest_are_kept() -> None:
-    crowd = seen(UNKNOWN + 7)
-    assert closed(crowd) == list(crowd)[:7]
-    assert len(closed(crowd, noisy=("h",))) == UNKNOWN + 7 - connection_limits.NOISY_UNKNOWN
-    assert closed(crowd | seen(10, host="other", port=900)) == list(crowd)[:7], "another host is not made to pay"
+    connections = seen(UNKNOWN + 7)
+    assert closed(connections) == list(connections)[:7]
+    assert len(closed(connections, noisy=("h",))) == UNKNOWN + 7 - connection_limits.NOISY_UNKNOWN
+    assert closed(connections | seen(10, host="other", port=900)) == list(connections)[:7], "another host does not pay"
 
 
 def test_many_hosts_share_a_limit_of_unknown_connections() -> None:

@@ -31,10 +31,10 @@ async def until(condition: threading.Event) -> None:
 def test_many_calls_of_a_slow_study_hold_up_no_other() -> None:
     async def play() -> None:
         async with turns() as them:
-            gate, order = threading.Event(), list[int]()
+            latch, order = threading.Event(), list[int]()
 
             def slow(number: int) -> None:
-                gate.wait(WITHIN_S)
+                latch.wait(WITHIN_S)
                 order.append(number)
 
             calls = [asyncio.create_task(them.run("slow", lambda n=n: slow(n))) for n in range(20)]  # type: ignore[misc]
@@ -42,7 +42,7 @@ def test_many_calls_of_a_slow_study_hold_up_no_other() -> None:
             assert await them.run("other", lambda: "answered") == "answered"
             assert await them.run("", lambda: "read") == "read"
             assert (them.waiting_for_study, them.waiting_for_worker) == (19, 0)
-            gate.set()
+            latch.set()
             await asyncio.gather(*calls)
             assert order == list(range(20)), "in the order in which they came"
             assert them.waiting_for_study == 0
@@ -53,12 +53,12 @@ def test_many_calls_of_a_slow_study_hold_up_no_other() -> None:
 def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> None:
     async def play() -> None:
         async with turns() as them:
-            gate, under_way, most = threading.Event(), list[str](), list[int]()
+            latch, under_way, most = threading.Event(), list[str](), list[int]()
 
             def large(study: str) -> None:
                 under_way.append(study)
                 most.append(len(under_way))
-                gate.wait(WITHIN_S)
+                latch.wait(WITHIN_S)
                 under_way.remove(study)
 
             async def call(study: str) -> None:
@@ -69,7 +69,7 @@ def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> 
             await asyncio.sleep(0)
             assert await them.run("other", lambda: "answered") == "answered"
             calls[1].cancel()
-            gate.set()
+            latch.set()
             await asyncio.gather(*calls, return_exceptions=True)
             assert most == [1, 1, 1]
             assert await them.run("b", lambda: "b has its turn") == "b has its turn"
@@ -80,12 +80,12 @@ def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> 
 def test_a_queue_has_a_maximum_length() -> None:
     async def play() -> None:
         async with turns() as them:
-            gate = threading.Event()
-            calls = [asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S))) for _ in range(MAX_WAITING + 1)]
+            latch = threading.Event()
+            calls = [asyncio.create_task(them.run("s", lambda: latch.wait(WITHIN_S))) for _ in range(MAX_WAITING + 1)]
             await asyncio.sleep(0)
             with pytest.raises(StudyBusy, match="256 calls already wait"):
                 await them.run("s", lambda: None)
-            gate.set()
+            latch.set()
             assert all(await asyncio.gather(*calls))
             assert await them.run("s", lambda: "again") == "again"
 
@@ -95,15 +95,15 @@ def test_a_queue_has_a_maximum_length() -> None:
 def test_a_canceled_waiter_is_never_served_and_frees_its_place() -> None:
     async def play() -> None:
         async with turns() as them:
-            gate, done = threading.Event(), list[str]()
-            first = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            latch, done = threading.Event(), list[str]()
+            first = asyncio.create_task(them.run("s", lambda: latch.wait(WITHIN_S)))
             second = asyncio.create_task(them.run("s", lambda: done.append("second")))
             third = asyncio.create_task(them.run("s", lambda: done.append("third")))
             await asyncio.sleep(0)
             second.cancel()
             await asyncio.sleep(0)
             assert them.waiting_for_study == 1
-            gate.set()
+            latch.set()
             await asyncio.gather(first, third)
             assert done == ["third"]
 
@@ -113,11 +113,11 @@ def test_a_canceled_waiter_is_never_served_and_frees_its_place() -> None:
 def test_a_waiter_canceled_just_before_its_turn_passes_it_on() -> None:
     async def play() -> None:
         with ThreadPoolExecutor(1) as executor:
-            them, gate = KeyedQueue(executor, workers=1), threading.Event()
-            first = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            them, latch = KeyedQueue(executor, workers=1), threading.Event()
+            first = asyncio.create_task(them.run("s", lambda: latch.wait(WITHIN_S)))
             waiting = [asyncio.create_task(them.run("s", lambda: True)) for _ in range(3)]
             await asyncio.sleep(0)
-            gate.set()
+            latch.set()
             executor.submit(int).result(WITHIN_S)  # the only thread: by now the first one's work is done
             await asyncio.sleep(0)  # and its task about to hear of it
             for gone in waiting[:2]:
@@ -132,11 +132,11 @@ def test_a_waiter_canceled_just_before_its_turn_passes_it_on() -> None:
 def test_a_started_call_finishes_before_the_next_one_even_if_its_caller_is_gone() -> None:
     async def play() -> None:
         async with turns() as them:
-            begun, gate, order = threading.Event(), threading.Event(), list[str]()
+            begun, latch, order = threading.Event(), threading.Event(), list[str]()
 
             def first() -> None:
                 begun.set()
-                gate.wait(WITHIN_S)
+                latch.wait(WITHIN_S)
                 order.append("first")
 
             one = asyncio.create_task(them.run("s", first))
@@ -145,7 +145,7 @@ def test_a_started_call_finishes_before_the_next_one_even_if_its_caller_is_gone(
             one.cancel()
             await asyncio.wait([one])
             assert not two.done()
-            gate.set()
+            latch.set()
             await two
             assert order == ["first", "second"]
 
@@ -164,11 +164,11 @@ def test_work_that_fails_passes_its_turn_on() -> None:
 
 async def begun_by(them: KeyedQueue, flows: list[Flow], kinds: list[CallKind] | None = None) -> list[str]:
     """Run work for each flow in turn, and return the flows whose work has started."""
-    gate, begun = threading.Event(), list[str]()
+    latch, begun = threading.Event(), list[str]()
 
     def work(flow: Flow) -> None:
         begun.append(flow.caller or flow.namespace)
-        gate.wait(WITHIN_S)
+        latch.wait(WITHIN_S)
 
     calls = [
         asyncio.create_task(them.run("", functools.partial(work, flow), flow=flow, kind=kind))
@@ -178,7 +178,7 @@ async def begun_by(them: KeyedQueue, flows: list[Flow], kinds: list[CallKind] | 
     while len(begun) < len(calls) - them.waiting_for_worker:
         await asyncio.to_thread(lambda: None)
     seen = sorted(begun)
-    gate.set()
+    latch.set()
     await asyncio.gather(*calls)
     return seen
 
@@ -224,8 +224,8 @@ def burn(seconds: float) -> None:
 def test_the_caller_that_has_cost_least_goes_first() -> None:
     async def play() -> None:
         async with turns(1) as them:
-            gate, order = threading.Event(), list[str]()
-            first = asyncio.create_task(them.run("", lambda: gate.wait(WITHIN_S), flow=Flow("other")))
+            latch, order = threading.Event(), list[str]()
+            first = asyncio.create_task(them.run("", lambda: latch.wait(WITHIN_S), flow=Flow("other")))
             await asyncio.sleep(0)
 
             def work(caller: str, seconds: float) -> None:
@@ -238,7 +238,7 @@ def test_the_caller_that_has_cost_least_goes_first() -> None:
                 for _ in range(5)
             ]
             await asyncio.sleep(0)
-            gate.set()
+            latch.set()
             await asyncio.gather(first, *calls)
             assert order == ["costly", *["cheap"] * 5, *["costly"] * 4]
 
@@ -286,13 +286,13 @@ def test_a_burst_of_unknown_calls_does_not_get_round_the_limit_on_unsent_replies
 def test_calls_that_have_not_started_are_rejected_on_shutdown() -> None:
     async def play() -> None:
         async with turns(1) as them:
-            gate = threading.Event()
-            begun = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            latch = threading.Event()
+            begun = asyncio.create_task(them.run("s", lambda: latch.wait(WITHIN_S)))
             waiting = [asyncio.create_task(them.run(study, lambda: None)) for study in ("s", "", "t")]
             await asyncio.sleep(0)
             them.close()
             assert {type(e) for e in await asyncio.gather(*waiting, return_exceptions=True)} == {Unavailable}
-            gate.set()
+            latch.set()
             assert await begun
             assert await them.run("s", lambda: "as before") == "as before"
             assert (them.waiting_for_study, them.waiting_for_worker) == (0, 0)
@@ -303,18 +303,18 @@ def test_calls_that_have_not_started_are_rejected_on_shutdown() -> None:
 def test_a_waiter_canceled_as_it_is_rejected_does_not_pass_on_the_turn_of_another() -> None:
     async def play() -> None:
         async with turns(2) as them:
-            gate, late = threading.Event(), list[bool]()
-            begun = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            latch, late = threading.Event(), list[bool]()
+            begun = asyncio.create_task(them.run("s", lambda: latch.wait(WITHIN_S)))
             waiting = asyncio.create_task(them.run("s", lambda: None))
             await asyncio.sleep(0)
             them.close()
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            after = asyncio.create_task(them.run("s", lambda: late.append(gate.is_set())))
+            after = asyncio.create_task(them.run("s", lambda: late.append(latch.is_set())))
             await asyncio.sleep(0)
             await them.run("other", lambda: None)  # the second thread: it would have done that work before
-            gate.set()
+            latch.set()
             assert await begun
             await after
             assert late == [True]
@@ -333,13 +333,13 @@ def test_work_that_fails_costs_its_caller_as_much_as_other_work() -> None:
             with pytest.raises(Unavailable):
                 await them.run("", fail, flow=Flow("failing"))
             await them.run("", lambda: None, flow=Flow("modest"))
-            gate, order = threading.Event(), list[str]()
-            calls = [asyncio.create_task(them.run("", lambda: gate.wait(WITHIN_S), flow=Flow("other")))]
+            latch, order = threading.Event(), list[str]()
+            calls = [asyncio.create_task(them.run("", lambda: latch.wait(WITHIN_S), flow=Flow("other")))]
             for caller in ("failing", "modest"):
                 work = functools.partial(order.append, caller)
                 calls.append(asyncio.create_task(them.run("", work, flow=Flow(caller))))  # type: ignore[arg-type]
             await asyncio.sleep(0)
-            gate.set()
+            latch.set()
             await asyncio.gather(*calls)
             assert order == ["modest", "failing"]
 

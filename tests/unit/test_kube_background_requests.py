@@ -16,7 +16,7 @@ from tests.kube.small_cluster import eventually
 AWAY = RuntimeError("away")
 
 
-class Desk:
+class Sender:
     """Sends requests that last until they are released, and records the results."""
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class Desk:
 Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def at_a_desk(test: Test) -> Callable[..., None]:
+def with_sender(test: Test) -> Callable[..., None]:
     @wraps(test)
     def wrapped(**fixtures: Any) -> None:
         async def main() -> None:
-            desk = Desk()
-            await asyncio.wait_for(test(desk, **fixtures), 10)
-            await desk.requests.close()
+            sender = Sender()
+            await asyncio.wait_for(test(sender, **fixtures), 10)
+            await sender.requests.close()
             assert [each for each in asyncio.all_tasks() if each is not asyncio.current_task()] == []
 
         asyncio.run(main())
@@ -69,104 +69,104 @@ def at_a_desk(test: Test) -> Callable[..., None]:
     return wrapped
 
 
-@at_a_desk
-async def test_the_sender_of_a_background_request_does_not_wait(desk: Desk) -> None:
-    await desk.begin("a")
-    assert desk.requests.is_under_way("a")
-    assert desk.done == []
-    desk.go.set()
-    await eventually(lambda: desk.done == ["a"])
-    assert not desk.requests.is_under_way("a")
+@with_sender
+async def test_the_sender_of_a_background_request_does_not_wait(sender: Sender) -> None:
+    await sender.begin("a")
+    assert sender.requests.is_under_way("a")
+    assert sender.done == []
+    sender.go.set()
+    await eventually(lambda: sender.done == ["a"])
+    assert not sender.requests.is_under_way("a")
 
 
-@at_a_desk
-async def test_at_most_sixteen_are_done_at_once_and_all_of_them_in_the_end(desk: Desk) -> None:
+@with_sender
+async def test_at_most_sixteen_are_done_at_once_and_all_of_them_in_the_end(sender: Sender) -> None:
     names = [str(number) for number in range(40)]
-    await desk.begin(*names)
-    await eventually(lambda: len(desk.doing) == 16)
+    await sender.begin(*names)
+    await eventually(lambda: len(sender.doing) == 16)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert desk.doing == set(names[:16])
-    desk.go.set()
-    await eventually(lambda: desk.done == names)
+    assert sender.doing == set(names[:16])
+    sender.go.set()
+    await eventually(lambda: sender.done == names)
 
 
-@at_a_desk
-async def test_a_sender_after_a_failure_waits_for_its_own_request_and_its_result(desk: Desk) -> None:
-    await desk.fail("a")
-    assert desk.failures == 1
-    sending = asyncio.create_task(desk.begin("b", error=AWAY))
-    await eventually(lambda: desk.doing == {"b"})
+@with_sender
+async def test_a_sender_after_a_failure_waits_for_its_own_request_and_its_result(sender: Sender) -> None:
+    await sender.fail("a")
+    assert sender.failures == 1
+    sending = asyncio.create_task(sender.begin("b", error=AWAY))
+    await eventually(lambda: sender.doing == {"b"})
     assert not sending.done()
-    desk.go.set()
+    sender.go.set()
     with pytest.raises(RuntimeError, match="away"):
         await sending
-    assert desk.failures == 2
+    assert sender.failures == 2
 
 
-@at_a_desk
-async def test_a_success_after_a_failure_ends_the_waiting(desk: Desk) -> None:
-    await desk.fail("a")
-    desk.go.set()
-    await desk.begin("b")
-    assert desk.done == ["b"]  # it was waited for
-    desk.go.clear()
-    await desk.begin("c")  # and this one is not
-    assert desk.requests.is_under_way("c")
-    desk.go.set()
+@with_sender
+async def test_a_success_after_a_failure_ends_the_waiting(sender: Sender) -> None:
+    await sender.fail("a")
+    sender.go.set()
+    await sender.begin("b")
+    assert sender.done == ["b"]  # it was waited for
+    sender.go.clear()
+    await sender.begin("c")  # and this one is not
+    assert sender.requests.is_under_way("c")
+    sender.go.set()
 
 
-@at_a_desk
-async def test_waiting_covers_all_requests_and_raises_any_failure(desk: Desk) -> None:
-    await desk.begin("a", error=AWAY)
-    sending = asyncio.create_task(desk.requests.send("b", desk.work("b"), wait=True))
-    await eventually(lambda: desk.doing == {"a", "b"})
-    desk.go.set()
+@with_sender
+async def test_waiting_covers_all_requests_and_raises_any_failure(sender: Sender) -> None:
+    await sender.begin("a", error=AWAY)
+    sending = asyncio.create_task(sender.requests.send("b", sender.work("b"), wait=True))
+    await eventually(lambda: sender.doing == {"a", "b"})
+    sender.go.set()
     with pytest.raises(RuntimeError, match="away"):
         await sending
-    assert desk.done == ["b"]
+    assert sender.done == ["b"]
 
 
-@at_a_desk
-async def test_settling_waits_for_one_request_whatever_its_result(desk: Desk) -> None:
-    await desk.requests.settle("nobody")
-    await desk.begin("a", error=AWAY)
-    settling = asyncio.create_task(desk.requests.settle("a"))
-    await eventually(lambda: desk.doing == {"a"})
+@with_sender
+async def test_settling_waits_for_one_request_whatever_its_result(sender: Sender) -> None:
+    await sender.requests.settle("nobody")
+    await sender.begin("a", error=AWAY)
+    settling = asyncio.create_task(sender.requests.settle("a"))
+    await eventually(lambda: sender.doing == {"a"})
     assert not settling.done()
-    desk.go.set()
+    sender.go.set()
     await settling
-    assert not desk.requests.is_under_way("a")
+    assert not sender.requests.is_under_way("a")
 
 
-@at_a_desk
-async def test_a_name_is_free_for_its_next_request_once_its_failure_is_reported(desk: Desk) -> None:
-    await desk.fail("a")
-    desk.go.set()
-    await desk.begin("a")
-    assert desk.done == ["a"]
+@with_sender
+async def test_a_name_is_free_for_its_next_request_once_its_failure_is_reported(sender: Sender) -> None:
+    await sender.fail("a")
+    sender.go.set()
+    await sender.begin("a")
+    assert sender.done == ["a"]
 
 
-@at_a_desk
-async def test_closing_finishes_requests_in_progress(desk: Desk) -> None:
+@with_sender
+async def test_closing_finishes_requests_in_progress(sender: Sender) -> None:
     names = [str(number) for number in range(20)]
-    await desk.begin(*names)
-    closing = asyncio.create_task(desk.requests.close())
-    await eventually(lambda: len(desk.doing) == 16)
+    await sender.begin(*names)
+    closing = asyncio.create_task(sender.requests.close())
+    await eventually(lambda: len(sender.doing) == 16)
     assert not closing.done()
-    desk.go.set()
+    sender.go.set()
     await closing
-    assert desk.done == names
+    assert sender.done == names
 
 
 def test_closing_abandons_requests_that_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
 
     async def main() -> None:
-        desk = Desk()
-        await desk.begin(*(str(number) for number in range(20)))
-        await desk.requests.close()
-        assert (desk.doing, desk.done, desk.failures) == (set(), [], 0)
-        assert not any(desk.requests.is_under_way(str(number)) for number in range(20))
+        sender = Sender()
+        await sender.begin(*(str(number) for number in range(20)))
+        await sender.requests.close()
+        assert (sender.doing, sender.done, sender.failures) == (set(), [], 0)
+        assert not any(sender.requests.is_under_way(str(number)) for number in range(20))
 
     asyncio.run(main())

@@ -110,8 +110,8 @@ def text_of(folder: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def played(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(scene())  # type: ignore[arg-type]  # a coroutine function
+def run_scenario(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]  # a coroutine function
 
 
 @pytest.fixture(autouse=True)
@@ -125,13 +125,13 @@ def copied(node: Node, folder: Path) -> LogFollower:
     """Follow the log of an ended container to its end."""
     followed = follower(node, folder)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         followed.begin()
         followed.ended()
         await eventually(lambda: followed.done, 12.0)
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
     return followed
 
 
@@ -176,7 +176,7 @@ def test_no_line_is_lost_or_duplicated_whatever_fails(
         node.lines.append((time, nanoseconds, text))
     node.over, node.ending = True, ending if not lines or lines[-1][2] else b"\n"
 
-    async def scene(root: Path) -> bytes:
+    async def scenario(root: Path) -> bytes:
         folder = root / "0"
         folder.mkdir()
         for life, turns in enumerate(kills, start=1):
@@ -202,11 +202,11 @@ def test_no_line_is_lost_or_duplicated_whatever_fails(
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         patch.setattr(logs, "_PIECE_BYTES", piece)
         patch.setattr(logs, "_NOTE_S", note_s)
-        assert asyncio.run(scene(Path(root))) == node.printed()
+        assert asyncio.run(scenario(Path(root))) == node.printed()
 
 
 def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node, told = Node(), asyncio.Event()
         followed = follower(node, tmp_path, told.set)
         followed.begin()
@@ -217,7 +217,7 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
             assert text_of(tmp_path).endswith(b"step=%d\n" % number)
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
@@ -228,17 +228,17 @@ def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> N
             yield b"\r2/9 accuracy=0.2"
             await self.more.wait()
 
-    async def scene() -> None:
+    async def scenario() -> None:
         followed = follower(Drawing(), tmp_path)
         followed.begin()
         await eventually(lambda: text_of(tmp_path) == b"\r1/9 accuracy=0.1\r2/9 accuracy=0.2")
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_the_log_of_a_waiting_container_is_requested_until_it_runs(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node(answers=[WAITING] * 4)
         node.print(b"at last")
         followed = follower(node, tmp_path)
@@ -247,7 +247,7 @@ def test_the_log_of_a_waiting_container_is_requested_until_it_runs(tmp_path: Pat
         assert followed.trouble == ""
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_a_container_that_never_ran_has_no_log(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_container_that_never_ran_has_no_log(tmp_path: Path) -> None:
 
 
 def test_a_missing_pod_ends_the_log_and_keeps_what_was_read(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node()
         node.print(b"one")
         followed = follower(node, tmp_path)
@@ -274,7 +274,7 @@ def test_a_missing_pod_ends_the_log_and_keeps_what_was_read(tmp_path: Path) -> N
         await heir.close()
         assert text_of(tmp_path) == b"one\n"
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_log_lines_written_before_a_kill_are_kept_when_the_pod_is_gone(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_log_lines_written_before_a_kill_are_kept_when_the_pod_is_gone(tmp_path:
 
 
 def test_an_answer_of_a_node_that_does_not_know_the_pod_yet_is_not_its_end(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node(answers=[ApiError(404, "NotFound", "the server could not find the requested resource")])
         node.print(b"here I am")
         followed = follower(node, tmp_path)
@@ -292,11 +292,11 @@ def test_an_answer_of_a_node_that_does_not_know_the_pod_yet_is_not_its_end(tmp_p
         await eventually(lambda: text_of(tmp_path) == b"here I am\n")
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_lines_that_were_rotated_away_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node(breaks=[(1 << 60, False)])
         node.print(b"one")
         node.print(b"two", after_s=0.5)
@@ -319,11 +319,11 @@ def test_lines_that_were_rotated_away_are_reported_and_the_rest_is_read(tmp_path
         )
         await heir.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_an_error_of_the_node_in_place_of_the_log_is_not_a_line(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node(words=b"failed to try resolving symlinks in path", over=True)
         followed = follower(node, tmp_path)
         followed.begin()
@@ -335,11 +335,11 @@ def test_an_error_of_the_node_in_place_of_the_log_is_not_a_line(tmp_path: Path) 
         assert followed.trouble == ""
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_the_rest_of_a_line_from_before_the_requested_second_is_dropped(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node(lines=[(START, 0, b"one")])
         followed = follower(node, tmp_path)
         followed.begin()
@@ -353,7 +353,7 @@ def test_the_rest_of_a_line_from_before_the_requested_second_is_dropped(tmp_path
         await heir.close()
         assert (text_of(tmp_path), heir.trouble) == (b"one\ntwo\n", "")
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def copied_in(node: Node, folder: Path) -> LogFollower:
@@ -364,7 +364,7 @@ def copied_in(node: Node, folder: Path) -> LogFollower:
 
 
 def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_path: Path) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         node = Node()
         node.print(b"one")
         (tmp_path / "log.txt").mkdir()  # no byte can be written there either
@@ -377,7 +377,7 @@ def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_p
         await eventually(lambda: followed.trouble == "")
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
 
 
 def test_an_unreadable_end_of_a_log_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +444,7 @@ def test_a_log_read_to_its_end_is_not_requested_again(tmp_path: Path) -> None:
 def test_an_end_may_be_reported_repeatedly(tmp_path: Path) -> None:
     node = Node(lines=[(START, 0, b"one")])
 
-    async def scene() -> None:
+    async def scenario() -> None:
         followed = follower(node, tmp_path)
         followed.begin()
         await eventually(lambda: text_of(tmp_path) != b"" or node.asked != [])
@@ -454,7 +454,7 @@ def test_an_end_may_be_reported_repeatedly(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         await followed.close()
 
-    played(scene)
+    run_scenario(scenario)
     assert text_of(tmp_path) == b"one\n"
 
 

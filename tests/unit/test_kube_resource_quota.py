@@ -151,12 +151,12 @@ def test_missing_pods_are_added_to_the_usage_one_by_one_until_they_appear() -> N
 
 
 def test_a_live_pod_counts_even_if_the_server_has_recounted_without_it() -> None:
-    hand = ManualClock()
-    reservations = Reservations(hand)
+    clock = ManualClock()
+    reservations = Reservations(clock)
     for name in ("a", "b"):
         reservations.launched(name, gpus(1))
     reservations.look([pod("a-x", "a", version=5), pod("b-x", "b", version=6)])
-    hand.now_s = 100
+    clock.now_s = 100
     forgetful = quota({GPU: "2"}, used={GPU: "1"}, version=9)
     assert reason_to_wait(gpus(1), [forgetful], reservations) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
     reservations.ended("a")
@@ -187,8 +187,8 @@ class Cluster:
         self.jobs: list[tuple[str, int]] = []  # whose pods are not made yet
         self.running: dict[str, int] = {}
         self.charged: list[int] = []  # of pods that have ended
-        self.quota_news = [self.quota()]
-        self.pod_news: list[Raw] = []
+        self.quota_events = [self.quota()]
+        self.pod_events: list[Raw] = []
         self.refused = 0
 
     def quota(self) -> Raw:
@@ -197,7 +197,7 @@ class Cluster:
     def charge(self, amount: int) -> None:
         self.version += 1
         self.used += amount
-        self.quota_news.append(self.quota())
+        self.quota_events.append(self.quota())
 
     def make_pod(self) -> None:
         if self.jobs:
@@ -208,7 +208,7 @@ class Cluster:
             self.charge(asks)
             self.version += 1
             self.running[name] = asks
-            self.pod_news.append(pod(f"{name}-x", name, asks=asks, version=self.version))
+            self.pod_events.append(pod(f"{name}-x", name, asks=asks, version=self.version))
 
     def end_pod(self) -> None:
         if self.running:
@@ -216,14 +216,14 @@ class Cluster:
             asks = self.running.pop(name)
             self.charged.append(asks)
             self.version += 1
-            self.pod_news.append(pod(f"{name}-x", name, asks=asks, version=self.version, phase="Succeeded"))
+            self.pod_events.append(pod(f"{name}-x", name, asks=asks, version=self.version, phase="Succeeded"))
 
     def take_off(self) -> None:
         if self.charged:
             self.charge(-self.charged.pop(0))
 
 
-STEPS = ("launch", "make_pod", "end_pod", "take_off", "quota_news", "pod_news", "tick")
+STEPS = ("launch", "make_pod", "end_pod", "take_off", "quota_events", "pod_events", "tick")
 
 
 @settings(max_examples=100, deadline=None)
@@ -237,17 +237,17 @@ def test_late_events_neither_exceed_the_quota_nor_block_a_fitting_trial(
     room: int, strangers: int, asks: list[int], steps: list[str]
 ) -> None:
     cluster, clock = Cluster(room, min(strangers, room)), ManualClock()
-    reservations, shown, pods = Reservations(clock), cluster.quota_news.pop(), dict[str, Raw]()
+    reservations, shown, pods = Reservations(clock), cluster.quota_events.pop(), dict[str, Raw]()
     queue = [(f"job-{number}", each) for number, each in enumerate(asks) if each <= room - cluster.strangers]
 
     def see_quota() -> None:
         nonlocal shown
-        if cluster.quota_news:
-            shown = cluster.quota_news.pop(0)
+        if cluster.quota_events:
+            shown = cluster.quota_events.pop(0)
 
     def see_pod() -> None:
-        if cluster.pod_news:
-            seen = cluster.pod_news.pop(0)
+        if cluster.pod_events:
+            seen = cluster.pod_events.pop(0)
             pods[seen["metadata"]["name"]] = seen
             reservations.look(pods.values())
             if seen["status"]["phase"] == "Succeeded":
@@ -264,17 +264,17 @@ def test_late_events_neither_exceed_the_quota_nor_block_a_fitting_trial(
 
     def tick() -> None:
         """Advance the time; quota events are never later than this."""
-        while cluster.quota_news:
+        while cluster.quota_events:
             see_quota()
         clock.now_s += SETTLE_S
 
-    actions = {"launch": launch, "quota_news": see_quota, "pod_news": see_pod, "tick": tick}
+    actions = {"launch": launch, "quota_events": see_quota, "pod_events": see_pod, "tick": tick}
     for step in steps:
         actions[step]() if step in actions else getattr(cluster, step)()
         assert cluster.used <= room
     for _ in range(len(asks) + 1):
         # All events have arrived, and running jobs continue: a job that still waits does not fit.
-        while cluster.jobs or cluster.pod_news or cluster.quota_news or cluster.charged:
+        while cluster.jobs or cluster.pod_events or cluster.quota_events or cluster.charged:
             cluster.make_pod()
             cluster.take_off()
             see_pod()

@@ -24,11 +24,11 @@ from suggest.trial import Trial, TrialState
 from suggest.wire import read_spec, write_spec
 
 LOG = Scale.LOG
-BELL = Float(-2.0, 8.0, normal=Normal(3.0, 2.5))
+NORMAL = Float(-2.0, 8.0, normal=Normal(3.0, 2.5))
 WIDE_LOG = Float(1e-4, 1.0, LOG, normal=Normal.within(1e-4, 1.0, LOG))
 
 DOMAINS: dict[str, Float | Int] = {
-    "normal": BELL,
+    "normal": NORMAL,
     "log-normal": WIDE_LOG,
     "normal around an end": Float(0.0, 1.0, normal=Normal(0.0, 0.2)),
     "normal, narrow": Float(0.0, 1.0, normal=Normal(0.5, 1e-6)),
@@ -65,7 +65,7 @@ def test_the_quantile_of_a_values_fraction_is_that_value(name: str) -> None:
 
 def test_draws_follow_the_truncated_normal_distribution() -> None:
     rng = random.Random(7)
-    drawn = sorted(float(str(draw(BELL, rng))) for _ in range(4000))
+    drawn = sorted(float(str(draw(NORMAL, rng))) for _ in range(4000))
     curve = NormalDist(3.0, 2.5)
     mass = curve.cdf(8.0) - curve.cdf(-2.0)
     gap = max(abs((curve.cdf(x) - curve.cdf(-2.0)) / mass - (k + 0.5) / 4000) for k, x in enumerate(drawn))
@@ -126,7 +126,7 @@ def test_conditions_cannot_name_a_parameter_with_a_distribution() -> None:
 SPACE = Space(
     (
         Parameter("lr", WIDE_LOG),
-        Parameter("x", BELL),
+        Parameter("x", NORMAL),
         Parameter("width", Int(8, 64, LOG, 8)),
         Parameter("kind", Choice(("a", "b"))),
     )
@@ -158,7 +158,7 @@ def test_every_algorithm_proposes_members(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["random", "sobol", "halton", "optuna:random"])
 def test_algorithms_without_a_model_draw_from_the_distribution(algorithm: str) -> None:
-    space = Space((Parameter("x", BELL),))
+    space = Space((Parameter("x", NORMAL),))
     xs = [float(str(point["x"])) for point in searched(algorithm, 200, space)]
     assert fmean(xs) == pytest.approx(3.0, abs=0.6)
     assert sum(0.5 < x < 5.5 for x in xs) / 200 == pytest.approx(0.715, abs=0.1)  # within one of two deviations
@@ -218,7 +218,7 @@ def test_steps_on_a_log_scale_are_likelier_where_they_are_dense() -> None:
 
 
 def test_a_distribution_is_written_in_python() -> None:
-    assert client.Float(-2, 8, distribution="normal", deviation=2.5) == BELL
+    assert client.Float(-2, 8, distribution="normal", deviation=2.5) == NORMAL
     assert client.Float(1e-4, 1, log=True, distribution="normal") == WIDE_LOG
     assert client.Int(0, 60, step=5, distribution="normal") == DOMAINS["normal int"]
 
@@ -258,7 +258,7 @@ def test_a_uniform_distribution_is_the_same_as_none() -> None:
 
 def test_a_distribution_is_written_in_the_file() -> None:
     space = read(FILE, source="file.yaml").spec.space
-    assert [p.domain for p in space.parameters] == [BELL, WIDE_LOG, Int(8, 64, LOG, 8)]
+    assert [p.domain for p in space.parameters] == [NORMAL, WIDE_LOG, Int(8, 64, LOG, 8)]
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def trial(number: int, state: TrialState = TrialState.RUNNING, value: float | No
     return Trial(number, state, {"lr": 0.25, "fast": True}, value=value, reason=reason)
 
 
-def attempt(number: int, state: AttemptState = AttemptState.RUNNING, *, trial: int = 0, **facts: object) -> Attempt:
+def attempt(number: int, state: AttemptState = AttemptState.RUNNING, *, trial: int = 0, **fields: object) -> Attempt:
     end = NOW + timedelta(seconds=3) if state.ended else None
-    return Attempt(trial, number, state, start_time=NOW, end_time=end, **facts)  # type: ignore[arg-type]
+    return Attempt(trial, number, state, start_time=NOW, end_time=end, **fields)  # type: ignore[arg-type]
 
 
 def record(

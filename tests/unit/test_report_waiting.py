@@ -30,11 +30,11 @@ def waiting(number: int = 0, reason: str = WAITS, *earlier: Attempt) -> TrialRec
     return TrialRecord(Trial(number, TrialState.RUNNING, {"lr": 0.1}), (*earlier, newest))
 
 
-def ran(number: int = 0, **facts: object) -> TrialRecord:
+def ran(number: int = 0, **fields: object) -> TrialRecord:
     attempt = Attempt(number, 1, AttemptState.SUCCEEDED, start_time=START, end_time=START + timedelta(seconds=3))
     return TrialRecord(
         Trial(number, TrialState.SUCCEEDED, {"lr": 0.1}, value=0.5),
-        (replace(attempt, node="node1", image="example/tiny@sha256:" + "12ab" * 16, **facts),),  # type: ignore[arg-type]
+        (replace(attempt, node="node1", image="example/tiny@sha256:" + "12ab" * 16, **fields),),  # type: ignore[arg-type]
     )
 
 

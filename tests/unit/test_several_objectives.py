@@ -244,8 +244,8 @@ def test_fronts_are_ranked_as_optuna_ranks_them() -> None:
 
 
 def test_the_most_spread_points_of_a_too_large_front_are_good() -> None:
-    crowd = [(0.5 + k * 1e-4, 0.5 - k * 1e-4) for k in range(20)]
-    losses = np.array([*crowd, (0.0, 1.0), (1.0, 0.0)]).T
+    cluster = [(0.5 + k * 1e-4, 0.5 - k * 1e-4) for k in range(20)]
+    losses = np.array([*cluster, (0.0, 1.0), (1.0, 0.0)]).T
     assert {20, 21} <= set(split.most_spread(losses, 5))
 
 

@@ -469,9 +469,9 @@ def test_variables_of_the_container_are_expanded_as_kubernetes_does() -> None:
 
 def test_a_warning_about_many_trials_names_katibs_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    crowd = read(TEXT.replace("parallelTrialCount: 2", "parallelTrialCount: 50").replace(
+    parallel = read(TEXT.replace("parallelTrialCount: 2", "parallelTrialCount: 50").replace(
         "maxTrialCount: 4", "maxTrialCount: 50"), source="katib.yaml")  # fmt: skip
-    (warning,) = machine.warnings(crowd)
+    (warning,) = machine.warnings(parallel)
     assert warning.startswith("spec.parallelTrialCount: 50 trials at a time on 2 cores")
     assert warning.endswith("lower it: --set spec.parallelTrialCount=2")
 

@@ -24,7 +24,7 @@ from suggest.trial import PROPOSED_BY, Outcome, Trial, TrialState
 from tests.service.load import eventually
 from tests.service.running import NAME, a_server, score
 from tests.service.test_trial_leases import Hours
-from tests.unit.slow_models import GATE
+from tests.unit.slow_models import LATCH
 
 SPACE = Space((Parameter("x", Float(-10.0, 10.0)), Parameter("kind", Choice(("a", "b")))))
 WIDER = Space((Parameter("x", Float(-10.0, 20.0)), Parameter("kind", Choice(("a", "b")))))
@@ -37,8 +37,8 @@ def spec(*, seed: int | None = 7) -> StudySpec:
     return StudySpec(SPACE, (Objective("score", Direction.MAXIMIZE),), algorithm)
 
 
-class Gate:
-    """Controls the model `slow_models.Gated`, and shows what it does."""
+class Latch:
+    """Controls the model `slow_models.Latched`, and shows what it does."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,12 +68,12 @@ class Gate:
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    folder = tmp_path / "gate"
+def latch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Latch:
+    folder = tmp_path / "latch"
     folder.mkdir()
-    monkeypatch.setenv(GATE, str(folder))
-    monkeypatch.setattr("suggest.samplers.gp.MODEL", "tests.unit.slow_models:Gated")
-    return Gate(folder)
+    monkeypatch.setenv(LATCH, str(folder))
+    monkeypatch.setattr("suggest.samplers.gp.MODEL", "tests.unit.slow_models:Latched")
+    return Latch(folder)
 
 
 @contextmanager
@@ -83,17 +83,17 @@ def serving(path: Path) -> Iterator[StudyService]:
 
 
 @pytest.fixture
-def studies(tmp_path: Path, gate: Gate) -> Iterator[StudyService]:
+def studies(tmp_path: Path, latch: Latch) -> Iterator[StudyService]:
     with serving(tmp_path / "s.db") as studies:
         yield studies
-        gate.open()
+        latch.open()
 
 
 @pytest.fixture
-def threads(studies: StudyService, gate: Gate) -> Iterator[ThreadPoolExecutor]:
+def threads(studies: StudyService, latch: Latch) -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as threads:
         yield threads
-        gate.open()
+        latch.open()
 
 
 def suggested(studies: StudyService, request_id: str, count: int = 1) -> list[Trial]:
@@ -124,12 +124,12 @@ def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str 
 
 
 def test_reports_completions_and_reads_continue_while_a_worker_computes(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     one, other = begun(studies, running=2)
-    gate.shut()
+    latch.shut()
     asking = several(threads, studies)
-    eventually(gate.is_asked_for(3, 4))
+    eventually(latch.is_asked_for(3, 4))
     assert not studies.report(NAME, one.number, [score(1, 0.5)]).should_stop
     assert studies.complete(NAME, one.number, DONE).state is TrialState.SUCCEEDED
     assert studies.renew_leases(NAME, {other.number: 1}) == frozenset()
@@ -137,11 +137,11 @@ def test_reports_completions_and_reads_continue_while_a_worker_computes(
     assert numbers(studies) == [0, 1, 2]
     assert studies.study(NAME).spec.algorithm.name == "gp"
     assert not asking.done()
-    gate.open()
+    latch.open()
     assert [t.number for t in asking.result(60)] == [3, 4]
 
 
-def test_a_call_of_a_server_is_answered_while_another_one_computes(tmp_path: Path, gate: Gate) -> None:
+def test_a_call_of_a_server_is_answered_while_another_one_computes(tmp_path: Path, latch: Latch) -> None:
     with (
         a_server(tmp_path / "s.db") as server,
         Client(server.address) as client,
@@ -150,79 +150,81 @@ def test_a_call_of_a_server_is_answered_while_another_one_computes(tmp_path: Pat
         client.create_study(NAME, spec(), request_id="create")
         first, second = client.suggest(NAME, 2, client_id="c", request_id="first").trials
         client.complete(NAME, first.number, DONE)
-        gate.shut()
+        latch.shut()
         asking = threads.submit(client.suggest, NAME, 2, client_id="c", request_id="next")
         try:
-            eventually(gate.is_asked_for(2, 3))
+            eventually(latch.is_asked_for(2, 3))
             client.report(NAME, second.number, [score(1, 0.5)])
             client.complete(NAME, second.number, DONE)
             assert not asking.done()
         finally:
-            gate.open()
+            latch.open()
         assert [t.number for t in asking.result(60).trials] == [2, 3]
 
 
 def test_a_proposal_is_computed_again_if_the_space_grew_meanwhile(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    gate.shut()
+    latch.shut()
     asking = several(threads, studies)
-    eventually(gate.is_asked_for(2, 3))
+    eventually(latch.is_asked_for(2, 3))
     studies.update_study(NAME, space=WIDER)
-    gate.open()
+    latch.open()
     asking.result(60)
-    assert [line["max"] for line in gate.asked_for(2, 3)] == [10.0, 20.0]
+    assert [line["max"] for line in latch.asked_for(2, 3)] == [10.0, 20.0]
 
 
 def test_trial_numbers_taken_by_others_meanwhile_are_not_used_twice(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    gate.shut()
+    latch.shut()
     asking = several(threads, studies)
-    eventually(gate.is_asked_for(2, 3))
+    eventually(latch.is_asked_for(2, 3))
     added = studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="added")
-    gate.open()
+    latch.open()
     given = asking.result(60)
     assert (added.number, [t.number for t in given], given[0].parameters) == (2, [2, 3], added.parameters)
-    assert gate.asked_for(3)
+    assert latch.asked_for(3)
 
 
 def test_a_study_that_changes_constantly_still_gets_a_proposal(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    gate.shut()
+    latch.shut()
     asking = several(threads, studies)
     for number in (2, 3, 4):
-        eventually(gate.is_asked_for(number, number + 1))
+        eventually(latch.is_asked_for(number, number + 1))
         studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id=f"added {number}", outcome=DONE)
-        gate.answer(number, number + 1)
-    gate.open()
+        latch.answer(number, number + 1)
+    latch.open()
     assert [t.number for t in asking.result(60)] == [5, 6]
-    assert len(gate.asked_for(5, 6)) == 1
+    assert len(latch.asked_for(5, 6)) == 1
 
 
-def test_a_study_deleted_meanwhile_is_not_found(studies: StudyService, threads: ThreadPoolExecutor, gate: Gate) -> None:
+def test_a_study_deleted_meanwhile_is_not_found(
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
+) -> None:
     begun(studies, running=1)
-    gate.shut()
+    latch.shut()
     batch = several(threads, studies)
-    eventually(gate.is_asked_for(2, 3))
+    eventually(latch.is_asked_for(2, 3))
     studies.delete_study(NAME)
-    gate.open()
+    latch.open()
     with pytest.raises(NotFound):
         batch.result(60)
 
 
 def test_a_repeated_request_during_a_computation_gets_the_same_trials(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    gate.shut()
+    latch.shut()
     asking = [several(threads, studies, "same") for _ in range(2)]
-    eventually(gate.is_asked_for(2, 3))
-    gate.open()
+    eventually(latch.is_asked_for(2, 3))
+    latch.open()
     first, again = (each.result(60) for each in asking)
     assert [t.number for t in first] == [t.number for t in again] == [2, 3]
     assert numbers(studies) == [0, 1, 2, 3]
@@ -230,34 +232,36 @@ def test_a_repeated_request_during_a_computation_gets_the_same_trials(
 
 
 def test_a_proposal_does_not_use_a_trial_deleted_meanwhile(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
     studies.complete(NAME, 1, DONE)
-    gate.shut()
+    latch.shut()
     asking = several(threads, studies)
-    eventually(gate.is_asked_for(2, 3))
+    eventually(latch.is_asked_for(2, 3))
     studies.delete_trial(NAME, 1)
-    gate.open()
+    latch.open()
     asking.result(60)
-    assert [line["finished"] for line in gate.asked_for(2, 3)] == [[0, 1], [0]]
+    assert [line["finished"] for line in latch.asked_for(2, 3)] == [[0, 1], [0]]
 
 
-def test_a_study_that_another_server_takes_meanwhile_gets_no_trial_from_this_one(postgres_url: str, gate: Gate) -> None:
+def test_a_study_that_another_server_takes_meanwhile_gets_no_trial_from_this_one(
+    postgres_url: str, latch: Latch
+) -> None:
     with (
         closing(open_store(postgres_url)) as store,
         closing(StudyService(store, address="here:1")) as studies,
         ThreadPoolExecutor(1) as threads,
     ):
         begun(studies, running=1)
-        gate.shut()
+        latch.shut()
         asking = several(threads, studies)
         try:
-            eventually(gate.is_asked_for(2, 3))
+            eventually(latch.is_asked_for(2, 3))
             with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
                 connection.execute("UPDATE studies SET owner_epoch = owner_epoch + 1, owner_address = 'there:1'")
         finally:
-            gate.open()
+            latch.open()
         with pytest.raises(NotOwner, match="taken over by there:1"):
             asking.result(60)
         assert numbers(studies) == [0, 1]
@@ -267,20 +271,20 @@ def test_a_study_that_another_server_takes_meanwhile_gets_no_trial_from_this_one
 
 
 def test_a_seeded_study_without_running_trials_waits_for_its_own_point(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
-    gate.shut()
+    latch.shut()
     begun(studies)
     asking = threads.submit(suggested, studies, "next")
-    eventually(gate.is_asked_for(1))
+    eventually(latch.is_asked_for(1))
     assert numbers(studies) == [0], "a read is answered, and nothing was handed out"
-    gate.open()
+    latch.open()
     (trial,) = asking.result(60)
     assert PROPOSED_BY not in trial.labels
-    assert gate.asked()[-1] == {"wanted": [1], "finished": [0], "running": [], "max": 10.0}
+    assert latch.asked()[-1] == {"wanted": [1], "finished": [0], "running": [], "max": 10.0}
 
 
-def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(tmp_path: Path, gate: Gate) -> None:
+def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(tmp_path: Path, latch: Latch) -> None:
     def searched(name: str, restart_at: int) -> list[object]:
         found: list[object] = []
         for first, last in ((0, restart_at), (restart_at, 8)):
@@ -296,9 +300,9 @@ def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(tmp_path: Path, g
 
 
 def test_the_point_of_a_cancelled_call_goes_to_the_next_call(
-    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+    studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
-    gate.shut()
+    latch.shut()
     begun(studies)
 
     def impatient() -> None:
@@ -308,12 +312,12 @@ def test_the_point_of_a_cancelled_call_goes_to_the_next_call(
     with pytest.raises(TimedOut):
         threads.submit(contextvars.Context().run, impatient).result(60)
     assert numbers(studies) == [0]
-    gate.open()
+    latch.open()
     assert [t.number for t in suggested(studies, "given up")] == [1]
-    assert [line["wanted"] for line in gate.asked()] == [[1]], "it was not computed twice"
+    assert [line["wanted"] for line in latch.asked()] == [[1]], "it was not computed twice"
 
 
-# Computing ahead of demand, and the fallback when no point is ready
+# Prefetching, and the fallback when no point is ready
 
 
 @pytest.fixture
@@ -328,73 +332,73 @@ def is_ready(studies: StudyService) -> bool:
 
 
 def test_with_two_running_trials_the_next_point_is_computed_before_a_request(
-    studies: StudyService, gate: Gate, patient: None
+    studies: StudyService, latch: Latch, patient: None
 ) -> None:
     begun(studies, running=1)
     suggested(studies, "one more")
-    eventually(gate.is_asked_for(3))
-    assert gate.asked_for(3) == [{"wanted": [3], "finished": [0], "running": [1, 2], "max": 10.0}]
+    eventually(latch.is_asked_for(3))
+    assert latch.asked_for(3) == [{"wanted": [3], "finished": [0], "running": [1, 2], "max": 10.0}]
 
 
 def test_with_one_running_trial_nothing_is_computed_before_it_has_ended(
-    studies: StudyService, gate: Gate, patient: None
+    studies: StudyService, latch: Latch, patient: None
 ) -> None:
     begun(studies)
     (given,) = suggested(studies, "next")
     studies.complete(NAME, given.number, DONE)
-    eventually(gate.is_asked_for(2))
-    assert [line["finished"] for line in gate.asked_for(2)] == [[0, 1]]
+    eventually(latch.is_asked_for(2))
+    assert [line["finished"] for line in latch.asked_for(2)] == [[0, 1]]
 
 
-def test_a_ready_point_may_miss_one_result(studies: StudyService, gate: Gate, patient: None) -> None:
+def test_a_ready_point_may_miss_one_result(studies: StudyService, latch: Latch, patient: None) -> None:
     begun(studies, running=2)
     suggested(studies, "one more")
     eventually(lambda: is_ready(studies))
     studies.complete(NAME, 1, DONE)
-    gate.shut()
+    latch.shut()
     (given,) = suggested(studies, "next")
     assert (given.number, PROPOSED_BY in given.labels, studies.sessions.points_given()["ready"]) == (4, False, 1)
-    assert [line["finished"] for line in gate.asked_for(4)] == [[0]]
+    assert [line["finished"] for line in latch.asked_for(4)] == [[0]]
 
 
-def test_a_point_that_misses_two_results_is_computed_again(studies: StudyService, gate: Gate, patient: None) -> None:
+def test_a_point_that_misses_two_results_is_computed_again(studies: StudyService, latch: Latch, patient: None) -> None:
     begun(studies, running=3)
     suggested(studies, "one more")
     eventually(lambda: is_ready(studies))
     studies.complete(NAME, 1, DONE)
     studies.complete(NAME, 2, DONE)
     (given,) = suggested(studies, "next")
-    assert [line["finished"] for line in gate.asked_for(given.number)] == [[0], [0, 1, 2]]
+    assert [line["finished"] for line in latch.asked_for(given.number)] == [[0], [0, 1, 2]]
 
 
-def test_a_call_whose_point_is_late_gets_a_cheaper_one(studies: StudyService, gate: Gate) -> None:
-    gate.shut()
+def test_a_call_whose_point_is_late_gets_a_cheaper_one(studies: StudyService, latch: Latch) -> None:
+    latch.shut()
     begun(studies, running=1, seed=None)
     (cheaper,) = suggested(studies, "now")
     assert (cheaper.number, cheaper.labels[PROPOSED_BY], studies.sessions.points_given()["cheaper"]) == (2, "tpe", 1)
     assert points(suggested(studies, "now")) == [cheaper.parameters], "a replay is exact"
-    gate.open()
+    latch.open()
     eventually(lambda: is_ready(studies))
     (own,) = suggested(studies, "later")
     assert (own.number, PROPOSED_BY in own.labels) == (3, False)
-    assert gate.asked()[0]["wanted"] == [2], "what was computed is used under the next number"
-    assert not gate.asked_for(3)
+    assert latch.asked()[0]["wanted"] == [2], "what was computed is used under the next number"
+    assert not latch.asked_for(3)
     assert own.parameters != cheaper.parameters
 
 
-def test_a_sequential_study_without_a_seed_does_not_wait_either(studies: StudyService, gate: Gate) -> None:
-    gate.shut()
+def test_a_sequential_study_without_a_seed_does_not_wait_either(studies: StudyService, latch: Latch) -> None:
+    latch.shut()
     begun(studies, seed=None)
     (given,) = suggested(studies, "now")
     assert given.labels[PROPOSED_BY] == "tpe"
 
 
-def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studies: StudyService, gate: Gate) -> None:
-    gate.spoil()
+def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studies: StudyService, latch: Latch) -> None:
+    latch.spoil()
     begun(studies)
     with pytest.raises(RuntimeError, match="ZeroDivisionError: in the model"):
         suggested(studies, "next")
-    gate.spoil(False)
+    latch.spoil(False)
     for again in range(2):  # the first call may get the error of the computation ahead of it
         try:
             assert [t.number for t in suggested(studies, "next")] == [1]
@@ -403,13 +407,13 @@ def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studie
             assert not again
 
 
-def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, gate: Gate) -> None:
-    gate.shut()
+def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, latch: Latch) -> None:
+    latch.shut()
     with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store, ThreadPoolExecutor(1) as threads:
         studies = StudyService(store, address="")
         begun(studies)
         asking: Future[list[Trial]] = threads.submit(suggested, studies, "next")
-        eventually(gate.is_asked_for(1))
+        eventually(latch.is_asked_for(1))
         studies.close()
         with pytest.raises(Exception, match=r"worker process has ended|server is stopping|no more points"):
             asking.result(60)
@@ -418,17 +422,17 @@ def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, gate: Gate
 # Many trials at once
 
 
-def test_many_trials_are_computed_in_portions_and_handed_out_together(studies: StudyService, gate: Gate) -> None:
+def test_many_trials_are_computed_in_portions_and_handed_out_together(studies: StudyService, latch: Latch) -> None:
     begun(studies)
     trials = suggested(studies, "many", 30)
     assert [trial.number for trial in trials] == list(range(1, 31))
-    wanted = [line["wanted"] for line in gate.asked()]
+    wanted = [line["wanted"] for line in latch.asked()]
     assert [len(each) for each in wanted if isinstance(each, list) and len(each) > 1] == [8, 16, 6]
     assert suggested(studies, "many", 30) == trials
 
 
 def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
-    studies: StudyService, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    studies: StudyService, latch: Latch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(studies)
     with monkeypatch.context() as soon:
@@ -440,19 +444,19 @@ def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
 
 
 def test_a_lease_lasts_while_the_other_trials_of_its_call_are_computed(
-    tmp_path: Path, gate: Gate, threads: ThreadPoolExecutor
+    tmp_path: Path, latch: Latch, threads: ThreadPoolExecutor
 ) -> None:
     hours = Hours()
     store = open_store(f"sqlite:///{tmp_path}/leased.db")
     with closing(store), closing(StudyService(store, address="", clock=hours.clock)) as studies:
         begun(studies)
-        gate.shut()
+        latch.shut()
         asking = threads.submit(studies.suggest, NAME, 20, client_id="c", request_id="many", lease_s=60.0)
-        eventually(gate.is_asked_for(*range(1, 9)))
-        gate.answer(*range(1, 9))
-        eventually(gate.is_asked_for(*range(9, 21)))
+        eventually(latch.is_asked_for(*range(1, 9)))
+        latch.answer(*range(1, 9))
+        eventually(latch.is_asked_for(*range(9, 21)))
         hours.pass_by(100)
-        gate.open()
+        latch.open()
         trials = asking.result(60).trials
         assert [(trial.number, trial.tries) for trial in trials] == [(number, 1) for number in range(1, 21)]
         assert studies.suggest(NAME, 20, client_id="d", request_id="other", expired_only=True).trials == ()

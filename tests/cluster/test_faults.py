@@ -452,7 +452,7 @@ def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(
     path.write_text(yaml.safe_dump(document))
     code, _, err = me.tuner("run", path)
     assert code == 8, err
-    assert "the namespace's pod security does not allow it" in err
+    assert "the namespace's pod security profile does not allow it" in err
     assert "allowPrivilegeEscalation" in err
 
 

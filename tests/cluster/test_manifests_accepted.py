@@ -93,7 +93,7 @@ def test_a_refusal_by_pod_security_is_explained(level_b: ControlPlane, namespace
     (pod,) = pods_of([job])
     with pytest.raises(RequestRefused) as refused:
         api.post(pods(namespace), pod, **CHECK)
-    expected = "the namespace's pod security does not allow it: violates PodSecurity"
+    expected = "the namespace's pod security profile does not allow it: violates PodSecurity"
     assert explain_refusal(refused.value.status["message"]).startswith(expected)
 
 

@@ -179,7 +179,7 @@ async def test_pods_that_admission_refuses_are_a_configuration_failure(
     assert exit is not None
     assert (exit.failure_class, exit.reason) == (
         FailureClass.CONFIGURATION,
-        'the namespace\'s pod security does not allow it: violates PodSecurity "restricted:latest": privileged',
+        'the namespace\'s pod security profile does not allow it: violates PodSecurity "restricted:latest": privileged',
     )
 
 
@@ -187,7 +187,7 @@ async def test_pods_that_admission_refuses_are_a_configuration_failure(
 async def test_an_operator_that_gives_no_reason_is_waited_for(experiment: Experiment) -> None:
     runtime, name = await begun(experiment, MPI_JOBS)
     refuse(experiment.api, make_children(experiment.api, MPI_JOBS, name), MPI_JOBS, "Created worker pod: ")
-    message = "its operator could not create a pod, and says no reason; see the operator's log"
+    message = "its operator could not create a pod and does not say why; see the operator's log"
     assert (await look_until(runtime, lambda seen: seen[name].waiting == message))[name].exit is None
 
 

@@ -497,7 +497,9 @@ def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() ->
 
 def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without_room_waits() -> None:
     policy = 'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity "restricted:latest": privileged'
-    reason = 'the namespace\'s pod security does not allow it: violates PodSecurity "restricted:latest": privileged'
+    reason = (
+        'the namespace\'s pod security profile does not allow it: violates PodSecurity "restricted:latest": privileged'
+    )
     assert look(a_job(), refusal=policy).exit == Exit(at(10), failure_class=CONFIGURATION, reason=reason)
     full = 'Error creating: pods "x-0-abc" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4'
     waits = look(a_job(), refusal=full)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
@@ -12,6 +14,8 @@ from suggest.server.quota import QuotaTracker
 from suggest.server.rate_limits import RateLimiter
 from suggest.storage.store import Counts
 from suggest.study import StudyName
+
+PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 
 
 def read(text: str) -> Limits:
@@ -35,6 +39,13 @@ def test_the_most_specific_limit_applies_and_others_have_defaults() -> None:
     assert limits.quota_of("default") == Quota(Quota().studies, 1000, None)
     assert limits.quota_of("vision") == Quota(2, 5, None)
     assert read("") == Limits()
+
+
+def test_the_operators_page_shows_the_defaults() -> None:
+    _, _, section = PAGE.read_text(encoding="utf-8").partition("\n## Limits\n")
+    shown = read(section.partition("```yaml\n")[2].partition("```")[0])
+    assert (shown.rate, shown.quota) == (RateLimit(), Quota())
+    assert shown.quota_of("team-a") == Quota(50, 100_000, Quota().measurements)
 
 
 @pytest.mark.parametrize(

@@ -258,9 +258,9 @@ def explain_refusal(message: str) -> str:
     while (shorter := _ADMISSION.sub("", detail)) != detail:
         detail = shorter
     if "violates PodSecurity" in detail:
-        return f"the namespace's pod security does not allow it: {detail}"
+        return f"the namespace's pod security profile does not allow it: {detail}"
     if "must specify" in detail:
-        return f"a quota of the namespace asks for trial.resources that are not given: {detail}"
+        return f"a quota of the namespace requires trial.resources that the file omits: {detail}"
     return f"the cluster does not allow its pod to be created: {detail}"
 
 
@@ -534,7 +534,7 @@ def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: 
 def why_refused(message: str) -> WaitingReason:
     """Return why an object's pod could not be created, from the message of the event."""
     if message.startswith(NO_CAUSE):
-        return WaitingReason("its operator could not create a pod, and says no reason; see the operator's log")
+        return WaitingReason("its operator could not create a pod and does not say why; see the operator's log")
     explanation = explain_refusal(message)
     return WaitingReason(explanation, "" if "exceeded quota" in message or _may_pass(message) else explanation)
 

@@ -156,7 +156,7 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
     """Return the parser, its verbs, and the flags that take the next word as their value."""
     parser = argparse.ArgumentParser(
         prog="tuner",
-        description="Hyperparameter tuning that survives: one file, one command.",
+        description="Hyperparameter tuning that survives crashes: one file, one command.",
         epilog="example:\n  tuner init experiment.yaml\n  tuner run experiment.yaml\n\n"
         "tuner VERB --help describes a verb. Exit codes and Ctrl-C: docs/cli.md",
         formatter_class=_Formatter,
@@ -215,8 +215,8 @@ def _add(subparsers: _Subparsers, verb: Verb | VerbGroup) -> Iterator[argparse.A
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("everywhere")
-    group.add_argument("--state-dir", metavar="DIR", help="where tuner keeps its state (else TUNER_STATE_DIR)")
+    group = parser.add_argument_group("global options")
+    group.add_argument("--state-dir", metavar="DIR", help="where tuner stores its state (else TUNER_STATE_DIR)")
     volume = group.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print only errors on stderr")
     volume.add_argument("-v", "--verbose", action="store_true", help="print debug messages on stderr")

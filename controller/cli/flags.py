@@ -38,7 +38,7 @@ def file_or_name_to_retry(parser: argparse.ArgumentParser) -> None:
 
 
 def which_failed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("numbers", metavar="N", nargs="*", help="a failed trial's number")
+    parser.add_argument("numbers", metavar="N", nargs="*", help="the number of a failed trial")
     parser.add_argument("--failed", action="store_true", help="all failed trials")
     parser.add_argument(
         "--reason",
@@ -50,7 +50,7 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
 
 
 trials = _one("--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total")
-name_or_file_to_fill = _one("name", metavar="FILE|NAME", help="the experiment that learns from the trials")
+name_or_file_to_fill = _one("name", metavar="FILE|NAME", help="the experiment that receives the trials")
 
 
 def sources(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,11 @@ overrides = _one(
 
 
 def where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runtime", choices=tuple(RUNTIMES), help=f"where trials run (default {DEFAULT_RUNTIME})")
+    parser.add_argument(
+        "--runtime",
+        choices=tuple(RUNTIMES),
+        help=f"where trials run (default: the file's spec.runtime, else {DEFAULT_RUNTIME})",
+    )
     parser.add_argument("--context", metavar="C", help="context of the kubeconfig (default: the current one)")
 
 
@@ -95,18 +99,23 @@ from_cluster = _one(
 
 def service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--namespace", metavar="NS", help="the experiment's namespace (default: the file's, else any)"
+        "-n",
+        "--namespace",
+        metavar="NS",
+        help="the experiment's namespace (default: the file's, or the only one with NAME)",
     )
     service = parser.add_mutually_exclusive_group()
     service.add_argument(
-        "--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH; several with commas)"
+        "--server",
+        metavar="ADDRESS",
+        help="a running suggestion service (host:port or unix:PATH; separate several with commas)",
     )
     service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
     parser.add_argument("--token-file", metavar="FILE", help="token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)")
     parser.add_argument(
         "--tls-ca",
         metavar="FILE",
-        help="CA that signs the certificate of --server, or system; without it no TLS (else TUNER_TLS_CA)",
+        help="CA of the certificate of --server (a PEM file, or system); else TUNER_TLS_CA, else no TLS",
     )
     parser.add_argument(
         "--tls-cert", metavar="FILE", help="client certificate, if --server requires one (else TUNER_TLS_CERT)"
@@ -173,12 +182,12 @@ def yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="delete local data even if the service is gone; print what remains there",
+        help="delete local data even if the service is unavailable; print what remains on it",
     )
     parser.add_argument(
         "--local-only",
         action="store_true",
-        help="delete local data without contacting the cluster; print what remains there",
+        help="delete local data without contacting the cluster; print what remains on it",
     )
 
 
@@ -200,12 +209,14 @@ def serving(parser: argparse.ArgumentParser) -> None:
         "--advertise",
         metavar="ADDR",
         default="",
-        help="the address at which clients of other servers reach this one (default ADDR)",
+        help="the address at which clients of other servers reach this server (default: --address)",
     )
     parser.add_argument(
         "--tokens", metavar="FILE", default="", help="tokens and their permissions (docs/api.md, Tokens)"
     )
-    parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, followed by its chain)"
+    )
     parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
     parser.add_argument(
         "--tls-client-ca",
@@ -233,7 +244,7 @@ def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--katib-checkpoints",
         metavar="DIR",
-        help="the folder with the trials' checkpoints of Katib's pbt, which is not served without one",
+        help="the folder with the trials' checkpoints; required for Katib's pbt",
     )
     parser.add_argument(
         "--ui",
@@ -246,5 +257,5 @@ def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",
-        help="what a completed write survives: a crash of the process (normal, default) or of the machine (full)",
+        help="what an acknowledged write survives: a crash of the process (normal, default) or of the machine (full)",
     )  # fmt: skip

@@ -54,9 +54,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:resume",
         (flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster),
         example="tuner resume experiment.yaml",
-        more="With a file, accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and\n"
-        "spec.pruning, and records them as a revision. Ends a pause and runs again the trials whose failure caused\n"
-        "it. If the experiment has ended, runs a final stage that failed or is new in the file.",
+        more="With a file, accepts changes of spec.trial, spec.final, spec.parallelism, spec.budget, spec.pruning,\n"
+        "spec.metrics.collectorImage and metadata.labels, and records them as a revision. Ends a pause, and reruns\n"
+        "the trials whose failures caused it. If the experiment has ended, runs a final stage that failed or is new\n"
+        "in the file.",
     ),
     Verb(
         "retry",
@@ -64,9 +65,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:retry",
         (flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service),
         example="tuner retry digits --failed --reason outOfMemory",
-        more="Each runs as a new attempt of the same trial, with the same number and parameters. Its earlier failure\n"
-        "no longer counts in budget.failedTrials. No controller may be running; the experiment may have ended. With\n"
-        "a FILE, accepts its changes as tuner resume does.",
+        more="Each trial runs as a new attempt, with the same number and parameters. Its earlier failure no longer\n"
+        "counts in budget.failedTrials. The experiment may have ended, but no controller may be running. With a\n"
+        "FILE, accepts its changes as tuner resume does.",
     ),
     Verb(
         "extend",
@@ -74,21 +75,21 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:extend",
         (flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service),
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
-        more="No controller may be running; the experiment may have ended. It keeps all its trials, and the search\n"
-        "learns from them. Ranges may become wider, steps finer, choices more; any other change of the search is\n"
-        "refused. New choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'; each is tried once at first.\n"
-        "With a file, accepts its changes.",
+        more="The experiment may have ended, but no controller may be running. All trials are kept, and the search\n"
+        "learns from them. Ranges can be widened, steps made finer, and choices added; any other change of the\n"
+        "search is refused. To add choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'. Each new choice is\n"
+        "tried once first. With a FILE, applies its changes.",
     ),
     Verb(
         "import",
-        "import finished trials from elsewhere to learn from",
+        "import finished trials, so that the search learns from them",
         "lifecycle:import_trials",
         (flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service),
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
         "an Optuna database, or a CSV file with a column for each parameter and one for the value. Each trial is\n"
-        "imported once, even if the command is repeated; none costs budget and none is run. If the experiment of a\n"
-        "FILE does not exist yet, it is created and waits for tuner run.",
+        "imported once, even if the command is repeated. Imported trials do not count against the budget and are\n"
+        "not run. If the experiment of a FILE does not exist yet, it is created, but not started.",
     ),
     Verb(
         "validate",
@@ -106,12 +107,12 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
     ),
     Verb(
         "convert",
-        "convert an experiment file of Katib to a native one",
+        "convert a Katib experiment to a native file",
         "check:convert",
         (flags.katib_file, flags.overrides, flags.where, flags.service),
         example="tuner convert katib.yaml > experiment.yaml",
-        more="Prints a native file with the same meaning as FILE, of apiVersion kubeflow.org/v1beta1. Warnings name\n"
-        "what has no effect here. tuner run also accepts Katib's file unchanged.",
+        more="Prints a native file that is equivalent to FILE (apiVersion kubeflow.org/v1beta1), and warns of fields\n"
+        "that have no effect. tuner run also accepts Katib's file unchanged.",
     ),
     Verb(
         "schema",
@@ -137,8 +138,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "show:studies",
                 (flags.listing, flags.service),
                 example="tuner get studies --server localhost:7117",
-                more="Those of --server or --storage, by default of the state directory's store. It includes the\n"
-                "studies of experiments.",
+                more="Lists the studies of --server or --storage, by default those of the state directory, including\n"
+                "the studies of experiments.",
             ),
             Verb(
                 "trials",
@@ -147,8 +148,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 (flags.experiment_or_study, flags.listing, flags.trial_list, flags.service),
                 example="tuner get trials digits --sort -value --state succeeded --limit 10 "
                 "--columns number,value,lr,loss",
-                more="Metrics other than the objective are columns metrics.NAME. NAME may also be a study created by\n"
-                "clients of the service: tuner get studies.",
+                more="NAME can also be a study that clients of the service created (see tuner get studies). Metrics\n"
+                "other than the objective are columns called metrics.NAME.",
             ),
         ),
     ),
@@ -165,8 +166,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "show:logs",
         (flags.name_or_trial, flags.log_part, flags.service),
         example="tuner logs -f digits/12",
-        more="NAME alone selects the running trials (each line follows its trial's number), or else the last one.\n"
-        "--since is exact to ten seconds: it may print earlier lines, but omits none.",
+        more="NAME alone selects all running trials, and prefixes each line with its trial's number; if no trial is\n"
+        "running, it selects the last one. --since is accurate to ten seconds: it may print earlier lines, but\n"
+        "omits none.",
     ),
     Verb(
         "report",
@@ -192,22 +194,22 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
     ),
     Verb(
         "stop",
-        "cancel an experiment's trials and end it",
+        "cancel the running trials of an experiment and stop it",
         "lifecycle:stop",
         (flags.name, flags.service),
         example="tuner stop digits",
-        more="Running trials are cancelled. tuner resume NAME continues with new ones.",
+        more="To continue with new trials, run tuner resume NAME.",
     ),
     Verb(
         "delete",
-        "remove an experiment with its trials' folders",
+        "delete an experiment, its study and its trials' folders",
         "lifecycle:delete",
         (flags.name, flags.yes, flags.service),
         example="tuner delete digits --yes",
     ),
     Verb(
         "top",
-        "show running trials, the resources they use, and the reasons of those that wait",
+        "show running trials, the resources that they use, and why other trials wait",
         "show:top",
         (flags.name, flags.watch, flags.service),
         example="tuner top digits -w",
@@ -218,16 +220,16 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "ui:ui",
         (flags.page, flags.service),
         example="tuner ui",
-        more="Prints a link that is valid once. It is served to this machine only; from another one use ssh -L.\n"
-        "Needs the extra ui.",
+        more="Prints a link that is valid once. The page is served to this machine only; from another machine, use\n"
+        "ssh -L. Requires pip install '.[ui]'.",
     ),
     Verb(
         "doctor",
-        "check what could keep trials from running: machine, cluster, file",
+        "check whether this machine, a cluster and a file are ready for a run",
         "check:doctor",
         (flags.optional_file, flags.overrides, flags.where, flags.service),
         example="tuner doctor experiment.yaml --context lab",
-        more="Changes nothing. Exit code 0 if no check FAILs, 4 if a right is missing, else 7.",
+        more="Changes nothing. The exit code is 0 if no check fails, 4 if a permission is missing, else 7.",
     ),
     Verb(
         "serve",
@@ -245,18 +247,18 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="source <(tuner completion bash)",
         more="Permanent installation: docs/cli.md",
     ),
-    Verb("version", "print versions", "about:print_version", (), example="tuner version"),
+    Verb("version", "print versions, for bug reports", "about:print_version", (), example="tuner version"),
     VerbGroup(
         "db",
         "check, upgrade, back up and restore the databases",
         (
             Verb(
                 "check",
-                "print the schema of the study store",
+                "print the schema version of the study store",
                 "db:check",
                 (flags.storage,),
                 example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
-                more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
+                more="Changes nothing. The exit code is 0 if it is the newest, 5 if there is no store, 7 otherwise.",
             ),
             Verb(
                 "upgrade",
@@ -271,9 +273,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "db:back_up",
                 (flags.backup_target, flags.storage),
                 example="tuner db backup backups/2026-11-23",
-                more="Copies studies.db and controller.db of the state directory, both as of one moment, and verifies\n"
-                "the copies; with --storage, only that store. Logs and outputs of trials are not included. For\n"
-                "PostgreSQL, use pg_dump.",
+                more="Copies studies.db and controller.db of the state directory, both as of the same moment, and\n"
+                "verifies the copies; with --storage, only that store. Logs and outputs of trials are not included.\n"
+                "For PostgreSQL, use pg_dump.",
             ),
             Verb(
                 "restore",
@@ -281,13 +283,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "db:restore",
                 (flags.backup_source, flags.storage),
                 example="tuner db restore backups/2026-11-23 --force",
-                more="Stop the servers and runs that use them first; while one does, the restore is refused.",
+                more="First stop the servers and runs that use them: while a process uses one, restore refuses.",
             ),
         ),
     ),
     VerbGroup(
         "debug",
-        "help with tests of tuner itself",
+        "help to test tuner itself",
         (
             Verb(
                 "failpoints",

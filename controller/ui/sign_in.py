@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from controller.boot_time import since_boot_s
 from controller.ui.application import body_of
 from controller.ui.guard import OWN_NAMES, SAFE, refused
 from controller.ui.studies import StudyBoard
@@ -35,7 +36,8 @@ SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
 STORED_S = 600.0  # between two times that the use of a session is stored
 REREAD_S = 20.0  # after which a session is read again, because it may have ended at another server
-MOST_SESSIONS = 200  # in the database
+MOST_SESSIONS = 1000  # in the database
+MOST_OF_TOKEN = 50  # of these; a team may share a token
 READS_AT_ONCE = 4  # of sessions: a slow store must not take all threads
 PAUSE_S = 0.5  # before a wrong token is refused
 MOST_TOKEN = 4096  # bytes
@@ -48,7 +50,9 @@ class StoredSessions(Protocol):
 
     def find(self, key: str) -> tuple[bytes, float] | None: ...
 
-    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None: ...
+    def begin(
+        self, key: str, sealed: bytes, owner: str, used_s: float, *, oldest_s: float, most: int, most_of_owner: int
+    ) -> None: ...
 
     def use(self, key: str, used_s: float) -> None: ...
 
@@ -59,16 +63,22 @@ class StoredSessions(Protocol):
 class _SignedIn:
     token: str
     used_s: float
-    """Seconds since the epoch."""
+    """By the clock of `Sessions`."""
     read_s: float
     """When it was last found in the store, by the monotonic clock."""
 
 
 class Sessions:
-    """The sessions that are in use here, which the store has, too. They are found by the hash of their ids."""
+    """The sessions that are in use here, which the store has, too. They are found by the hash of their ids.
 
-    def __init__(self, stored: StoredSessions) -> None:
+    Their times are seconds since the epoch, which servers share. The wall clock is read once; from then on `elapsed_s`
+    counts, so that nobody is signed out when the clock is set.
+    """
+
+    def __init__(self, stored: StoredSessions, elapsed_s: Callable[[], float] = since_boot_s) -> None:
         self._stored = stored
+        self._elapsed_s = elapsed_s
+        self._epoch_s = time.time() - elapsed_s()
         self._known: dict[str, _SignedIn] = {}  # the one that was read last comes last
         self._ended = 0  # how many this process has ended
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
@@ -87,14 +97,14 @@ class Sessions:
         """
         if len(identity) != ID_LENGTH:
             return None
-        key, now = key_of(identity), time.time()
+        key, now = key_of(identity), self._now()
         session = self._known.get(key)
         if session is None or time.monotonic() - session.read_s > REREAD_S:
             session = await self._read(key, identity)
         if session is None or now - session.used_s > IDLE_S:
             self._known.pop(key, None)
             return None
-        if now - session.used_s > STORED_S:
+        if abs(now - session.used_s) > STORED_S:  # later than now: by another server, or before the clock was set
             session.used_s = now
             try:
                 await asyncio.to_thread(self._stored.use, key, now)
@@ -109,9 +119,17 @@ class Sessions:
 
     async def begin(self, identity: str, token: str) -> None:
         """Store a session. Raises Unavailable, StoreBroken."""
-        key, now = key_of(identity), time.time()
-        sealed = _xor(token.encode(), identity)
-        await asyncio.to_thread(self._stored.begin, key, sealed, now, oldest_s=now - IDLE_S, most=MOST_SESSIONS)
+        key, now = key_of(identity), self._now()
+        await asyncio.to_thread(
+            self._stored.begin,
+            key,
+            _xor(token.encode(), identity),
+            owner_of(token),
+            now,
+            oldest_s=now - IDLE_S,
+            most=MOST_SESSIONS,
+            most_of_owner=MOST_OF_TOKEN,
+        )
         self._keep(key, _SignedIn(token, now, time.monotonic()))
 
     async def end(self, identity: str) -> None:
@@ -122,6 +140,9 @@ class Sessions:
 
     def forget(self, identity: str) -> None:
         self._known.pop(key_of(identity), None)
+
+    def _now(self) -> float:
+        return self._epoch_s + self._elapsed_s()
 
     def _keep(self, key: str, session: _SignedIn) -> None:
         """Remember a session, and forget those that were not read for a long time, or are too many.
@@ -161,6 +182,11 @@ class Sessions:
 
 def key_of(identity: str) -> str:
     return hashlib.sha256(b"session" + identity.encode()).hexdigest()
+
+
+def owner_of(token: str) -> str:
+    """Return what the sessions of a token have in common. Tokens are too long to be guessed from it."""
+    return hashlib.sha256(b"owner" + token.encode()).hexdigest()
 
 
 def _xor(text: bytes, identity: str) -> bytes:

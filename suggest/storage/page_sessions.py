@@ -16,7 +16,7 @@ _MICROSECONDS = 1_000_000
 class PageSessions:
     """Sessions of people who are signed in to the page of a server, by the hash of their ids. They belong to no study.
 
-    What is sealed in a session is opaque to the store. Times are in seconds since the epoch.
+    What is sealed in a session is opaque to the store, and so is its owner. Times are in seconds since the epoch.
 
     The caller closes the database.
     """
@@ -31,14 +31,23 @@ class PageSessions:
             row = connection.execute(query).one_or_none()
         return None if row is None else (row.sealed, row.used_us / _MICROSECONDS)
 
-    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None:
-        """Add a session. Delete those last used before `oldest_s`, and the longest unused so that `most` are left."""
+    def begin(
+        self, key: str, sealed: bytes, owner: str, used_s: float, *, oldest_s: float, most: int, most_of_owner: int
+    ) -> None:
+        """Add a session.
+
+        Delete those last used before `oldest_s`, and the longest unused, first of the owner, then of all, so that at
+        most `most_of_owner` and `most` are left.
+        """
         it = page_sessions.c
-        kept = select(it.key).order_by(it.used_us.desc(), it.key).limit(most)
+        by_use = select(it.key).order_by(it.used_us.desc(), it.key)
+        kept_of_owner = by_use.where(it.owner == owner).limit(most_of_owner)
+        row = {"key": key, "sealed": sealed, "owner": owner, "used_us": _us(used_s)}
         with self._database.writing() as connection:
             connection.execute(delete(page_sessions).where(it.used_us < _us(oldest_s)))
-            connection.execute(insert(page_sessions).values(key=key, sealed=sealed, used_us=_us(used_s)))
-            connection.execute(delete(page_sessions).where(it.key.not_in(kept)))
+            connection.execute(insert(page_sessions).values(row))
+            connection.execute(delete(page_sessions).where(it.owner == owner, it.key.not_in(kept_of_owner)))
+            connection.execute(delete(page_sessions).where(it.key.not_in(by_use.limit(most))))
 
     def use(self, key: str, used_s: float) -> None:
         """Store the time of the last use. A session that has ended is not an error."""

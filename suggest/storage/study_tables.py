@@ -131,13 +131,14 @@ katib_observations = Table(
 )
 
 # Who is signed in to the page of `tuner serve --ui`. The key is the hash of the session's id, with which the token is
-# sealed, so that the table alone reveals neither.
+# sealed, so that the table alone reveals neither. The owner is a hash of the token.
 page_sessions = Table(
     "page_sessions",
     metadata,
     Column("key", String(64), primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
     Column("used_us", BigInteger, nullable=False),  # by the servers' clocks
+    Column("owner", String(64), nullable=False, server_default=""),
 )
 
 # Alembic's version table under another name, because Optuna may keep `alembic_version` in the same database server.

@@ -14,7 +14,7 @@ from suggest.storage.database import Database, Readable
 from suggest.storage.study_tables import VERSION_TABLE, metadata, schema_version, version_metadata
 
 # All versions, oldest first: the revisions in `migrations/versions` (a test compares the two).
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 HEAD = VERSIONS[-1]
 
 _BEFORE, _AFTER = failpoints.register("store.make_schema")

@@ -14,6 +14,7 @@ from sqlalchemy import select, update
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.storage.database import Database
+from suggest.storage.page_sessions import PageSessions
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed, StudyRecord
 from suggest.storage.study_json import fingerprint
@@ -69,6 +70,13 @@ def succeeded(trial: Trial, value: float) -> Trial:
 
 def measured(step: int, value: float, *, metric: str = "accuracy", attempt: int = 1) -> Measurement:
     return Measurement(attempt, metric, step, value)
+
+
+def begin(
+    sessions: PageSessions, key: str, sealed: bytes, used_s: float, *, owner: str = "me", oldest_s: float = 0.0
+) -> None:
+    """Begin a session of the page, of which two of an owner and three in all are kept."""
+    sessions.begin(key, sealed, owner, used_s, oldest_s=oldest_s, most=3, most_of_owner=2)
 
 
 class StoreContract:
@@ -593,7 +601,7 @@ class StoreContract:
     def test_sessions_of_the_page_are_shared_and_limited(self, store: StudyStore) -> None:
         sessions = store.page_sessions
         for place in range(4):
-            sessions.begin(f"key{place}", bytes([place, 0, 255]), 1000.0 + place, oldest_s=1001.0, most=2)
+            begin(sessions, f"key{place}", bytes([place, 0, 255]), 1000.0 + place, oldest_s=1001.0)
         with self.opening() as another:
             assert another.page_sessions.find("key3") == (b"\x03\x00\xff", 1003.0)
             assert another.page_sessions.find("key2") == (b"\x02\x00\xff", 1002.0)
@@ -601,13 +609,23 @@ class StoreContract:
         assert sessions.find("key1") is None, "the longest unused"
         sessions.use("key2", 1010.25)
         sessions.use("key0", 1010.25)
-        sessions.begin("key4", b"", 1011.0, oldest_s=0.0, most=2)
+        begin(sessions, "key4", b"", 1011.0)
         assert [sessions.find(key) for key in ("key0", "key2", "key3", "key4")] == [
             None, (b"\x02\x00\xff", 1010.25), None, (b"", 1011.0),
         ]  # fmt: skip
         for _ in range(2):
             sessions.end("key2")
         assert sessions.find("key2") is None
+
+    def test_an_owner_of_many_sessions_of_the_page_ends_none_of_another(self, store: StudyStore) -> None:
+        sessions = store.page_sessions
+        keys = ["key0", "key1", "key2", "key3"]
+        begin(sessions, "mine", b"", 1000.0)
+        for place, key in enumerate(keys):
+            begin(sessions, key, b"", 1001.0 + place, owner="another")
+        assert [key for key in ("mine", *keys) if sessions.find(key)] == ["mine", "key2", "key3"]
+        begin(sessions, "third", b"", 1010.0, owner="third")
+        assert [key for key in ("mine", *keys, "third") if sessions.find(key)] == ["key2", "key3", "third"]
 
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 

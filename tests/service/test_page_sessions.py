@@ -49,8 +49,10 @@ class Trouble:
         assert self.answers.wait(PATIENCE_S)
         return found
 
-    def begin(self, key: str, sealed: bytes, used_s: float, *, oldest_s: float, most: int) -> None:
-        self._stored.begin(key, sealed, used_s, oldest_s=oldest_s, most=most)
+    def begin(
+        self, key: str, sealed: bytes, owner: str, used_s: float, *, oldest_s: float, most: int, most_of_owner: int
+    ) -> None:
+        self._stored.begin(key, sealed, owner, used_s, oldest_s=oldest_s, most=most, most_of_owner=most_of_owner)
 
     def use(self, key: str, used_s: float) -> None:
         self._stored.use(key, used_s)
@@ -202,6 +204,62 @@ def test_a_server_remembers_at_most_twice_as_many_sessions_as_the_database(
             await others.begin(identity, TOKEN)
             assert await sessions.token(identity) == TOKEN
         assert [len(each) for each in (sessions, others)] == [6, 6]
+
+    asyncio.run(see())
+
+
+@pytest.mark.usefixtures("often")
+def test_a_token_that_signs_in_often_ends_its_own_sessions_only(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in, "MOST_OF_TOKEN", 2)
+    monkeypatch.setattr(sign_in, "MOST_SESSIONS", 4)
+
+    async def see() -> None:
+        sessions = Sessions(server.page_sessions())
+        mine, *others = (secrets.token_urlsafe(ID_BYTES) for _ in range(6))
+        await sessions.begin(mine, TOKEN)
+        for identity in others:
+            await sessions.begin(identity, "another-token")
+        tokens = [await sessions.token(identity) for identity in (mine, *others)]
+        assert tokens == [TOKEN, None, None, None, "another-token", "another-token"]
+
+    asyncio.run(see())
+
+
+@pytest.mark.usefixtures("often")
+def test_sessions_end_by_a_clock_that_nobody_sets(server: Server) -> None:
+    elapsed_s = 0.0
+
+    async def see() -> None:
+        nonlocal elapsed_s
+        sessions = Sessions(server.page_sessions(), lambda: elapsed_s)
+        used, unused = (secrets.token_urlsafe(ID_BYTES) for _ in range(2))
+        for identity in (used, unused):
+            await sessions.begin(identity, TOKEN)
+        elapsed_s += sign_in.IDLE_S - 1
+        assert await sessions.token(used) == TOKEN
+        elapsed_s += 2
+        assert [await sessions.token(identity) for identity in (used, unused)] == [TOKEN, None]
+
+    asyncio.run(see())
+
+
+@pytest.mark.usefixtures("often")
+def test_a_session_that_a_server_with_a_later_clock_used_ends_in_time(server: Server) -> None:
+    elapsed_s = 0.0
+
+    async def see() -> None:
+        nonlocal elapsed_s
+        ahead_s = 0.0
+        here = Sessions(server.page_sessions(), lambda: elapsed_s)
+        later = Sessions(server.page_sessions(), lambda: ahead_s)
+        ahead_s = 10 * sign_in.IDLE_S
+        identity = secrets.token_urlsafe(ID_BYTES)
+        await later.begin(identity, TOKEN)
+        assert await here.token(identity) == TOKEN
+        elapsed_s += sign_in.IDLE_S + 1
+        assert await here.token(identity) is None
 
     asyncio.run(see())
 

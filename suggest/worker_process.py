@@ -20,7 +20,6 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -32,6 +31,8 @@ from suggest.study import StudySpec
 from suggest.trial import Trial
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from suggest.samplers.sampler import PointRequest
 
 IDLE_S = 300.0  # time without a request after which a worker ends
@@ -105,6 +106,8 @@ class ModelReply:
 
 def main(descriptor: int) -> None:
     """Answer requests until the socket closes or IDLE_S have passed without one."""
+    from multiprocessing.connection import Connection  # lazy: the server imports this module, and may need no worker
+
     connection = Connection(descriptor)
     requests: queue.Queue[ModelRequest] = queue.Queue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()

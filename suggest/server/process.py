@@ -432,7 +432,17 @@ def serve(server: Server, *, announce: bool = True, companion: Companion | None 
     runs. Raises as Server.start() does, and what `companion` raises.
     """
     raise_descriptor_limit()
+    _import_algorithms()
     return asyncio.run(_serve(server, companion, announce=announce))
+
+
+def _import_algorithms() -> None:
+    """Import all algorithms and pruning rules, because a later import may find no file descriptor left."""
+    from suggest import pruners
+    from suggest.samplers import registry
+
+    registry.algorithms()
+    pruners.rules()
 
 
 def _import_what_errors_need() -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from suggest.errors import FailedPrecondition
 from suggest.estimate import LEAST_TRIALS, Estimate
-from suggest.samplers.gp import MODEL, GpSettings, LearnedTrials
 from suggest.study import Study, StudySpec
 from suggest.trial import TrialState
 from suggest.workers import ModelSetup, RemoteModel, Workers
@@ -42,6 +41,8 @@ class Estimates:
         """
         if not study.spec.criteria.is_plain:
             raise FailedPrecondition(f"{study.name} has several objectives or constraints; an estimate needs one value")
+        from suggest.samplers.gp import GpSettings, LearnedTrials  # lazy: few studies are estimated
+
         trials = LearnedTrials(study.spec.criteria, GpSettings().window)
         values = 0
         for page in self._store.pages_of_trials(study.name, TOLD):
@@ -54,6 +55,8 @@ class Estimates:
         return estimate
 
     def _model(self, study: Study) -> RemoteModel:
+        from suggest.samplers.gp import MODEL, GpSettings
+
         with self._lock:
             spec, model = self._models.pop(study.uid, (None, None))
             if model is None or spec != study.spec:

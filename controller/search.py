@@ -85,7 +85,7 @@ def study_name(experiment: Experiment) -> StudyName:
 
 def lost(study: StudyName, experiment: str) -> StoreBroken:
     return StoreBroken(
-        f"the trials of {experiment} were run, but their store does not know {study} any more; restore its database "
+        f"{experiment} has run trials, but its store no longer has the study {study}; restore its database "
         f"(studies.db) from a backup, or start over after: {command('delete', experiment)}"
     )
 

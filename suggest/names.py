@@ -51,7 +51,7 @@ def parse_study(text: str, field: str) -> StudyName:
 def parse_trial(text: str, field: str) -> tuple[StudyName, int]:
     study, number = parse_trials(text, field)
     if number is None:
-        raise InvalidArgument.at(field, "one trial is needed here, by its number")
+        raise InvalidArgument.at(field, "expected the number of one trial, got -")
     return study, number
 
 

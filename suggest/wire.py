@@ -84,7 +84,7 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
                 problem = json_problem(value)
     if not problem:
         return value
-    problems.append(Problem(path, f"json_value is not taken: {problem}"))
+    problems.append(Problem(path, f"json_value: {problem}"))
     return ""
 
 

@@ -182,7 +182,7 @@ def allowed_extension(experiment: Experiment, document: Document) -> list[Change
     refused = [change for change in changes if not allowed_in_extension(change)]
     if refused:
         raise Changed(
-            f"this would make another search of {experiment.name}:\n{listed(refused)}\n"
+            f"these changes would make {experiment.name} another search:\n{listed(refused)}\n"
             "tuner extend accepts additions under spec.parameters and at the end of spec.initial, changes of "
             "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
             f"metadata.name, and import these trials: {command('import', 'FILE', '--from', experiment.name)}"

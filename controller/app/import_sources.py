@@ -116,7 +116,7 @@ async def _study_named(client: SessionClient, name: str, place: str) -> Study:
         return next(iter(studies.values()))
     some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "")
     if not name:
-        raise InvalidArgument.at("--study", f"say which of the studies in {place}: {some or 'there is none'}")
+        raise InvalidArgument.at("--study", f"name one of the studies in {place}: {some or 'there are none'}")
     raise NotFound(f"{place} has no study {name}{did_you_mean(full_name, studies) or f'; there are {some or None}'}")
 
 
@@ -159,13 +159,13 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     direction = objective.direction
     if source.direction not in (None, direction):
         raise FailedPrecondition(
-            f"{source.title} has to {Direction(source.direction).value}, and {spec.name} to {direction.value} "
-            f"{objective.metric}: its good trials would count as bad ones"
+            f"{source.title} {Direction(source.direction).value}s its objective, but {spec.name} {direction.value}s "
+            f"{objective.metric}: good trials would count as bad ones"
         )
     if source.metric and source.metric != objective.metric and value != source.metric:
         raise FailedPrecondition(
-            f"{source.title} has {source.metric} for its objective, and {spec.name} has {objective.metric}; if the two "
-            f"are the same, add --value {source.metric}"
+            f"the objective of {source.title} is {source.metric}, and that of {spec.name} is {objective.metric}; if "
+            f"both are the same metric, add --value {source.metric}"
         )
     filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
     fitting = [

@@ -162,7 +162,7 @@ async def retry(
         admitted = service.extend_or_retry(experiment, lease, document, changes, directory=directory, failures=failures)
     name = admitted.experiment.name
     if chosen.failures:
-        print_line(f"{name}: {_trials([*chosen.failures])} again as new attempts, and cost no budget of failures")
+        print_line(f"{name}: {_trials([*chosen.failures])} again as new attempts; their failures no longer count")
     if chosen.already:
         print_line(f"{name}: {_trials(chosen.already)} again already")
     return admitted

@@ -43,7 +43,7 @@ class Interruptions:
             self._interrupt(self._loop)
         running = 0 if progress is None else len(progress.running)
         if self.times == 1 and progress is not None and progress.stopping:
-            self.print_line(f"{_NAMES[number]}: already stopping; once more kills what still runs")
+            self.print_line(f"{_NAMES[number]}: already stopping (once more: kill what still runs)")
         elif self.times == 1 and self._detaches:
             self.print_line(f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)")
         elif self.times == 1:
@@ -52,7 +52,7 @@ class Interruptions:
             again = "it runs again on resume" if final or running == 1 else "they run again on resume"
             again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
             self.print_line(
-                f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; again: kill)"
+                f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; once more: kill)"
             )
         elif running:
             self.print_line(f"{_NAMES[number]} again: killing the running trials")

@@ -184,10 +184,10 @@ def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits, problems: P
 def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: ProblemCollector) -> None:
     _whole_gpus(final, "spec.final", traits, problems)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
-        cure = "end the search without it, and run the parameters that `best` prints by an object of your own"
+        cure = "omit it, and create your own object with the parameters that `tuner best` prints"
         problems.add(
             "spec.final",
-            f"cannot be combined with trial.template, which has no command to be replaced; {cure}",
+            f"cannot be combined with trial.template, whose command cannot be replaced; {cure}",
             at_key=True,
         )
 
@@ -255,7 +255,7 @@ def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
             if name == "TUNER_CHECKPOINT_DIR":
                 cure = "spec.trial.checkpoints: {claim: …} keeps it on a cluster's volume"
             elif name == "TUNER_OUTPUT_DIR":
-                cure = "tell the program of a place of your own by a flag, or by another name"
+                cure = "pass a folder of your own by a flag, or by another variable"
             problems.add(f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}", at_key=True)
 
 
@@ -306,12 +306,12 @@ def _placeholders(
         if in_command and alone and alone[1] in conditional:
             before = _before(workload, section, path)
             if before.startswith("-") and "=" not in before:
-                cure = f"its flag {before} would have no value; write {before}={text} as one element"
+                cure = f"{before} would have no value; write {before}={text} as one element"
             else:
-                cure = f"what follows would take its place; write --{alone[1]}={text} as one element"
-            problems.add(path, f"{text} is not always there, and {cure}")
+                cure = f"the next word would take its place; write --{alone[1]}={text} as one element"
+            problems.add(path, f"{text} is conditional: without it, {cure}")
         elif path == f"{section}.command[0]" and any(name in conditional for name in placeholders(text)):
-            problems.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
+            problems.add(path, f"{text} is conditional, and a trial needs its program; use a choice without when")
 
 
 def _before(workload: Json, section: str, path: str) -> str:
@@ -350,7 +350,7 @@ def warnings(document: Json) -> tuple[str, ...]:
 def _idle_devices(spec: Json) -> Iterator[str]:
     gpus = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
     if "devices" in spec["trial"] and not any(gpus) and _traits_of(spec).assigns_gpus:
-        yield "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu"
+        yield "spec.trial.devices: trials request no GPU, so they get none; set spec.trial.resources.gpu"
 
 
 def _unread_variables(trial: Json) -> Iterator[str]:

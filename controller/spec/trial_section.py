@@ -225,7 +225,7 @@ CLUSTER_KEYS = (
     Key(
         "readOnlyRootFilesystem",
         FLAG,
-        "Whether the program can write to its volumes, `/tmp` and the folders that tuner names only (cluster).",
+        "Whether the program can write only to its volumes, `/tmp` and the folders that Tuner sets (cluster).",
         says="`true`",
     ),
     Key(

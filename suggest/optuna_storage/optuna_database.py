@@ -102,7 +102,7 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
         return studies[names.index(name)]
     some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
     if not name:
-        raise InvalidArgument.at("--study", f"say which of the studies in {place}: {some}" if some else "none")
+        raise InvalidArgument.at("--study", f"name one of the studies in {place}: {some or 'there are none'}")
     raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some or None}'}")
 
 

@@ -90,7 +90,7 @@ def _mapping(section: object, at: str, problems: list[Problem], known_keys: tupl
     for key in section:
         if key not in known_keys:
             hint = did_you_mean(str(key)[:40], known_keys)
-            problems.append(Problem(at, f"{str(key)[:40]} is not known; there are {', '.join(known_keys)}{hint}"))
+            problems.append(Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(known_keys)}{hint}"))
     return {key: value for key, value in section.items() if key in known_keys}
 
 

@@ -45,7 +45,7 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            message = f"cannot make the folder {path.parent} ({e.strerror}); use another place"
+            message = f"cannot create the folder {path.parent} ({e.strerror}); use another place"
             raise _refused(storage_url, message) from e
     refuse_network(path.parent)
     return path

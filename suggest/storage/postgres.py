@@ -40,7 +40,7 @@ _CURES = {
     "25006": "it is read-only; name the primary, not a standby",
     "25P03": "the connection was idle in a transaction and was closed",
     "28": "access denied for this user; see user and password in the URL, PGPASSWORD or ~/.pgpass",
-    "3D000": "there is no such database; make it first (createdb)",
+    "3D000": "there is no such database; create it first (createdb)",
     "40": "conflict with another transaction; try again",
     "42P01": "it was emptied or replaced; restore a backup, or restart the server to begin with an empty store",
     "42501": "this user lacks a right; grant it the right to use and create tables",
@@ -82,7 +82,7 @@ def _ours(error: DBAPIError, place: str) -> Exception:
         kind = StoreBroken if fitting in _BROKEN else StoreUnavailable
         return kind(f"{place}: {_CURES[fitting]} (PostgreSQL: {words})")
     if isinstance(cause, psycopg.DataError) and "NUL" in words:
-        return InvalidArgument.at("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")
+        return InvalidArgument.at("", "a text contains a zero byte, which PostgreSQL cannot store; remove it")
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
         return StoreUnavailable(
             f"{place}: no connection; check that it is running, and see its log (PostgreSQL: {words})"

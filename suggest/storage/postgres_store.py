@@ -198,7 +198,7 @@ class OwnedByHeartbeat:
 
     def _live(self) -> None:
         """Register this server and start its heartbeat, twice a second."""
-        with locked(self._lock, late=Unavailable(f"{self._database.place}: it takes long to answer; try again")):
+        with locked(self._lock, late=Unavailable(f"{self._database.place}: it responds slowly; try again")):
             if self._thread is None:
                 self._beat()
                 self._thread = threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True)

@@ -19,7 +19,7 @@ from suggest.study import PastSpace, Study
 MAX_PAST = 100  # past spaces of one study, which are stored and read together with the study
 MAX_PAST_TEXT = 1_000_000  # characters of all past spaces of one study
 _PATH = "spec.parameters"
-WAY_ON = "or make a new study and import the trials of this one"
+WAY_ON = "or create a new study and import the trials of this one"
 
 
 def growth_problems(old: Space, new: Space) -> tuple[Problem, ...]:
@@ -43,11 +43,11 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
     if space == old:
         return study
     if len(study.past) == MAX_PAST:
-        message = f"has grown {MAX_PAST} times; make a new study and import the trials of this one"
+        message = f"has grown {MAX_PAST} times; create a new study and import the trials of this one"
         raise InvalidArgument.at(_PATH, message)
     past = PastSpace(old, trials, datetime.now(UTC))
     if sum(len(repr(past_space.space)) for past_space in (*study.past, past)) > MAX_PAST_TEXT:
-        message = "is too large to have grown so often; make a new study and import the trials of this one"
+        message = "is too large to have grown so often; create a new study and import the trials of this one"
         raise InvalidArgument.at(_PATH, message)
     return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
 

@@ -170,7 +170,7 @@ class StudyService:
                 study = replace(study, labels=dict(labels))
             if study != engine.study:
                 size = size_of(study)
-                raise_if(spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size))
+                raise_if(spec_rules.size_problems("spec.parameters", "the study with its earlier parameters", size))
             if study != engine.study and not validate_only:
                 with writer.changing():
                     self._store.update_study(writer.lease, study)

@@ -87,7 +87,7 @@ def test_an_unknown_context_is_refused_with_the_known_ones(level_b: ControlPlane
 
 
 def test_a_missing_namespace_is_refused(level_b: ControlPlane, me: Searcher) -> None:
-    message = 'namespaces "nowhere" not found; make it, or name another one with --namespace'
+    message = 'namespaces "nowhere" not found; create it, or name another one with --namespace'
     refused(level_b, me, NOT_FOUND, message, words=(me.file(), "--namespace", "nowhere"))
 
 

@@ -217,11 +217,11 @@ def test_an_unknown_kind_fails_by_the_conditions_of_the_file(me: Searcher) -> No
 REFUSED = {
     "no conditions": (
         {"template": a_training(pod(), pod())},
-        "spec.trial.template: how a Training ends is not known here; add success: {type: …} and failure: {type: …}",
+        "spec.trial.template: tuner does not know how a Training ends; add success: {type: …} and failure: {type: …}",
     ),
     "half of them": (
         {"template": a_training(pod(), pod()), "success": ENDS["success"]},
-        "how a Training ends is not known here; add failure: {type: …}",
+        "tuner does not know how a Training ends; add failure: {type: …}",
     ),
     "a pod": ({"template": {"apiVersion": "v1", "kind": "Pod", "spec": pod()["spec"]}}, "write a Job with that pod"),
     "a placeholder in a key": (

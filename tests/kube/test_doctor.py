@@ -82,9 +82,9 @@ def test_without_a_cluster_this_machine_is_checked(tmp_path: Path, monkeypatch: 
         pytest.param(lambda api: setattr(api, "ahead_s", 90), 0, "clock", "warn this machine is 90s behind the server",
                      id="clock"),
         pytest.param(lambda api: api.remove("namespaces", None, "user1"), 7, "namespace",
-                     "FAIL there is no user1; make it, or name another one with -n", id="no namespace"),
+                     "FAIL there is no namespace user1; create it, or name another one with -n", id="no namespace"),
         pytest.param(lambda api: (api.remove("namespaces", None, "user1"), api.forbid("get", "namespaces")), 7,
-                     "namespace", 'FAIL namespaces "user1" not found; make it', id="no namespace, no right to look"),
+                     "namespace", 'FAIL namespaces "user1" not found; create it', id="no namespace, no right to look"),
         pytest.param(lambda api: api.forbid("get", "namespaces"), 0, "namespace", "ok user1", id="no right to look"),
         pytest.param(lambda api: (api.forbid("create", "jobs"), api.forbid("watch", "jobs")), 4, "right jobs",
                      "FAIL create, watch denied; add to your Role in user1: "
@@ -229,9 +229,9 @@ def test_objects_that_the_file_needs_must_exist(tmp_path: Path) -> None:
     answer, lines = see(tmp_path, text=experiment(trial=NEEDY))
     assert answer.code == 7
     for what in ("Secret hub", "PersistentVolumeClaim cifar", "ServiceAccount trainer", "Secret api"):
-        assert lines[what] == "FAIL is not there in user1; make it, or correct the file"
-    assert lines["PriorityClass fast"] == "FAIL is not there; make it, or correct the file"
-    assert lines["image"].startswith("ok example/tiny:1 is pulled by the first trial")
+        assert lines[what] == "FAIL does not exist in user1; create it, or correct the file"
+    assert lines["PriorityClass fast"] == "FAIL does not exist; create it, or correct the file"
+    assert lines["image"].startswith("ok the first trial pulls example/tiny:1")
 
 
 def test_a_file_that_has_all_it_needs_is_all_ok(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_an_unknown_version_of_a_kind_is_a_warning(tmp_path: Path) -> None:
     )
     assert (answer.code, lines["dry run PyTorchJob"]) == (0, "ok accepted")
     (warning,) = [line for line in answer.out.splitlines() if line.startswith("warn")]
-    assert "PyTorchJob is known as kubeflow.org/v1 (Training Operator 1.9), and this is kubeflow.org/v2" in warning
+    assert "tuner knows PyTorchJob of kubeflow.org/v1 (Training Operator 1.9), and treats kubeflow.org/v2" in warning
 
 
 def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:

@@ -79,10 +79,14 @@ QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used:
     ("message", "code", "said"),
     [
         (QUOTA.format(asked=2), 0, "accepted, and would wait now: QuotaExceeded: gpus, requested: requests.nvidia"),
-        (QUOTA.format(asked=8), 2, "refused: it never fits quota gpus: requests.nvidia.com/gpu 8 of 4; ask for less"),
+        (QUOTA.format(asked=8), 2, "refused: it never fits quota gpus: requests.nvidia.com/gpu 8 of 4; request less"),
         ("failed quota: q: must specify limits.cpu for: trial", 2, "set them under spec.trial.resources"),
         ('violates PodSecurity "restricted:latest": runAsNonRoot != true', 2, "ask for a namespace that allows it"),
-        ("maximum cpu usage per Container is 1, but limit is 2", 2, "change spec.trial.resources; a LimitRange"),
+        (
+            "maximum cpu usage per Container is 1, but limit is 2",
+            2,
+            "a LimitRange does not allow it: change spec.trial.resources",
+        ),
         ("no PriorityClass with name fast was found", 2, "correct spec.trial.priorityClass"),
     ],
 )
@@ -134,7 +138,7 @@ def test_a_missing_namespace_is_reported_once(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, prepare=lambda api: api.remove("namespaces", None, "user1"))
     assert answer.code == 2
     assert answer.out.splitlines() == [
-        'ConfigMap tiny-dryru: refused: namespaces "user1" not found; make it, or name another one with --namespace'
+        'ConfigMap tiny-dryru: refused: namespaces "user1" not found; create it, or name another one with --namespace'
     ]
 
 
@@ -142,7 +146,7 @@ def test_an_unknown_kind_is_reported(tmp_path: Path) -> None:
     wheel = "{apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}"
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    template: {wheel}\n"
     answer, _ = ask(tmp_path, text=text)
-    assert (answer.code, "how a Wheel ends is not known here" in answer.err) == (2, True)
+    assert (answer.code, "tuner does not know how a Wheel ends" in answer.err) == (2, True)
     ends = "    success: {type: Done}\n    failure: {type: Failed}\n"
     answer, _ = ask(tmp_path, text=text + ends)
     assert answer.code == 2

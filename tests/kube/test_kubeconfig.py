@@ -218,7 +218,9 @@ def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, m
             async with signed_in(api, exec=plugin.entry()) as client:
                 plugin.fails()
                 for _ in range(3):
-                    with pytest.raises(Unreachable, match=r"the credential plugin .* gave no credentials: exit code 3"):
+                    with pytest.raises(
+                        Unreachable, match=r"the credential plugin .* returned no credentials: exit code 3"
+                    ):
                         await client.whoami()
                 assert (len(plugin.calls) - before, api.requests) == (1 + calls, [])
                 plugin.answers(token="new", expires_at=in_seconds(600))
@@ -275,7 +277,7 @@ def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_p
         ({"args": ["-c", "echo hello"]}, "Expecting value"),
         ({"args": ["-c", "echo '{}'"]}, "its output is not an ExecCredential with a status"),
         ({"args": ["-c", f'echo \'{{"apiVersion": "{V1}beta1", "kind": "ExecCredential", "status": {{}}}}\'']},
-         f"it answers in '{V1}beta1', and '{V1}' was asked for"),
+         f"expected apiVersion '{V1}', got '{V1}beta1'"),
         ({"args": ["-c", f'echo \'{{"apiVersion": "{V1}", "kind": "ExecCredential", "status": {{}}}}\'']},
          "neither a token nor a client certificate"),
         ({"command": "no-such-plugin", "installHint": "Get it from your administrator."},

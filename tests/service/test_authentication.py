@@ -81,7 +81,7 @@ def test_another_namespace_is_closed_and_reveals_nothing_about_its_contents(chan
     there, not_there = (denied(channel, method, study, secret("b")) for study in (THERE, NOT_THERE))
     assert (there.code, there.reason) == (DENIED, "PERMISSION_DENIED")
     assert there == not_there
-    assert there.message == "the token b is not for the namespace team-a; its operator can change that"
+    assert there.message == "the token b is not valid in the namespace team-a; ask the server's operator"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -61,7 +61,7 @@ def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(cli
         "spec.parameters.x.max",
         "spec.parameters.kind.values",
     ]
-    assert "make a new study and import the trials of this one" in str(refused.value)
+    assert "create a new study and import the trials of this one" in str(refused.value)
     for wrong, path in (
         (Space(()), "spec.parameters"),
         (Space((Parameter("x", Float(-10.0, float("inf"))),)), r"spec.parameters.x.max"),

@@ -206,7 +206,7 @@ except Unavailable as e:
         ("sqlite:///", "a store in memory would lose the studies"),
         ("sqlite:///:memory:", "a store in memory would lose the studies"),
         ("sqlite:////tmp", "/tmp is a directory; name a file in it"),
-        ("sqlite:////proc/nowhere/studies.db", "cannot make the folder"),
+        ("sqlite:////proc/nowhere/studies.db", "cannot create the folder"),
         (
             "postgresql://me:secret@host/db",
             "postgresql://me:***@host/db: is not a storage URL; begin it with postgresql+psy",

@@ -300,7 +300,7 @@ def test_a_study_does_not_grow_beyond_a_reply(other_language: SuggestServiceStub
     update.study.spec.parameters.extend(parameters)
     with pytest.raises(grpc.RpcError) as refused:
         other_language.UpdateStudy(update)
-    assert "spec.parameters: the study, with what it was before, takes " in str(refused.value.details())
+    assert "spec.parameters: the study with its earlier parameters takes " in str(refused.value.details())
     assert len(other_language.GetStudy(pb.GetStudyRequest(name=STUDY)).past) == 1
 
 

@@ -54,18 +54,18 @@ def test_every_error_is_in_the_table_with_its_code() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     limits = dict(table("Limits"))
     most = {method: f"{rpc.items.most:,}" for method, rpc in RPCS.items() if rpc.items is not None}
-    assert limits["trials in a SuggestTrials (`count`)"] == most["SuggestTrials"]
-    assert limits["measurements in a call"] == most["ReportMeasurements"] == f"{request_sizes.MAX_MEASUREMENTS:,}"
+    assert limits["trials in a SuggestTrials request (`count`)"] == most["SuggestTrials"]
+    assert limits["measurements in a request"] == most["ReportMeasurements"] == f"{request_sizes.MAX_MEASUREMENTS:,}"
     assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
-    assert limits["trials in an ImportTrials"] == most["ImportTrials"]
-    assert limits["trials in a RenewLeases"] == most["RenewLeases"] == f"{request_sizes.MAX_LEASES:,}"
+    assert limits["trials in an ImportTrials request"] == most["ImportTrials"]
+    assert limits["trials in a RenewLeases request"] == most["RenewLeases"] == f"{request_sizes.MAX_LEASES:,}"
     assert spec_rules.MAX_STUDY_BYTES == 2.5 * 2**20
     assert limits["a study in a reply, with its earlier parameters"] == "2.5 MiB"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
     assert limits["parameters of a study, or of a point"] == f"{request_sizes.MAX_PARAMETERS:,}"
     assert limits["conditions of a parameter"] == f"{request_sizes.MAX_CONDITIONS:,}"
     assert limits["values of all choices and conditions of a study"] == f"{request_sizes.MAX_VALUES:,}"
-    assert limits["settings of an algorithm or a pruning"] == f"{request_sizes.MAX_SETTINGS:,}"
+    assert limits["settings of an algorithm or a pruning rule"] == f"{request_sizes.MAX_SETTINGS:,}"
     assert limits["a text that has no other limit, such as a reason"] == f"{request_sizes.MAX_TEXT:,} characters"
     assert limits["labels of a resource"].startswith(f"{request_sizes.MAX_LABELS}, ")
 

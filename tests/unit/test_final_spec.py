@@ -67,7 +67,7 @@ def test_a_changed_final_stage_is_a_revision() -> None:
 REFUSED = [
     ("command: python export.py", "22:14 spec.final.command: expected a list of words, [python, train.py], got the string 'python export.py'; write [sh, -c, ...] to have a shell read it"),
     ("command: [python, '--lr=${learning_rate}']", "22:23 spec.final.command[1]: ${learning_rate} is not a parameter; did you mean ${lr}?"),
-    ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
+    ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element"),
     ("image: other:1", "22:5 spec.final.image: no such key here; did you mean spec.trial.image?"),
     ("retries: {timeout: 1}", "22:5 spec.final.retries: no such key here; did you mean spec.trial.retries?"),
     ("timeout: 0s", "22:14 spec.final.timeout: '0s' is too short; write a longer one, or remove the key for no limit"),
@@ -86,7 +86,7 @@ def test_a_final_stage_cannot_be_combined_with_a_template() -> None:
     )
     (message,) = problem_lines(text)
     assert message.startswith(
-        "15:3 spec.final: cannot be combined with trial.template, which has no command to be replaced"
+        "15:3 spec.final: cannot be combined with trial.template, whose command cannot be replaced"
     )
 
 

@@ -122,10 +122,10 @@ def test_a_grown_study_keeps_what_it_was_and_how_many_trials_that_had() -> None:
         grown(two, of(Float(0, 2)), trials=9)
     for wide in range(5, 3 + MAX_PAST):
         two = grown(two, of(Float(0, wide)), trials=9)
-    with pytest.raises(InvalidArgument, match="has grown 100 times; make a new study"):
+    with pytest.raises(InvalidArgument, match="has grown 100 times; create a new study"):
         grown(two, of(Float(0, 1000)), trials=9)
     words = tuple(f"{k:0>100}" for k in range(9_999))
-    with pytest.raises(InvalidArgument, match="is too large to have grown so often; make a new study"):
+    with pytest.raises(InvalidArgument, match="is too large to have grown so often; create a new study"):
         grown(study(of(Choice(words))), of(Choice((*words, "more"))), trials=0)
 
 

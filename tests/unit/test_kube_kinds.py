@@ -510,7 +510,7 @@ def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_t
 def test_an_unknown_version_gives_a_warning() -> None:
     (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
     assert warning.startswith(
-        "spec.trial.template.apiVersion: TFJob is known as kubeflow.org/v1 (Training Operator 1.9)"
+        "spec.trial.template.apiVersion: tuner knows TFJob of kubeflow.org/v1 (Training Operator 1.9)"
     )
 
 
@@ -533,8 +533,8 @@ def test_another_version_is_read_like_the_known_one_with_a_warning(version: str,
     manifest = obj(version, kind)
     assert missing_conditions(manifest) == ""
     assert foreign_version(manifest) == (
-        f"{kind} is known as {known}, and this is {version}: it is read as the known one; if its status or labels "
-        "differ, set spec.trial.success, failure and primary"
+        f"tuner knows {kind} of {known}, and treats {version} like it; if its status or labels differ, "
+        "set spec.trial.success, failure and primary"
     )
 
 

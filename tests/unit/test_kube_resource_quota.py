@@ -340,7 +340,7 @@ NODES = [node("gpu-0", **{"nvidia.com/gpu": "8"}), node("cpu-0", memory="1Ti")]
         (Demand(1, {GPU: Decimal(1), "requests.memory": Decimal(2**39)}), [], [],
          "no node has nvidia.com/gpu 1 and memory 512Gi together"),
         (gpus(1), [quota({"limits.memory": "1Gi"})], [],
-         "quota room counts limits.memory, so every trial must say how much it needs: trial.resources"),
+         "quota room counts limits.memory, so every trial must request it: set spec.trial.resources"),
         (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "1Gi"})], ""),
         (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "2Gi"})],
          "limits.memory 2Gi is above 1Gi, all that quota room allows"),

@@ -52,8 +52,8 @@ def test_the_operators_page_shows_the_defaults() -> None:
     ("text", "message"),
     [
         ("- 1", "limits.yaml: must have at least one of defaults, namespaces, clients below it"),
-        ("default: {}", "limits.yaml: default is not known.*did you mean defaults"),
-        ("defaults: {trails: 5}", "limits.yaml: defaults: trails is not known.*did you mean trials"),
+        ("default: {}", "limits.yaml: unknown key default.*did you mean defaults"),
+        ("defaults: {trails: 5}", "limits.yaml: defaults: unknown key trails.*did you mean trials"),
         (
             "defaults: {trials: many}",
             "limits.yaml: defaults.trials: many is not a limit; use a whole number or unlimited",
@@ -65,7 +65,7 @@ def test_the_operators_page_shows_the_defaults() -> None:
         ("defaults: {burst: 0.5}", "defaults.burst: must be at least 1"),
         ("defaults: {rate: .nan}", "defaults.rate: nan is not a limit"),
         ("namespaces: {Vision: {trials: 1}}", "namespaces.Vision: 'Vision' is not a name"),
-        ("namespaces: {vision: {rate: 1}}", "namespaces.vision: rate is not known; there are studies, trials"),
+        ("namespaces: {vision: {rate: 1}}", "namespaces.vision: unknown key rate; use studies, trials"),
         ("namespaces: [vision]", "namespaces: must have names below it"),
         ("clients: {a: 7}", "clients.a: must have at least one of rate, burst below it"),
         ("clients: {a: {rate: 1}, a: {rate: 2}}", "limits.yaml:1: cannot be read as YAML, or has a name twice"),

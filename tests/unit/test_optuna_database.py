@@ -89,7 +89,7 @@ def test_one_of_several_objectives_must_be_named(url: str) -> None:
 
 
 def test_one_of_several_studies_must_be_named(url: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"--study: say which of the studies in .*: mine, both"):
+    with pytest.raises(InvalidArgument, match=r"--study: name one of the studies in .*: mine, both"):
         optuna_source(url, "", "")
     with pytest.raises(NotFound, match=r"has no study 'min'; did you mean mine"):
         optuna_source(url, "min", "")

@@ -45,13 +45,15 @@ def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
 
 
 def test_another_direction_is_refused() -> None:
-    with pytest.raises(FailedPrecondition, match=r"theirs has to minimize, and tiny to maximize score: its good"):
+    with pytest.raises(FailedPrecondition, match=r"theirs minimizes its objective, but tiny maximizes score: good"):
         _fitting(a_source(Direction.MINIMIZE), SPEC, "", {})
     assert _fitting(a_source(None), SPEC, "", {}) == a_source(None), "a file says nothing of it"
 
 
 def test_another_metric_is_imported_as_the_objective_if_named() -> None:
-    with pytest.raises(FailedPrecondition, match=r"has acc for its objective, and tiny has score; .* add --value acc"):
+    with pytest.raises(
+        FailedPrecondition, match=r"the objective of .* is acc, and that of tiny is score; .* add --value acc"
+    ):
         _fitting(a_source(metric="acc"), SPEC, "", {})
     [(_, trial)] = _fitting(a_source(metric="acc"), SPEC, "acc", {}).trials
     assert trial.measurements == [Measurement(1, "score", 0, 1.0)]

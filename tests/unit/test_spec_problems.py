@@ -230,9 +230,9 @@ TRIAL = [
     ("--lr=${lr}", "--out=${TUNER_OUTPUT_DIR}", "14:33 spec.trial.command[2]: ${TUNER_OUTPUT_DIR} is not a parameter; environment variables are not substituted; read TUNER_OUTPUT_DIR in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --out=\"$TUNER_OUTPUT_DIR\"', sh, PROGRAM, …]"),
     ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, optimizer, momentum; write $${HOMES} for a literal ${HOMES}"),
     ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is not a parameter; there are lr, layers, optimizer, momentum"),
-    ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
-    ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would have no value; write -m=${momentum} as one element"),
-    ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is not always there, and a trial needs its program; use a choice without when"),
+    ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element"),
+    ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is conditional: without it, -m would have no value; write -m=${momentum} as one element"),
+    ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is conditional, and a trial needs its program; use a choice without when"),
     ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: expected a string, a number or {secret: name/key}, got a list\n14:33 spec.trial.env.B-C.secret: the string 'x' is not a secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is not a parameter; did you mean ${lr}?"),
     ("    command", "    workingDir: 'runs/${lr}'\n    command", "14:17 spec.trial.workingDir: parameters are not substituted here; pass the parameter in command, and change the directory there"),
     ("    command", "    cwd: src\n    command", "14:5 spec.trial.cwd: no such key; did you mean workingDir?"),
@@ -356,7 +356,7 @@ def test_the_file_cannot_set_variables_of_the_attempt() -> None:
     begin = "is set by tuner for each attempt"
     assert [line.partition(" ")[2] for line in problem_lines(text)] == [
         f"spec.final.env.TUNER_CHECKPOINT_DIR: {begin}; spec.trial.checkpoints: {{claim: …}} keeps it on a cluster's volume",
-        f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; tell the program of a place of your own by a flag, or by another name",
+        f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; pass a folder of your own by a flag, or by another variable",
         f"spec.trial.env.KATIB_TRIAL_NAME: {begin}; use another name",
     ]
 
@@ -449,7 +449,7 @@ def test_a_program_that_reads_the_file_of_parameters_need_mention_none() -> None
 def test_gpus_that_are_named_and_not_asked_for_are_warned_of() -> None:
     text = changed("    command", "    devices: [0]\n    command")
     assert read(text, source="experiment.yaml").warnings == (
-        "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu",
+        "spec.trial.devices: trials request no GPU, so they get none; set spec.trial.resources.gpu",
     )
     assert read(text, source="x", overrides=["spec.trial.resources.gpu=1"]).warnings == ()
 

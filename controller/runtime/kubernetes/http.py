@@ -175,7 +175,7 @@ class Gunzip:
             try:
                 plain = self._stream.decompress(self._rest, _GUNZIPPED_BYTES)
             except zlib.error as error:
-                raise ValueError(f"the answer is not the gzip that it says it is: {error}") from error
+                raise ValueError(f"the answer is not valid gzip: {error}") from error
             self._rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
             if plain:
                 return plain
@@ -184,7 +184,7 @@ class Gunzip:
     def end(self) -> None:
         """Raise ValueError if the compressed data is incomplete; an empty body is fine."""
         if self._begun and not self._stream.eof:
-            raise ValueError("the compressed answer is not whole")
+            raise ValueError("the compressed answer is incomplete")
 
 
 _CONNECT_S = 5.0  # for TCP, and for each TLS handshake
@@ -712,7 +712,7 @@ class HttpPool:
             if head.status_code != 200:
                 raise ProxyFailed(f"{authority} answers {head.status_code} {head.reason.decode('latin-1')}".rstrip())
             if received:
-                raise ProxyFailed(f"{authority} says more than that it has connected")
+                raise ProxyFailed(f"{authority} sent data after its reply to CONNECT")
         except BaseException as error:
             link.abort()
             if isinstance(error, HttpError) and not isinstance(error, ProxyFailed):

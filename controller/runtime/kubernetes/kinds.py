@@ -225,9 +225,9 @@ def _with_submitter(obj: Raw) -> list[Raw]:
 def _unfit_ray_job(obj: Raw) -> str:
     mode = at(obj, "spec.submissionMode")
     if mode not in (None, "K8sJobMode", "SidecarMode"):
-        return f"submissionMode: {mode} makes no pod that prints what the entrypoint prints; write K8sJobMode"
+        return f"with submissionMode: {mode} no pod prints the output of the entrypoint; write K8sJobMode"
     if at(obj, "spec.clusterSelector") and at(obj, "spec.submitterPodTemplate") is None:
-        return "a RayJob with a clusterSelector does not say its image; write spec.submitterPodTemplate"
+        return "a RayJob with a clusterSelector does not name its image; write spec.submitterPodTemplate"
     return ""
 
 
@@ -321,7 +321,7 @@ def foreign_version(obj: AnyObject) -> str:
         if (known_preset.group, known_preset.kind) == (preset.group, preset.kind)
     )
     return (
-        f"{preset.kind} is known as {versions}, and this is {version}: it is read as the known one; "
+        f"tuner knows {preset.kind} of {versions}, and treats {version} like it; "
         "if its status or labels differ, set spec.trial.success, failure and primary"
     )
 
@@ -420,8 +420,8 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
         return "a Pod has no condition that says how it ended; write a Job with that pod as its template"
     lines = " and ".join(f"{key}: {{type: …}}" for key in absent)
     return (
-        f"how a {kind} ends is not known here; add {lines} with the conditions that its status.conditions shows then, "
-        "or {path: status.…, equals: …} with another field"
+        f"tuner does not know how a {kind} ends; add {lines} with the conditions that its status.conditions shows "
+        "then, or {path: status.…, equals: …} with another field"
     )
 
 

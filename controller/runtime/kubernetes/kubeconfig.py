@@ -247,7 +247,7 @@ def _plugin(fields: object, user: User) -> _Plugin:
     if api_version not in _PLUGIN_VERSIONS:
         raise BadKubeconfig(
             f"{place}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got {api_version!r}; "
-            "have a newer version of the plugin write this entry"
+            "write this entry with a newer version of the plugin"
         )
     if mode not in _INTERACTIVE_MODES:
         raise BadKubeconfig(f"{place}: interactiveMode: expected {', '.join(_INTERACTIVE_MODES)}, got {mode!r}")
@@ -268,8 +268,8 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
 
     def failed(reason: str) -> AccessDenied:
         return AccessDenied(
-            f"{user.place}: the credential plugin {plugin.name!r} gave no credentials: {reason}; "
-            f"run `kubectl --context {user.context} get pods` to see it by itself, or log in again"
+            f"{user.place}: the credential plugin {plugin.name!r} returned no credentials: {reason}; "
+            f"run `kubectl --context {user.context} get pods` to run it alone, or log in again"
         )
 
     if plugin.interactive_mode == "Always" and not interactive:
@@ -328,12 +328,12 @@ def _credentials_in(printed: bytes, plugin: _Plugin) -> Credentials:
     if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
         raise ValueError("its output is not an ExecCredential with a status")
     if answer.get("apiVersion") != plugin.api_version:
-        raise ValueError(f"it answers in {answer.get('apiVersion')!r}, and {plugin.api_version!r} was asked for")
+        raise ValueError(f"expected apiVersion {plugin.api_version!r}, got {answer.get('apiVersion')!r}")
     token, certificate, key = (
         str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")
     )
     if bool(certificate) != bool(key):
-        raise ValueError("clientCertificateData and clientKeyData only come together")
+        raise ValueError("clientCertificateData and clientKeyData must be given together")
     if not token and not certificate:
         raise ValueError("its output has neither a token nor a client certificate")
     expires = status.get("expirationTimestamp")

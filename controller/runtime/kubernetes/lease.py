@@ -127,7 +127,7 @@ class FencingLease:
                 return
             self._valid_until_s = began_s + DURATION_S - _MARGIN_S
             return
-        raise RuntimeLost(f"lease {self._name} in namespace {self._namespace} is being changed by others all the time")
+        raise RuntimeLost(f"others keep changing lease {self._name} in namespace {self._namespace}")
 
     async def _take(self, now: datetime) -> None:
         try:

@@ -210,10 +210,10 @@ def explain_config(pod: Pod, container: str, message: str) -> str:
     if match := _SECRET.search(detail):
         name = match["name"] or match["in"]
         users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == name]
-        return f"env {', '.join(users)}: {detail}" if users else f"its container cannot be made: {detail}"
+        return f"env {', '.join(users)}: {detail}" if users else f"its container cannot be created: {detail}"
     if match := _VOLUME.search(detail):
         return _mount(pod, container, match["name"], detail)
-    return f"its container cannot be made: {detail}"
+    return f"its container cannot be created: {detail}"
 
 
 def explain_start(pod: Pod, container: str, message: str) -> str:

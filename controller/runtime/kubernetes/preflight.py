@@ -268,7 +268,7 @@ async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
     except ApiError as error:
         if error.status not in (403, 404):
             raise
-        yield ok("credentials", "accepted; the server does not tell whose they are")
+        yield ok("credentials", "accepted; the server does not say who you are")
     else:
         yield ok("credentials", user)
 
@@ -289,8 +289,8 @@ def _clock(ahead_s: float) -> Finding:
     direction = "ahead of" if ahead_s > 0 else "behind"
     return warn(
         "clock",
-        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or in part, timeouts come "
-        "early or late, tokens may look expired; set the time, by NTP",
+        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or in part, timeouts may "
+        "be early or late, tokens may seem expired; synchronize the clock, for example by NTP",
     )
 
 
@@ -299,7 +299,7 @@ async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
         stored = await client.get(NAMESPACES, None, namespace)
     except ApiError as error:
         if error.status == 404:
-            return fail("namespace", f"there is no {namespace}; make it, or name another one with -n")
+            return fail("namespace", f"there is no namespace {namespace}; create it, or name another one with -n")
         if error.status != 403:
             raise
         (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most users may not read namespaces
@@ -420,7 +420,9 @@ async def check_needs(
             yield finding
     never = await why_unschedulable(client, namespace, objects, nodes=nodes or [])
     yield (
-        fail("room", never) if never else ok("room", "a trial fits" + ("" if nodes else ", as far as is seen of nodes"))
+        fail("room", never)
+        if never
+        else ok("room", "a trial fits" + ("" if nodes else " in the quotas; the nodes are not known"))
     )
     for verdict in await dry_run_of(client, namespace, [anchor, *objects, *pods]):
         yield _finding(verdict)
@@ -493,13 +495,15 @@ def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
 def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
     """Check whether nodes have the image. Registries are not asked: the nodes have their own credentials for them."""
     if not image:
-        return fail("image", "a container names none; set spec.trial.image")
+        return fail("image", "a container has no image; set spec.trial.image")
     having = sum(image in _names_on(node) for node in nodes or ())
     if having:
         return ok("image", f"{image} is on {having} of {len(nodes or ())} nodes already")
     if policy == "Never":
-        return warn("image", f"{image} is seen on no node, and imagePullPolicy: Never pulls none; load it there")
-    return ok("image", f"{image} is pulled by the first trial; only then does it show whether it can be")
+        return warn(
+            "image", f"{image} is on no known node, and imagePullPolicy: Never does not pull it; load it onto the nodes"
+        )
+    return ok("image", f"the first trial pulls {image}; only then is it known whether that works")
 
 
 def _names_on(node: Node) -> set[str]:
@@ -549,7 +553,7 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
         existing = await client.get(dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name)
     except ApiError as error:
         if error.status == 404:
-            return fail(subject, f"is not there{in_namespace}; make it, or correct the file")
+            return fail(subject, f"does not exist{in_namespace}; create it, or correct the file")
         if error.status != 403:
             raise
         return None
@@ -558,7 +562,7 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
         return fail(subject, f"has no key {dependency.key}; its keys are {keys}")
     phase = existing.get("status", {}).get("phase", "") if dependency.kind is CLAIMS else ""
     if phase == "Lost":
-        return fail(subject, "has lost its volume; make another one")
+        return fail(subject, "has lost its volume; create another one")
     return ok(subject, "is there" + (f", {phase}" if phase else ""))
 
 
@@ -566,14 +570,17 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
 
 _QUOTA = re.compile(r"exceeded quota: (?P<quota>\S+), requested: (?P<asked>\S+), used: \S+, limited: (?P<limit>\S+)")
 _CURES = (
-    (r'namespaces "[^"]*" not found', "make it, or name another one with --namespace"),
+    (r'namespaces "[^"]*" not found', "create it, or name another one with --namespace"),
     (r"is being terminated", "the namespace is being deleted; name another one with --namespace"),
-    (r"must specify", "the namespace's quota wants these said: set them under spec.trial.resources"),
+    (r"must specify", "the namespace's quota requires these: set them under spec.trial.resources"),
     (r"violates PodSecurity", "change it in spec.trial.template, or ask for a namespace that allows it"),
-    (r"(maximum|minimum) \S+ usage per|limit to request ratio", "change spec.trial.resources; a LimitRange says so"),
+    (
+        r"(maximum|minimum) \S+ usage per|limit to request ratio",
+        "a LimitRange does not allow it: change spec.trial.resources",
+    ),
     (r"no PriorityClass", "correct spec.trial.priorityClass; see kubectl get priorityclasses"),
     (r"looking up service account", "correct spec.trial.serviceAccount; see kubectl get serviceaccounts"),
-    (r"admission webhook", "a rule of this cluster's administrators; change the file, or ask them"),
+    (r"admission webhook", "the cluster's administrators do not allow it: change the file, or ask them"),
     (r"unknown field|strict decoding", "correct it in spec.trial.template"),
     (r"has no kind", "or correct apiVersion and kind in spec.trial.template"),
     (r"could not find the requested resource", "install its definition, or correct spec.trial.template"),
@@ -636,7 +643,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
     if rule := rule_for(error):
         if kind == "Pod":
             # Controllers of the cluster create the pods of trials; only this check would need the right.
-            return Answer.UNCHECKED, f"whether quota and pod security take it shows when it runs; to ask: {rule}"
+            return Answer.UNCHECKED, f"quota and pod security are checked when it runs; to check them now, add: {rule}"
         return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
     if match := _QUOTA.search(error.message):
         too_much = list(_beyond(match["asked"], match["limit"]))
@@ -644,7 +651,7 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
             return Answer.WAITS, f"QuotaExceeded: {match[0].removeprefix('exceeded quota: ')}"
         return Answer.REFUSED, (
             f"it never fits quota {match['quota']}: {', '.join(too_much)}; "
-            "ask for less under spec.trial.resources, or for a larger quota"
+            "request less under spec.trial.resources, or ask for a larger quota"
         )
     if error.status == 409 and error.reason == "AlreadyExists":
         return Answer.ACCEPTED, ""

@@ -487,7 +487,7 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
                 maximum = _shown(key, limit)
                 yield f"{key} {_shown(key, requests[key])} is above {maximum}, all that quota {_name(quota)} allows"
             elif key in _MUST_BE_ASKED and key not in requests and _counts_pods_of(demand, quota, key):
-                yield f"quota {_name(quota)} counts {key}, so every trial must say how much it needs: trial.resources"
+                yield f"quota {_name(quota)} counts {key}, so every trial must request it: set spec.trial.resources"
 
 
 def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
@@ -504,7 +504,7 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
                 most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
                 for name in sorted(COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}):
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
-                        yield f"LimitRange {limit_range} wants a limit of {name}, so every trial must say how much it needs: trial.resources"  # noqa: E501 # fmt: skip
+                        yield f"LimitRange {limit_range} requires a limit of {name}, so every trial must have one: set spec.trial.resources"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("max") or {}).items():
                     maximum = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
                     if maximum > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):

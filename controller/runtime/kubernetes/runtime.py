@@ -223,7 +223,7 @@ class KubernetesRuntime:
             self._expect_ours(launch, existing[1], record)
             return
         if record is not None and (record.removed or record.uid):
-            raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
+            raise CannotStart("it was created before, and has disappeared", FailureClass.INFRASTRUCTURE)
         objects = build_objects(launch)
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL

@@ -62,7 +62,7 @@ class Authorizer:
             raise PermissionDenied(f"no token permits {name}")
         if rpc.verb not in grant.verbs:
             raise PermissionDenied(
-                f"the token {grant.name} may not {rpc.verb.value}, which {name} needs; its operator can change that"
+                f"the token {grant.name} lacks the verb {rpc.verb.value}, which {name} needs; ask the server's operator"
             )
         namespace = resource.namespace
         if namespace is None or grant.reaches(namespace):
@@ -70,5 +70,5 @@ class Authorizer:
         if namespace == names.ALL and rpc.form is Form.NAMESPACES:
             return  # the method lists only what the caller may read
         raise PermissionDenied(
-            f"the token {grant.name} is not for the namespace {namespace[:80]}; its operator can change that"
+            f"the token {grant.name} is not valid in the namespace {namespace[:80]}; ask the server's operator"
         )

@@ -82,7 +82,7 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
     for key in entry:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS)
-            problems.append(Problem(at, f"{str(key)[:40]} is not known; there are {', '.join(_KEYS)}{hint}"))
+            problems.append(Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(_KEYS)}{hint}"))
     digest = _digest(entry, at, problems)
     namespaces = _words(entry.get("namespaces"), f"{at}.namespaces", problems)
     verbs = _words(entry.get("verbs"), f"{at}.verbs", problems)

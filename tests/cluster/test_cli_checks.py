@@ -70,7 +70,8 @@ def test_an_object_that_the_server_refuses_is_reported_with_the_cure(
     level_b.api().post(f"{CORE}/namespaces/{namespace}/limitranges", small)
     code, lines = shell.tuner("run", str(shell.file), "--dry-run=server")
     assert code == 2
-    assert "maximum cpu usage per Container is 250m, but limit is 1; change spec.trial.resources" in lines[-1]
+    assert "maximum cpu usage per Container is 250m, but limit is 1; a LimitRange" in lines[-1]
+    assert lines[-1].endswith("change spec.trial.resources")
     code, lines = shell.tuner("doctor", str(shell.file))
     assert code == 7
     assert any(line.startswith("FAIL  room") and "cpu" in line for line in lines)

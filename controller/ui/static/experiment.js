@@ -21,7 +21,7 @@ const ACTIONS = {
   retry: (name) => ({ title: `Retry ${name}?`, words: "Its failed trials run again with the same parameters, and the search continues. A controller is started on this machine.", action: "Retry" }),
   extend: (name) => ({ title: `Extend ${name}?`, words: "All its trials are kept, and the search continues.", action: "Extend", fields: [h("label", {}, "More trials", h("input", { name: "trials", type: "number", min: 1, value: 20, required: true }))] }),
   enqueue: (name, parameters) => ({
-    title: `Enqueue a point for ${name}?`, words: "It is tried next. Parameters that you leave empty are chosen by the search.", action: "Enqueue",
+    title: `Enqueue a point for ${name}?`, words: "The point is tried next. The search chooses the parameters that you leave empty.", action: "Enqueue",
     fields: parameters.map(({ title, hint }) => h("label", {}, title, h("input", { name: title, placeholder: hint, autocomplete: "off" }))),
   }),
   delete: (name) => ({ title: `Delete ${name}?`, words: "Its trials, their logs and their outputs are removed. This cannot be undone.", action: "Delete", danger: true }),

@@ -7,7 +7,7 @@ export function queuePage() {
   crumbs("Queue", ["queue and quota"]);
   const said = notice();
   const place = h("div");
-  main.replaceChildren(h("h1", {}, "Queue and quota"), h("p", { class: "why" }, "Running and waiting trials of all experiments that are not over."), said.element, place);
+  main.replaceChildren(h("h1", {}, "Queue and quota"), h("p", { class: "why" }, "Running and waiting trials of all unfinished experiments."), said.element, place);
   const open = stream(() => "/api/queue", {
     queue({ namespaces, trouble }) {
       said.trouble(trouble);

@@ -51,7 +51,7 @@ export function trialPage(namespace, name, trial) {
   }
   async function relabel() {
     const value = Object.entries(shown?.labels ?? {}).map(([key, of]) => `${key}=${of}`).join("\n");
-    const given = await ask({ title: `Labels of trial ${trial}`, words: "One on each line: name=value.", action: "Save", fields: [h("label", {}, "Labels", h("textarea", { name: "labels", value }))] });
+    const given = await ask({ title: `Labels of trial ${trial}`, words: "One label per line: name=value.", action: "Save", fields: [h("label", {}, "Labels", h("textarea", { name: "labels", value }))] });
     if (given === null) return;
     const pairs = given.labels.split("\n").filter((line) => line.trim()).map((line) => {
       const [key, ...words] = line.split("=");

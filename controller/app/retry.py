@@ -164,7 +164,7 @@ async def retry(
     if chosen.failures:
         print_line(f"{name}: {_trials([*chosen.failures])} again as new attempts; their failures no longer count")
     if chosen.already:
-        print_line(f"{name}: {_trials(chosen.already)} again already")
+        print_line(f"{name}: {_trials(chosen.already)} again since an earlier retry")
     return admitted
 
 

@@ -169,7 +169,7 @@ class Session:
             self.view.print_line(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
             if recovered.lost:
                 self.view.print_line(
-                    f"{name}: lost with the database are trials {ranges(recovered.lost)}; they count as cancelled"
+                    f"{name}: trials {ranges(recovered.lost)} were lost with the database; they count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
             return await self._control(admitted, client, _StartupTasks.begin(runtime, working_directory()))

@@ -209,7 +209,7 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     print(f"{name}: {new} imported from {imported.source.title}{before}{left_out(imported.source)}", flush=True)
     parameters = experiment.spec.space.by_name
     if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in parameters]:
-        print_line(f"left out, not parameters of {name}: {', '.join(unknown[:8])}")
+        print_line(f"ignored, not parameters of {name} (number of trials): {', '.join(unknown[:8])}")
     if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in parameters]:
         print_line(
             f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept and "
@@ -220,7 +220,7 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         more = f"\n  and {unlisted} more" if unlisted > 0 else ""
         shown = "\n  ".join(tally.refused[:MOST_PROBLEMS])
         without_value = any(": no value; " in refusal for refusal in tally.refused)
-        cure = "\nThe value of a parameter that is missing there: --fill NAME=VALUE" if without_value else ""
+        cure = "\nTo set a parameter that the source lacks: --fill NAME=VALUE" if without_value else ""
         print_line(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
     if experiment.state.finished:
         growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")

@@ -137,7 +137,7 @@ def test_an_experiment_whose_database_is_lost_is_rebuilt_from_the_cluster(level_
     shutil.rmtree(me.state)
     code, _, err = me.tuner("resume", "tiny", "--from-cluster", "--namespace", me.namespace)
     assert code == 0, err
-    assert "lost with the database are trials 0-1" in err
+    assert "trials 0-1 were lost with the database" in err
     trials = me.trials()
     assert [(trial["number"], trial["state"]) for trial in trials] == [(n, "succeeded") for n in range(2, 7)]
     assert all(len(trial["attempts"]) == 1 for trial in trials)

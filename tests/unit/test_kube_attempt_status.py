@@ -215,7 +215,7 @@ def test_an_eviction_for_exceeding_its_own_limit_is_not_retried() -> None:
 
 def test_a_node_fuller_than_the_scheduler_knew_is_an_infrastructure_failure() -> None:
     pod = a_pod(phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu")
-    reason = "node gpu-7 did not keep it (OutOfcpu): Node didn't have enough resource: cpu"
+    reason = "node gpu-7 rejected or ended it (OutOfcpu): Node didn't have enough resource: cpu"
     assert end_of(a_job(), pod) == lost(10, reason)
 
 
@@ -411,7 +411,7 @@ MOUNT = (
 @pytest.mark.parametrize(
     ("reason", "message", "expected"),
     [
-        ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is not a name of an image: couldn't parse it"),
+        ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is not a valid image name: couldn't parse it"),
         (
             "ErrImageNeverPull",
             'Container image "x" is not present with pull policy of Never',

@@ -79,7 +79,7 @@ TABLE = [
                 {"name": "budget", "state": "Ready", "message": ""},
             ],
         ),
-        f"{QUEUED}: its quota is reserved; admission checks to pass: provisioning (waiting for nodes)",
+        f"{QUEUED}: its quota is reserved; pending admission checks: provisioning (waiting for nodes)",
     ),
     (
         "deactivated",

@@ -454,7 +454,7 @@ def _why_pending(workload: Workload) -> str:
     if reserved.get("status") == "True":
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
         pending = [_pending_check(check) for check in checks if check.get("state") != "Ready"]
-        return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
+        return f"its quota is reserved; pending admission checks: {', '.join(pending)}" if pending else ""
     message = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
     message = _POD_SET.sub(lambda match: "" if match[1] == "main" else f"pod set {match[1]}: ", message)
     if message.startswith("LocalQueue ") and message.endswith(" doesn't exist"):

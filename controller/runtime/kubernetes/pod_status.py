@@ -196,7 +196,7 @@ def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
     if reason == "InvalidImageName":
-        return f"image {name} is not a name of an image: {detail}"
+        return f"image {name} is not a valid image name: {detail}"
     return f"image {name} cannot be pulled: {detail or reason}; check its name, and imagePullSecrets if it is private"
 
 
@@ -390,7 +390,7 @@ def _eviction(pod: Pod, time: datetime) -> Exit | None:
         case "Evicted":
             return lost(time, _evicted(pod, message))
     # NodeLost, a node's shutdown, or OutOfcpu of a node that was fuller than the scheduler knew.
-    return lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
+    return lost(time, _with(f"node {node_of(pod)} rejected or ended it ({reason})", message))
 
 
 def _never_started(pod: Pod, container: str, time: datetime, message: str) -> Exit:

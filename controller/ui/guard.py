@@ -1,7 +1,8 @@
 """The access control of the page, which every request passes first.
 
 Requests must name a host of the page (against DNS rebinding) and come from the page itself (against other pages).
-Requests that change something must have the token of the page. An `Authenticator` decides who may sign in: by the link
+Requests that change something must have the token of the page. Each request counts for its connection, whose limits
+are the server's. An `Authenticator` decides who may sign in: by the link
 that `tuner ui` prints (`LinkAuthenticator`), or by a token of the server (`controller.ui.sign_in`). Every answer
 forbids scripts and requests that are not the page's own.
 """
@@ -63,6 +64,17 @@ class Authenticator(Protocol):
         """Answer a request without a session. `trouble`: why it is not known whether there is one."""
 
 
+class Connections(Protocol):
+    """The limits of the connections of the page's port."""
+
+    @property
+    def most_of_page(self) -> int:
+        """How many connections the port may have."""
+
+    def record_request(self, host: str, port: int, *, admitted: bool) -> None:
+        """Record a request by its peer; again if it is admitted."""
+
+
 class LinkAuthenticator:
     """Signs in the browser that opens the link, which has a token that is valid once.
 
@@ -111,11 +123,21 @@ class LinkAuthenticator:
 
 
 class Guard:
-    """The ASGI middleware that checks every request. `policy` is the content security policy."""
+    """The ASGI middleware that checks every request.
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, policy: str = POLICY) -> None:
+    `policy` is the content security policy. `connections` is None for a page that only this machine's user can reach.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        policy: str = POLICY,
+        connections: Connections | None = None,
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
+        self._connections = connections
         self._headers = HEADERS | {"content-security-policy": policy}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,6 +162,7 @@ class Guard:
         person is still signed in.
         """
         headers = request.headers
+        self._record(request, admitted=False)  # before anything slow: its connection is not silent
         if self._authenticator.names is not None and _host(headers.get("host", "")) not in self._authenticator.names:
             return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
         if not _from_here(request, headers):
@@ -160,11 +183,16 @@ class Guard:
             return self._authenticator.refusal(request, error)
         if page_token is None:
             return self._authenticator.refusal(request)
+        self._record(request, admitted=True)
         if request.method not in SAFE and not equal(headers.get(TOKEN_HEADER, ""), page_token):
             return refused("the request lacks the token of the page; load the page again")
         request.state.page_token = page_token
         request.state.is_signed_in = partial(self._is_signed_in, request)
         return None
+
+    def _record(self, request: Request, *, admitted: bool) -> None:
+        if self._connections is not None and request.client is not None:
+            self._connections.record_request(request.client.host, request.client.port, admitted=admitted)
 
     async def _is_signed_in(self, request: Request) -> bool:
         try:

@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
 
 import uvicorn
 from starlette.middleware import Middleware
@@ -129,6 +130,44 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle no signals, because the caller does, and uvicorn would send them to this process again at the end."""
         yield
+
+
+class LimitedListener(socket.socket):
+    """A listening socket that closes connections beyond `most` as soon as it has accepted them.
+
+    uvicorn has no such limit, and does not know connections in their TLS handshake.
+    """
+
+    def __init__(self, listener: socket.socket, most: int) -> None:
+        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
+        self._most = most
+        self._open = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:  # addresses differ by family
+        """Raises ConnectionAbortedError for a connection too many, as if the peer had closed it."""
+        accepted, address = super().accept()
+        if self._open >= self._most:
+            accepted.close()
+            raise ConnectionAbortedError
+        self._open += 1
+        return _Accepted(accepted, self._closed_one), address
+
+    def _closed_one(self) -> None:
+        self._open -= 1
+
+
+class _Accepted(socket.socket):
+    """A connection that calls `on_close` once, when it is closed."""
+
+    def __init__(self, accepted: socket.socket, on_close: Callable[[], None]) -> None:
+        super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
+        self._on_close = on_close
+
+    def close(self) -> None:
+        was_open = self.fileno() >= 0
+        super().close()
+        if was_open:
+            self._on_close()
 
 
 def listen(host: str, ports: Sequence[int], *, flag: str) -> socket.socket:

@@ -21,8 +21,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from controller.ui.application import application
-from controller.ui.guard import Guard, LinkAuthenticator
-from controller.ui.server import listen, running
+from controller.ui.guard import Connections, Guard, LinkAuthenticator
+from controller.ui.server import LimitedListener, listen, running
 from controller.ui.shared_reader import Mark, clock_mark, file_mark
 from controller.ui.sign_in import StoredSessions, TokenAuthenticator
 from controller.ui.stored_address import StoredAddress
@@ -46,6 +46,8 @@ class StudyServer(Protocol):
     def inside(self) -> Channel: ...
 
     def verbs_of(self, token: str) -> frozenset[str] | None: ...
+
+    def limit_connections(self, port: int) -> Connections: ...
 
     def page_sessions(self) -> StoredSessions: ...
 
@@ -87,6 +89,8 @@ async def serve_page(
     host = "127.0.0.1" if address.host == "localhost" else address.host
     listener, key = _listen(host, address.port, sqlite)
     port: int = listener.getsockname()[1]
+    connections = server.limit_connections(port)
+    listener = LimitedListener(listener, connections.most_of_page)
     tls = server.ssl_context() is not None
 
     def mark() -> Mark:
@@ -108,7 +112,7 @@ async def serve_page(
     closing = asyncio.Event()
     app = application(
         access.board,
-        Middleware(Guard, authenticator=access.authenticator),
+        Middleware(Guard, authenticator=access.authenticator, connections=connections),
         kind="studies",
         closing=closing,
         vega=VegaBundle(),

@@ -3,7 +3,8 @@
 gRPC closes connections that do not complete a handshake and limits their total, but has no limit per host: one host
 could take every connection. Therefore a thread periodically inspects the process's sockets and shuts down those of
 hosts that have too many connections on which no call was admitted (by a token, or by `--insecure`). To gRPC this looks
-like a peer that hangs up. The alternatives are in docs/adr.
+like a peer that hangs up. The page's server has no limits at all, and connections in their TLS handshake are not known
+to it; its port is inspected, too, and its requests count as calls. The alternatives are in docs/adr.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from suggest import events
 from suggest.server.access.caller import host_of
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ OF_HOST = 2000  # connections of a host, including admitted ones
 NOISY_UNKNOWN = 16  # as UNKNOWN, for a host that calls too often
 CALLS_S = 100.0  # calls per second of a host without a token; a burst may have as many more
 DELAY_S = 2.0  # delay of replies to a host that calls more often; meanwhile its few streams are occupied
+LOGGED_S = 60.0  # between two log lines with the same reason
 _FOLDERS = ("/proc/self/fd", "/dev/fd")
 
 
@@ -56,6 +59,29 @@ class SeenConnection:
     since: float
     asked: bool = False
     used: float = 0.0
+
+
+class ClosedConnections:
+    """Logs which connections were closed and why: at once, then once a minute for each reason."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, Counter[str]] = {}  # by reason: closed since the last line
+        self._logged: dict[str, float] = {}
+
+    def add(self, host: str, reason: str) -> None:
+        self._hosts.setdefault(reason, Counter())[host] += 1
+
+    def log(self, now: float) -> None:
+        for reason, hosts in list(self._hosts.items()):
+            if now - self._logged.get(reason, now - LOGGED_S) < LOGGED_S:
+                continue
+            ((host, _),) = hosts.most_common(1)
+            others = len(hosts) - 1
+            events.warn(
+                "connections_closed", reason=reason, connections=hosts.total(), host=host, other_hosts=others or None
+            )
+            self._logged[reason] = now
+            del self._hosts[reason]
 
 
 class ConnectionLimits:
@@ -87,10 +113,21 @@ class ConnectionLimits:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._null = self._spare = -1
+        self._closings = ClosedConnections()
+
+    @property
+    def most_of_page(self) -> int:
+        """How many connections the page's server may accept, which leaves descriptors for gRPC and the store."""
+        return self._most // 2
+
+    def watch(self, port: int) -> None:
+        """Limit the connections of one more port, on which nothing was accepted yet."""
+        self._ports.add(port)
+        self.start()
 
     def start(self) -> None:
         """Start the thread, which needs no further file descriptor later, because there may be none."""
-        if not self._ports or not self._folder:
+        if not self._ports or not self._folder or self._thread is not None:
             return
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._spare = os.dup(self._null)
@@ -117,6 +154,11 @@ class ConnectionLimits:
         self._calls[host] += 1
         return DELAY_S if self._calls[host] > 2 * CALLS_S else 0.0
 
+    def record_request(self, host: str, port: int, *, admitted: bool) -> None:
+        """Record a request to a watched port, by its peer; again if it is admitted."""
+        table = self._admitted if admitted else self._unauthenticated
+        table[f"ipv6:[{host.replace('%', '%25')}]:{port}"] = self._now()
+
     def _run(self) -> None:
         pause_s = LOOK_S
         while not self._closed:
@@ -132,7 +174,13 @@ class ConnectionLimits:
         now = self._now()
         self._take_note(now)
         noisy = self._noisy(now)
-        return sum(self._shut(peer) for peer in too_many(self._seen, now, noisy=noisy, limit=self._most))
+        closed = 0
+        for peer, reason in too_many(self._seen, now, noisy=noisy, limit=self._most).items():
+            if self._shut(peer):
+                self._closings.add(self._seen[peer].host, reason)
+                closed += 1
+        self._closings.log(now)
+        return closed
 
     def _take_note(self, now: float) -> None:
         present = dict(self._peers())
@@ -231,9 +279,9 @@ class ConnectionLimits:
 
 def too_many(
     connections: Mapping[Peer, SeenConnection], now: float, *, noisy: Collection[str], limit: int
-) -> list[Peer]:
-    """Return the peers whose connections are to be closed; of connections of the same kind, the oldest first."""
-    closed: dict[Peer, None] = {}
+) -> dict[Peer, str]:
+    """Return the peers whose connections are to be closed, and why. Of the same kind, the oldest are closed first."""
+    closed: dict[Peer, str] = {}
     unknown: dict[str, list[Peer]] = {}
     staying: Counter[str] = Counter()
     oldest_first = sorted(connections, key=lambda peer: connections[peer].since)
@@ -244,23 +292,32 @@ def too_many(
         unknown.setdefault(each.host, []).append(peer)
         if now - each.since > SILENT_S:
             staying[each.host] += each.asked
-            if not each.asked or staying[each.host] > HEALTH_CHECKERS:
-                closed[peer] = None
+            if not each.asked:
+                closed[peer] = f"no call within {SILENT_S:g} s"
+            elif staying[each.host] > HEALTH_CHECKERS:
+                closed[peer] = f"over {HEALTH_CHECKERS} older than {SILENT_S:g} s without an admitted call"
     for host, peers in unknown.items():
         open_ = [peer for peer in peers if peer not in closed]
         allowed = NOISY_UNKNOWN if host in noisy else UNKNOWN
-        closed.update(dict.fromkeys(open_[: max(0, len(open_) - allowed)]))
+        reason = f"over {allowed} of a host without an admitted call"
+        closed.update(dict.fromkeys(open_[: max(0, len(open_) - allowed)], reason))
     closable = [peer for peer in oldest_first if not connections[peer].used and peer not in closed]
-    closed.update(dict.fromkeys(closable[: max(0, len(closable) - min(ALL_UNKNOWN, limit // 2))]))
+    allowed = min(ALL_UNKNOWN, limit // 2)
+    reason = f"over {allowed} of all hosts without an admitted call"
+    closed.update(dict.fromkeys(closable[: max(0, len(closable) - allowed)], reason))
     # Even with a token, one host must not get all connections.
     by_use = sorted((peer for peer in connections if peer not in closed), key=lambda peer: connections[peer].used)
     of_host = Counter(connections[peer].host for peer in by_use)
+    allowed = min(OF_HOST, limit // 2)
     for peer in by_use:
         host = connections[peer].host
-        if of_host[host] > min(OF_HOST, limit // 2):
+        if of_host[host] > allowed:
             of_host[host] -= 1
-            closed[peer] = None
-    return list(closed)
+            closed[peer] = f"over {allowed} of a host"
+    # gRPC refuses further connections, but counts each of its servers alone, and not the page's.
+    by_use = [peer for peer in by_use if peer not in closed]
+    closed.update(dict.fromkeys(by_use[: max(0, len(by_use) - limit)], f"over {limit}"))
+    return closed
 
 
 def _neighborhood(host: str) -> str:

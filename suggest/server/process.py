@@ -164,6 +164,12 @@ class Server:
         """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
         return self._running.protection.verbs_of(token)
 
+    def limit_connections(self, port: int) -> ConnectionLimits:
+        """Limit the connections of a port of this process as those of the server, from before it listens."""
+        connections = self._running.connections
+        connections.watch(port)
+        return connections
+
     def page_sessions(self) -> PageSessions:
         """Return the sessions of the page in the server's store. Their methods block."""
         return self._running.store.page_sessions
@@ -364,7 +370,7 @@ class _Started:
     store: StudyStore
     _executor: ThreadPoolExecutor
     _background: Sequence[asyncio.Task[None]]
-    _connections: ConnectionLimits
+    connections: ConnectionLimits
     _metrics: Metrics | None
     protection: LoadedProtection
 
@@ -396,7 +402,7 @@ class _Started:
             listener.interceptor.give_up()
 
     def close(self) -> None:
-        self._connections.close()
+        self.connections.close()
         self._executor.shutdown(cancel_futures=True)
         try:
             self._studies.close()

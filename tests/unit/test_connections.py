@@ -20,7 +20,7 @@ def seen(count: int, *, host: str = "h", since: float = NOW - 1, asked: bool = F
 
 
 def closed(them: dict[Peer, SeenConnection], *, noisy: tuple[str, ...] = (), most: int = 10_000) -> list[Peer]:
-    return too_many(them, NOW, noisy=noisy, limit=most)
+    return list(too_many(them, NOW, noisy=noisy, limit=most))
 
 
 def test_a_connection_without_calls_is_closed_after_a_while() -> None:
@@ -55,6 +55,43 @@ def test_no_host_holds_all_admitted_connections_and_the_least_used_are_closed() 
     gone = closed(busy | idle, most=100)
     assert len(gone) == 20
     assert set(gone) <= set(idle)
+
+
+def test_no_more_connections_than_all_may_have_stay_open() -> None:
+    hosts = {peer: one for n in range(4) for peer, one in seen(30, host=f"h{n}", used=NOW - n).items()}
+    gone = closed(hosts, most=100)
+    assert len(gone) == 20
+    assert {peer.host for peer in gone} == {"h3"}, "the least used"
+
+
+@pytest.mark.parametrize(
+    ("connections", "most", "reason"),
+    [
+        (seen(1, since=0.0), 100, "no call within 10 s"),
+        (seen(17, since=0.0, asked=True), 100, "over 16 older than 10 s without an admitted call"),
+        (seen(65), 1000, "over 64 of a host without an admitted call"),
+        (seen(60), 100, "over 50 of all hosts without an admitted call"),
+        (seen(60, used=1.0), 100, "over 50 of a host"),
+        (seen(50, used=1.0) | seen(51, host="other", used=1.0), 100, "over 50 of a host"),
+        (seen(50, used=1.0) | seen(50, host="b", used=1.0) | seen(1, host="c", used=1.0), 100, "over 100"),
+    ],
+)
+def test_each_connection_is_closed_for_a_reason(
+    connections: dict[Peer, SeenConnection], most: int, reason: str
+) -> None:
+    assert set(too_many(connections, NOW, noisy=(), limit=most).values()) == {reason}
+
+
+def test_closed_connections_are_logged_at_once_and_then_together(caplog: pytest.LogCaptureFixture) -> None:
+    closed = connection_limits.ClosedConnections()
+    for seconds, hosts in ((0.0, "aab"), (1.0, "c"), (59.0, "d"), (61.0, "")):
+        for host in hosts:
+            closed.add(host, "over 64")
+        closed.log(NOW + seconds)
+    assert caplog.messages == [
+        'event=connections_closed reason="over 64" connections=3 host=a other_hosts=1',
+        'event=connections_closed reason="over 64" connections=2 host=c other_hosts=1',
+    ]
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """
         if handler.unary_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
-                self._received(self.answering(handler, method), method), response_serializer=_serialized
+                _freed(self._received(self.answering(handler, method), method)), response_serializer=_serialized
             )
         if handler.stream_stream is not None:
             return grpc.stream_stream_rpc_method_handler(
@@ -413,6 +413,23 @@ class _Method:
 class Reply:
     message: Any
     serialized: bytes
+
+
+def _freed(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+    """Free the request of a call that is aborted.
+
+    gRPC keeps the exception by which a call is aborted, and so its traceback, in a reference cycle. Through the frames
+    it would also keep the request, until a garbage collection, which may be hundreds of large requests later.
+    """
+
+    async def freed(requests: object, context: Context) -> Any:
+        try:
+            return await handler(requests, context)
+        except grpc.aio.AbortError as e:
+            e.__context__ = None
+            raise e.with_traceback(None) from None
+
+    return freed
 
 
 def _serialized(reply: Reply) -> bytes:

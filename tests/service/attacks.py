@@ -208,6 +208,11 @@ def misspelled(address: str, token: str, begun: Begun, end_s: float) -> None:
     )
 
 
+def garbage(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send 3 MB that are no request, 20 times at once."""
+    _send_again_and_again(address, token, begun, end_s, 20, "SuggestTrials", b"\xff" * 3_000_000)
+
+
 def large_names(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Send 4 MiB of names of parameters that the study does not have, 30 requests at a time."""
     _a_study(address, token, a_spec(999))
@@ -444,6 +449,7 @@ ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
     for each in (
         validate,
         misspelled,
+        garbage,
         large_names,
         suggestions,
         unread,
@@ -473,7 +479,12 @@ def _a_study(address: str, token: str, spec: StudySpec) -> None:
 def _again_and_again(
     address: str, token: str, begun: Begun, end_s: float, at_once: int, method: str, request: Any
 ) -> None:
-    serialized = request.SerializeToString()
+    _send_again_and_again(address, token, begun, end_s, at_once, method, request.SerializeToString())
+
+
+def _send_again_and_again(
+    address: str, token: str, begun: Begun, end_s: float, at_once: int, method: str, serialized: bytes
+) -> None:
     with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
         send = channel.unary_unary(f"{SERVICE}{method}")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -19,9 +21,11 @@ from grpc_status import rpc_status
 
 from suggest import wire
 from suggest.client import Client
+from suggest.server import interceptor
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
+from tests.service.test_certificates import eventually
 
 SERVICE = "tuner.suggest.v1.SuggestService"
 STUDY, TRIAL = str(NAME), f"{NAME}/trials/0"
@@ -236,3 +240,29 @@ def test_a_spec_survives_the_wire() -> None:
     problems: wire.Problems = []
     assert wire.read_spec(wire.write_spec(SPEC), "spec", problems) == SPEC
     assert problems == []
+
+
+def requests_kept() -> list[str]:
+    """Return the functions of the server whose frames still hold a large request."""
+    return [
+        frame.f_code.co_qualname
+        for frame in gc.get_objects()
+        if isinstance(frame, FrameType)
+        and frame.f_code.co_filename == interceptor.__file__
+        and any(isinstance(value, bytes) and len(value) > 1_000_000 for value in frame.f_locals.values())
+    ]
+
+
+@pytest.mark.parametrize("method", [f"/{SERVICE}/SuggestTrials", "/api.v1.beta1.Suggestion/GetSuggestions"])
+def test_a_large_request_that_is_refused_is_freed_without_garbage_collection(
+    channel: grpc.Channel, method: str
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(method)(b"\xff" * 3_000_000, timeout=30)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        eventually(lambda: not requests_kept())
+    finally:
+        gc.enable()

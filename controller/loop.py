@@ -58,7 +58,7 @@ SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
 BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 GIVE_UP_S = 60.0
 GIVE_UP_OPENING_S = 10.0  # shorter, because no trial is running yet
-GIVE_UP_KILLING_S = 5.0  # whoever interrupts twice does not wait for a store
+GIVE_UP_KILLING_S = 1.0  # whoever interrupts twice does not wait for a store
 LOG_PORTION = 1 << 20
 MAX_PORTIONS = 8  # per attempt and turn: a trial that prints endlessly must not delay the others
 THREAD_PORTION = 64 << 10  # larger portions are parsed in a thread

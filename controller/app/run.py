@@ -44,6 +44,9 @@ LAST_LINES, LAST_BYTES = 10, 8192
 class Controls(Protocol):
     """The means to interrupt a run from outside, such as the signals of a terminal."""
 
+    def connected(self, hurry: Callable[[], None]) -> None:
+        """Call `hurry` at the second interruption: the client then waits for replies only briefly."""
+
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         """Set the loop to interrupt. With `detaches`, the first interruption leaves trials on a cluster running."""
 
@@ -207,6 +210,7 @@ class Session:
             check = None if cluster is None else self._check(cluster, file.document)
             startup = _StartupTasks.begin(runtime, file.directory, check=check)
             async with workspace.connected(workspace.service) as client:
+                self._controls.connected(client.hurry)
                 try:
                     await client.validate(study_spec(spec))
                 except InvalidArgument as error:
@@ -339,6 +343,7 @@ async def control(
         patience_s=experiment.spec.traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
     )
+    controls.connected(client.hurry)
     controls.attach(loop, detaches=experiment.spec.traits.survives_controller)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:

@@ -19,7 +19,7 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "ha
 
 @dataclass(slots=True)
 class Interruptions:
-    """Implements `controller.app.run.Controls`. Interruptions that arrive before `attach` are passed to its loop.
+    """Implements `controller.app.run.Controls`. Interruptions that arrived before are passed on.
 
     All methods are called on the event loop's thread. `received` is the first signal.
     """
@@ -29,6 +29,12 @@ class Interruptions:
     times: int = 0
     _detaches: bool = False
     _loop: Loop | None = field(default=None)
+    _hurry: Callable[[], None] = lambda: None
+
+    def connected(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+        if self.times > 1:
+            hurry()
 
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         self._loop = loop
@@ -38,6 +44,8 @@ class Interruptions:
     def receive(self, number: signal.Signals) -> None:
         self.received = self.received or number
         self.times += 1
+        if self.times > 1:
+            self._hurry()
         progress = None if self._loop is None else self._loop.progress()
         if self._loop is not None:
             self._interrupt(self._loop)

@@ -5,23 +5,39 @@ Reading through an embedded service disturbs no other process, because only writ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import ServiceCredentials
 from suggest.client import AsyncClient
-from suggest.errors import StoreBroken
+from suggest.errors import StoreBroken, Unavailable
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
 PATIENCE_S = 10.0  # for a call to a shared service; after that, a run waits in its loop, where Ctrl-C works
+HURRIED_S = 1.0  # how long somebody who has interrupted a run twice waits for a reply
 
 
 class SessionClient(AsyncClient):
-    """A client that keeps the seed of the study that it last created or read, for provenance.json."""
+    """A client that can hurry, and keeps the seed of the study that it last created or read, for provenance.json."""
 
     seed: int | None = None
+
+    def __init__(self, address: str, **options: Any) -> None:  # those of AsyncClient
+        super().__init__(address, **options)
+        self._hurries = False
+        self._limits: set[asyncio.Timeout] = set()  # of the calls in progress
+
+    def hurry(self) -> None:
+        """Wait no longer than `HURRIED_S` for each reply, also for those of calls in progress."""
+        if self._hurries:
+            return
+        self._hurries = True
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time() + HURRIED_S)
 
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
@@ -34,6 +50,22 @@ class SessionClient(AsyncClient):
         study = await super().get_study(name)
         self.seed = study.seed
         return study
+
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:  # the overridden method is generic
+        limit = asyncio.timeout(HURRIED_S if self._hurries else None)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                return await super()._send(method, *rest, **options)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unavailable(
+                f"the suggestion service at {self.address} did not answer within {HURRIED_S:g} s, which is the limit "
+                "after a second interruption"
+            ) from None
+        finally:
+            self._limits.discard(limit)
 
 
 @asynccontextmanager

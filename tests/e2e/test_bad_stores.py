@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from controller.experiment_store import SCHEMA_VERSION
 from suggest.storage.upgrades import HEAD
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
 from tests.forked import TUNER
+from tests.service.running import a_process
 
 NEWER = {
     "controller.db": "UPDATE controller_schema SET version = 99",
@@ -251,6 +253,41 @@ def test_a_second_ctrl_c_on_a_full_disk_kills_the_trials_and_nothing_is_lost(cli
         assert code == 0, err
         assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 2
         assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["0", "2"], ["1", "1"]]
+
+
+def interrupt_twice(run: subprocess.Popen[str]) -> tuple[int, str]:
+    """Send SIGINT, and again when the first was taken in. Return the exit code and what follows."""
+    assert run.stderr is not None
+    run.send_signal(signal.SIGINT)
+    while not (line := run.stderr.readline()).startswith("Ctrl-C: stopping"):
+        assert line, "it ended"
+    run.send_signal(signal.SIGINT)
+    return ended(run)
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_frozen_service(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    with a_process(cli.folder / "shared.db", "127.0.0.1:0") as server:
+        run = cli.start("run", cli.file, "--server", server.address)
+        eventually(lambda: len(cli.starts()) == 1)
+        os.kill(server.pid, signal.SIGSTOP)
+        code, err = interrupt_twice(run)
+        os.kill(server.pid, signal.SIGCONT)
+        assert (code, "the limit after a second interruption" in err) == (7, True), err
+        eventually(lambda: not processes_of(cli.folder))
+        cli.let_go()
+        code, _, err = cli.tuner("run", cli.file, "--server", server.address)
+        assert code == 0, err
+        assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 2
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_service_that_never_answered(cli: Cli) -> None:
+    cli.file.write_text(experiment())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        run = cli.start("run", cli.file, "--server", f"127.0.0.1:{silent.getsockname()[1]}")
+        with silent.accept()[0]:
+            code, err = interrupt_twice(run)
+    assert (code, "the limit after a second interruption" in err) == (7, True), err
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")

@@ -242,7 +242,11 @@ def test_a_job_refused_by_a_quota_waits_even_without_the_right_to_read_quotas(ap
 @pytest.mark.parametrize(
     ("kind", "made", "words"),
     [
-        ("limitranges", {"spec": {"limits": [{"type": "Pod", "max": {"memory": "1Gi"}}]}}, "requires a limit of memory"),
+        (
+            "limitranges",
+            {"spec": {"limits": [{"type": "Pod", "max": {"memory": "1Gi"}}]}},
+            "a limit of memory",
+        ),
         (
             "limitranges",
             {"spec": {"limits": [{"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}]}},

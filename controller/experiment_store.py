@@ -175,6 +175,9 @@ class SqlExperimentStore:
         experiments = self._experiments(_EXPERIMENT, namespace=namespace, name=name)
         return experiments[0] if experiments else None
 
+    def named(self, name: str) -> list[Experiment]:
+        return self._experiments(_NAMED, name=name)
+
     def experiments(self) -> list[Experiment]:
         return self._experiments(_EXPERIMENTS)
 
@@ -307,9 +310,8 @@ _EXPERIMENTS = (
     )
     .order_by(tables.experiments.c.start_time, tables.experiments.c.uid)
 )
-_EXPERIMENT = _EXPERIMENTS.where(
-    tables.experiments.c.namespace == sa.bindparam("namespace"), tables.experiments.c.name == sa.bindparam("name")
-)
+_NAMED = _EXPERIMENTS.where(tables.experiments.c.name == sa.bindparam("name"))
+_EXPERIMENT = _NAMED.where(tables.experiments.c.namespace == sa.bindparam("namespace"))
 
 
 def _of_uid(table: sa.Table) -> sa.Select[Any]:

@@ -137,8 +137,8 @@ def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
     from controller.app.local_experiments import opened
 
     with opened(state) as experiments:
-        having = {experiment.namespace for experiment in experiments.experiments() if experiment.name == name}
-    return having.pop() if len(having) == 1 else of_context
+        having = [experiment.namespace for experiment in experiments.named(name)]
+    return having[0] if len(having) == 1 else of_context
 
 
 def _check(spec: StudySpec) -> None:

@@ -86,7 +86,8 @@ class Experiments(Protocol):
     def revision_source(self, uid: Uid, number: int) -> str:
         """Return where people find the text of a revision."""
 
-    def experiments(self) -> Sequence[Experiment]: ...
+    def named(self, name: str) -> Sequence[Experiment]:
+        """Return the experiments of this name, one for each namespace that has it, oldest first."""
 
     def experiment(self, namespace: str, name: str) -> Experiment | None: ...
 
@@ -117,7 +118,7 @@ def find(experiments: Experiments, name: str, namespace: str | None) -> Experime
         if found is None:
             raise NotFound(f"there is no experiment {name} in {namespace}; see {command('get', 'experiments')}")
         return found
-    having = [experiment for experiment in experiments.experiments() if experiment.name == name]
+    having = experiments.named(name)
     if not having:
         raise NotFound(f"there is no experiment {name}; see {command('get', 'experiments')}")
     if len(having) > 1:

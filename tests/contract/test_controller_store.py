@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from controller.core.model import (
     AttemptState,
     Event,
     Experiment,
+    ExperimentSpec,
     ExperimentState,
     FailureClass,
     FinalRun,
@@ -181,6 +182,20 @@ def test_a_name_is_taken_once_in_its_namespace(store: SqlExperimentStore) -> Non
         created(store, uid=OTHER)
     assert store.experiments() == [first]
     assert store.revisions(OTHER) == []
+
+
+def test_experiments_of_a_name_are_found_without_reading_the_others(path: Path) -> None:
+    read: list[str] = []
+
+    def load(document: Mapping[str, object]) -> ExperimentSpec:
+        read.append(str(document["name"]))
+        return a_spec(name=read[-1])
+
+    with closing(SqlExperimentStore(path, load)) as store:
+        experiment = created(store)
+        created(store, name="cifar", uid=OTHER)
+        assert (store.named("digits"), store.named("absent")) == ([experiment], [])
+    assert read == ["digits"]
 
 
 def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlExperimentStore, path: Path) -> None:

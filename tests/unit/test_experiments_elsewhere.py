@@ -60,8 +60,8 @@ class MemoryExperiments:
     def revision_source(self, uid: Uid, number: int) -> str:
         return f"revision {number} of {uid}"
 
-    def experiments(self) -> Sequence[Experiment]:
-        return list(self.found.values())
+    def named(self, name: str) -> Sequence[Experiment]:
+        return [each for each in self.found.values() if each.name == name]
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
         return next((each for each in self.found.values() if (each.namespace, each.name) == (namespace, name)), None)

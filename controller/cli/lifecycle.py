@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
-from controller.core.model import ExperimentState
+from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest.errors import InvalidArgument
@@ -62,6 +62,8 @@ def extend(arguments: argparse.Namespace) -> int:
 
         changes = Extension(arguments.trials, tuple(arguments.set))
         target = file_or_name(arguments.name, arguments)
+        if not isinstance(target, str):
+            _name_namespace(arguments, target.document.spec, session.experiments)
         admitted = await extend(
             session.workspace,
             session.experiments,
@@ -87,6 +89,7 @@ def retry(arguments: argparse.Namespace) -> int:
         if isinstance(target, str) and arguments.set:
             raise InvalidArgument.at("--set", "changes a file: name the file, not the experiment")
         if not isinstance(target, str):
+            _name_namespace(arguments, target.document.spec, session.experiments)
             _show_notices(target.document, session.view)
         admitted = await retry(
             session.workspace,
@@ -140,7 +143,15 @@ def _control(
             return exits.of_run(result, stopped=exits.of_interruption(controls.received))
 
     with workspace.opened(make=make) as experiments:
+        if document is not None:
+            _name_namespace(arguments, document.spec, experiments)
         return asyncio.run(controlled(experiments))
+
+
+def _name_namespace(arguments: argparse.Namespace, spec: ExperimentSpec, experiments: LocalExperiments) -> None:
+    """Let commands in messages name the namespace of the experiment's file, if another one has the same name."""
+    if any(other.namespace != spec.namespace for other in experiments.named(spec.name)):
+        arguments.namespace = spec.namespace
 
 
 def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
@@ -185,16 +196,19 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.import_trials import import_trials
 
     terminal.set_up_logging(arguments)
+    workspace = workspace_of(arguments)
     chosen = SourceChoice(arguments.source, arguments.study, arguments.value, tuple(arguments.fill))
     imported = asyncio.run(
         import_trials(
-            workspace_of(arguments),
+            workspace,
             file_or_name(arguments.name, arguments),
             chosen,
             namespace=arguments.namespace,
             context=arguments.context,
         )
     )
+    with workspace.opened() as experiments:
+        _name_namespace(arguments, imported.experiment.spec, experiments)
     _print_imported(arguments, imported)
     return ExitCode.OK if imported.tally.new or imported.tally.known else ExitCode.USAGE
 

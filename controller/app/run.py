@@ -180,20 +180,27 @@ class Session:
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
         """Control an admitted experiment, or return the result of a finished one."""
         from controller.app import runtimes
-        from controller.app.experiment_service import NothingToRun
+        from controller.app.experiment_service import Admitted, NothingToRun
 
         experiment = admitted.experiment
-        runtimes.same_context(experiment, self._context)
         service = self.workspace.service_of(experiment)
-        for note in admitted.notes:
-            self.view.print_line(note)
-        if isinstance(admitted, NothingToRun):
+        startup: _StartupTasks | None = None
+        try:
+            runtimes.same_context(experiment, self._context)
+            for note in admitted.notes:
+                self.view.print_line(note)
+            if isinstance(admitted, NothingToRun):
+                async with self.workspace.connected(service) as client:
+                    return await self._final_result(experiment, client)
+            runtime = await runtimes.of(self.workspace.state, experiment)
+            startup = _StartupTasks.begin(runtime, Path(experiment.directory))
             async with self.workspace.connected(service) as client:
-                return await self._final_result(experiment, client)
-        runtime = await runtimes.of(self.workspace.state, experiment)
-        startup = _StartupTasks.begin(runtime, Path(experiment.directory))
-        async with self.workspace.connected(service) as client:
-            return await self._control(admitted, client, startup)
+                return await self._control(admitted, client, startup)
+        finally:
+            if startup is not None:
+                await startup.end()
+            if isinstance(admitted, Admitted):
+                admitted.lease.release()
 
     async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult:
         from controller.app import runtimes

@@ -67,7 +67,7 @@ def script(file: Path, *, env: Mapping[str, str]) -> subprocess.Popen[str]:
 
 
 def _started(command: Sequence[str], request: dict[str, Any]) -> subprocess.Popen[str]:
-    if _read_at_start(request["env"]) == _read_at_start(_forking().env):
+    if read_at_start(request["env"]) == read_at_start(_forking().env):
         return Forked(command, request)
     return subprocess.Popen(
         command, cwd=request["cwd"], env=request["env"], text=True,
@@ -82,7 +82,7 @@ def running_with(setting: str) -> Iterator[int]:
             yield process.pid
 
 
-def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
+def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
     found = {key: value for key, value in env.items() if value and key.startswith(READ_AT_START)}
     found.pop("PYTHONFAULTHANDLER", None)  # it changes nothing that a test asks for
     return found

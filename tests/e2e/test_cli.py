@@ -19,7 +19,7 @@ from tests.forked import TUNER
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Iterator[Cli]:
-    cli = Cli(tmp_path)
+    cli = Cli(tmp_path, only_processes=True)
     yield cli
     cli.let_go()
     for process in cli.started:

@@ -19,7 +19,7 @@ import pytest
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
-from tests import forked
+from tests import called, forked
 from tests.service.katib_caller import (
     NUMBERS,
     KatibController,
@@ -252,7 +252,7 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
                 experiment=an_experiment(), current_request_number=1, total_request_number=1
             )
             SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
-        listed = forked.run_tuner(["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ)
+        listed = called.run_tuner(["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ)
         assert "search-" in listed.stdout, listed.stderr
     finally:
         server.terminate()
@@ -263,7 +263,7 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
 def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     def checked(*flags: str) -> str:
         words = ["serve", "--check", "--storage", f"sqlite:///{tmp_path}/studies.db", *flags]
-        done = forked.run_tuner(words, folder=tmp_path, env=os.environ)
+        done = called.run_tuner(words, folder=tmp_path, env=os.environ)
         return done.stdout + done.stderr
 
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(

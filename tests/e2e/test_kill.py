@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests import called, forked
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """\
@@ -78,7 +78,7 @@ class Killed:
 
     def tuner(self, *words: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "TUNER_FAILPOINT": failpoint, "TUNER_STATE_DIR": str(self.state_dir)}
-        return forked.run_tuner(words, folder=self.folder, env=env, within_s=120)
+        return called.run_tuner(words, folder=self.folder, env=env, within_s=120)
 
     def start(self) -> subprocess.Popen[str]:
         """Start a run, which may be killed during its start."""

@@ -19,7 +19,7 @@ import pytest
 from controller.ui.visitor import MOST_STREAMS
 from suggest.client import Choice, Client, Float, Outcome, StudyName, TrialState, maximize, minimize
 from suggest.server.connection_limits import UNKNOWN
-from tests import forked
+from tests import called
 from tests.certificates import Authority
 from tests.e2e.cli import Cli, cli_in, eventually
 from tests.service.granted import secret, tokens_file
@@ -389,7 +389,7 @@ def test_without_tokens_the_page_has_a_link(cli: Cli) -> None:
     ],
 )
 def test_a_page_open_to_the_network_by_mistake_is_refused(cli: Cli, flags: tuple[str, ...], why: str) -> None:
-    done = forked.run_tuner(
+    done = called.run_tuner(
         ("serve", "--address", "127.0.0.1:0", *flags), folder=cli.folder,
         env={**os.environ, "TUNER_STATE_DIR": str(cli.folder / "state")},
     )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests import called, forked
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def test_every_other_command_does_what_the_readme_says(tmp_path: Path, env: dict
     for command in mine:
         program, *words = shlex.split(command)
         assert program == "tuner", command
-        done = forked.run_tuner(words, folder=tmp_path, env=env, within_s=120)
+        done = called.run_tuner(words, folder=tmp_path, env=env, within_s=120)
         assert done.returncode == 0, f"{command}: {done.stderr}"
 
 

@@ -15,7 +15,7 @@ import pytest
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from suggest.server import Protection
-from tests import forked
+from tests import called
 from tests.certificates import Authority
 from tests.e2e.cli import experiment
 from tests.service.granted import secret, tokens_file
@@ -37,7 +37,7 @@ class Closed:
         env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
         env |= {"TUNER_STATE_DIR": str(self.folder / "state"), "TUNER_TOKEN": token}
         env["TUNER_TLS_CA"] = str(self.authority.own.certificate)
-        return forked.run_tuner(words, folder=self.folder, env=env)
+        return called.run_tuner(words, folder=self.folder, env=env)
 
 
 @pytest.fixture

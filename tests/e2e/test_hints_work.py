@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import called
 from tests.e2e.cli import experiment
 
 SCRIPT = Path(sys.executable).parent / "tuner"
+TYPED = ".venv/bin/tuner"
 
 
 @pytest.fixture
@@ -22,12 +25,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def environment(folder: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "XDG_"))}
+    return {**kept, "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+
+
 def typed(folder: Path, line: str) -> tuple[int, str, str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "XDG_"))}
     done = subprocess.run(
-        ["sh", "-c", line], cwd=folder, env={**environment, "PATH": "/usr/bin:/bin", "HOME": str(folder)}, text=True,
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        ["sh", "-c", line], cwd=folder, env=environment(folder), text=True, capture_output=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def called_as(program: str, folder: Path, line: str) -> tuple[int, str, str]:
+    """Call the command of a line that begins with `program`, which the shell is known to find."""
+    typed, words = shlex.split(program), shlex.split(line)
+    assert words[: len(typed)] == typed
+    done = called.tuner(words[len(typed) :], folder=folder, env=environment(folder), program=Path(typed[0]))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -42,11 +56,11 @@ def test_the_hints_of_a_run_work_as_they_are_printed(folder: Path, tuner: str) -
     assert code == 0, err
     trials = hint(err, "All trials: ")
     assert trials == f"{tuner} get trials tiny --state-dir 'my state'"
-    code, out, err = typed(folder, trials)
+    code, out, err = called_as(tuner, folder, trials)
     assert (code, len(out.splitlines())) == (0, 3), err
     code, out, err = typed(folder, f"{tuner} describe tiny --state-dir 'my state'")
     assert code == 0, err
-    assert typed(folder, hint(out, "see the result with: "))[0] == 0
+    assert called_as(tuner, folder, hint(out, "see the result with: "))[0] == 0
 
 
 def test_hints_name_the_namespace_of_an_experiment_whose_name_another_namespace_has(folder: Path) -> None:
@@ -69,17 +83,18 @@ def test_hints_name_the_namespace_of_an_experiment_whose_name_another_namespace_
 
 def test_the_hint_for_a_changed_file_repeats_its_flags(folder: Path) -> None:
     where = "--state-dir state --storage sqlite:///studies.db"
-    assert typed(folder, f".venv/bin/tuner run experiment.yaml {where}")[0] == 0
-    code, _, err = typed(folder, f".venv/bin/tuner run experiment.yaml --set spec.budget.failedTrials=50 {where}")
+    run = f".venv/bin/tuner run experiment.yaml {where}"
+    assert called_as(TYPED, folder, run)[0] == 0
+    code, _, err = called_as(TYPED, folder, f"{run} --set spec.budget.failedTrials=50")
     assert code == 6
     cure = hint(err, "apply them with: ").partition(", or choose")[0]
     assert cure == f".venv/bin/tuner resume experiment.yaml {where} --set spec.budget.failedTrials=50"
-    code, _, err = typed(folder, cure)
+    code, _, err = called_as(TYPED, folder, cure)
     assert (code, "revision 2" in err) == (0, True), err
 
 
 def test_a_state_directory_that_is_a_file_is_an_error(folder: Path) -> None:
     for command in ("get experiments", "get trials tiny", "logs tiny"):
-        code, out, err = typed(folder, f".venv/bin/tuner {command} --state-dir experiment.yaml")
+        code, out, err = called_as(TYPED, folder, f".venv/bin/tuner {command} --state-dir experiment.yaml")
         assert (code, out) == (7, ""), err
         assert "experiment.yaml is not a directory; name another one with --state-dir" in err

@@ -25,6 +25,10 @@ deadline = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < deadline and not os.path.exists("go"):
     time.sleep(0.01)
 """
+ENDS_AT_ONCE = """
+echo "$TUNER_TRIAL_NUMBER $TUNER_ATTEMPT" >> starts.txt
+echo "step=1 score=$1"
+"""
 WAITS_FOR_GO = 'echo "$TUNER_TRIAL_NUMBER $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; {then}'
 UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
 
@@ -37,6 +41,7 @@ class Cli:
         self.only_processes = only_processes
         self.file = folder / "experiment.yaml"
         (folder / "trial.py").write_text(PROGRAM)
+        (folder / "trial.sh").write_text(ENDS_AT_ONCE)
         self.env = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "NO_COLOR"))},
             "TUNER_STATE_DIR": str(folder / "state"),
@@ -47,7 +52,8 @@ class Cli:
 
     def write(self, *, name: str = "tiny", trials: int = 3, parallelism: int = 1, seconds: float = 0, more: str = "",
               command: str = "") -> Path:  # fmt: skip
-        command = command or f'[python, trial.py, "${{x}}", "{seconds}"]'
+        waits = f'[python, trial.py, "${{x}}", "{seconds}"]'
+        command = command or (waits if seconds else '[sh, trial.sh, "${x}"]')
         self.file.write_text(
             f"""
 apiVersion: tuner.dev/v1

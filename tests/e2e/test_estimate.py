@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,8 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in
 
-PROGRAM = """
-import os, random, sys
-x = float(sys.argv[1])
-noise = random.Random(os.environ["TUNER_TRIAL_NUMBER"]).gauss(0, float(sys.argv[2]))
-print(f"loss={(x - 0.3) ** 2 + noise}")
-"""
+# The noise of a trial is its line in noise.txt.
+PROGRAM = 'NR == ENVIRON["TUNER_TRIAL_NUMBER"] + 1 { printf "loss=%.17g\\n", (x - 0.3) ^ 2 + scale * $1 }'
 EXPERIMENT = """
 apiVersion: tuner.dev/v1
 kind: Experiment
@@ -26,14 +23,16 @@ spec:
   parallelism: 2
   canary: 0s
   budget: {budget}
-  trial: {{command: [python, program.py, "${{x}}", "{noise}"]}}
+  trial: {{command: [awk, -v, "x=${{x}}", -v, scale={noise}, -f, program.awk, noise.txt]}}
 """
 
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Iterator[Cli]:
     with cli_in(tmp_path) as cli:
-        (tmp_path / "program.py").write_text(PROGRAM)
+        (tmp_path / "program.awk").write_text(PROGRAM)
+        noise = [random.Random(str(trial)).gauss(0, 1) for trial in range(300)]
+        (tmp_path / "noise.txt").write_text("".join(f"{value}\n" for value in noise))
         yield cli
 
 

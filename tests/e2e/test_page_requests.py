@@ -221,7 +221,7 @@ def test_a_trial_is_shown_with_its_measurements_attempts_and_provenance(finished
     trial = finished.client.get(f"{TINY}/trials/0").json()
     assert [(each["metric"], each["step"]) for each in trial["measurements"]] == [("score", 1)]
     assert [each["state"] for each in trial["attempts"]] == ["succeeded"]
-    assert trial["provenance"]["1"]["command"][0].endswith("python")
+    assert trial["provenance"]["1"]["command"][0] == "sh"
     assert "it ended with score" in trial["why"]
 
 

@@ -12,10 +12,10 @@ from suggest import pareto
 from tests.e2e.cli import Cli, cli_in
 
 PROGRAM = """
-import sys
-x, y = float(sys.argv[1]), float(sys.argv[2])
-g = 1 + 9 * y
-print(f"loss={x} size={g * (1 - (x / g) ** 0.5)} latency_ms={30 * x + 5 * y}")
+BEGIN {
+  x = ARGV[1]; y = ARGV[2]; g = 1 + 9 * y
+  printf "loss=%.17g size=%.17g latency_ms=%.17g\\n", x, g * (1 - sqrt(x / g)), 30 * x + 5 * y
+}
 """
 EXPERIMENT = """
 apiVersion: tuner.dev/v1
@@ -33,14 +33,14 @@ spec:
   parallelism: 2
   canary: 0s
   budget: {trials: 20}
-  trial: {command: [python, program.py, "${x}", "${y}"]}
+  trial: {command: [awk, -f, program.awk, "${x}", "${y}"]}
 """
 
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Iterator[Cli]:
     with cli_in(tmp_path) as cli:
-        (tmp_path / "program.py").write_text(PROGRAM)
+        (tmp_path / "program.awk").write_text(PROGRAM)
         yield cli
 
 

@@ -272,7 +272,7 @@ def _locked_alone(path: Path) -> Iterator[None]:
         yield
         return
     except OSError as e:
-        raise Unavailable(f"{path}: {e.strerror}; give this user the right to write it") from e
+        raise Unavailable(f"{path}: {e.strerror}; give this user write permission") from e
     try:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKS_LENGTH, _LOCKS_AT)
@@ -341,6 +341,6 @@ def _translated(path: Path) -> Iterator[None]:
 _CURES = {
     sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_BUSY_S:g} s; try again",
     sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that this user can read and write it and its folder",
 }

@@ -37,7 +37,7 @@ _LOCKED = f"another process has kept it locked for {BUSY_S:g} s; nothing was los
 _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this user can write to it",
     sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
 }

@@ -29,7 +29,7 @@ class ServerOptions:
         """Raises InvalidArgument."""
         folder = self.katib_checkpoints
         if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-            cure = "mount the volume of the trials there, or give this user the right"
+            cure = "mount the volume of the trials there, or give this user write permission"
             message = f"{folder} is not a folder that this user can write; {cure}"
             raise InvalidArgument.at("katib-checkpoints", message)
 

@@ -157,7 +157,9 @@ def _nearest(folder: Path) -> Path:
 def _must_be_writable(path: Path, purpose: str) -> None:
     needed = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
     if not os.access(path, needed):
-        raise StoreUnavailable(f"{path} cannot be written to, and {purpose}; give this user the right, or name another")
+        raise StoreUnavailable(
+            f"{path} cannot be written to, and {purpose}; give this user write permission, or name another"
+        )
 
 
 class _ReadOnly:

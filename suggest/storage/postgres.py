@@ -43,7 +43,7 @@ _CURES = {
     "3D000": "there is no such database; create it first (createdb)",
     "40": "conflict with another transaction; try again",
     "42P01": "it was emptied or replaced; restore a backup, or restart the server to begin with an empty store",
-    "42501": "this user lacks a right; grant it the right to use and create tables",
+    "42501": "this user lacks a privilege; grant it the privileges to use and create tables",
     "53100": "its disk is full; nothing was lost; free some space and try again",
     "53300": "it accepts no more connections; end some clients, or raise max_connections",
     "53": "it has no room for this; see max_connections and its memory",

@@ -286,7 +286,7 @@ def test_a_read_only_folder_is_reported(path: Path) -> None:
     path.chmod(0o400)
     path.parent.chmod(0o500)
     try:
-        with pytest.raises(Unavailable, match=r"give this user the right|folder exists"):
+        with pytest.raises(Unavailable, match=r"give this user write permission|folder exists"):
             opened(path)
     finally:
         path.parent.chmod(0o700)
@@ -296,7 +296,7 @@ def test_a_read_only_database_is_reported(path: Path) -> None:
     with closing(opened(path)) as store:
         experiment = created(store)
         sa.event.listen(store._engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
-        with pytest.raises(Unavailable, match="it is read-only; give this user the right to write"):
+        with pytest.raises(Unavailable, match="it is read-only; give this user write permission"):
             store.save(experiment.uid, Changes(attempts=[attempt(1)]))
 
 

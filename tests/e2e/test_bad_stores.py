@@ -169,7 +169,7 @@ def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
     cli.let_go()
     code, err = ended(run)
     assert code == 7
-    assert "the trials of tiny were run, but their store does not know namespaces/default/studies/tiny-" in err
+    assert "tiny has run trials, but its store no longer has the study namespaces/default/studies/tiny-" in err
     assert err.endswith("restore its database (studies.db) from a backup, or start over after: tuner delete tiny\n")
 
 
@@ -382,7 +382,7 @@ def test_missing_write_permission_gives_one_sentence_with_the_cure(finished: Cli
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "", 1), done.stderr
     assert str(path) in done.stderr
-    assert re.search(r"read-only; give this user the right|cannot be written to .*--state-dir", done.stderr)
+    assert re.search(r"read-only; give this user write permission|cannot be written to .*--state-dir", done.stderr)
     path.chmod(0o700)
     if what == "state":
         (path / "experiments").chmod(0o700)

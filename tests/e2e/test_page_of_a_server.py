@@ -145,7 +145,7 @@ def test_a_token_that_may_only_read_changes_nothing(cli: Cli, tokens: Path) -> N
             for path, body in (("enqueue", {"x": "3"}), ("delete", {}), ("trials/0/labels", {"labels": {}})):
                 answer = client.post(f"{STUDY}/{path}", json=body)
                 assert answer.status_code == 403
-                assert "the token reader may not" in answer.json()["error"]
+                assert "the token reader lacks the verb run" in answer.json()["error"]
 
 
 def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> No
         a_study(page.address, secret("me"))
         with signed_in(page, secret("other")) as client:
             assert first(client, "/api/stream")["searches"] == []
-            assert "is not for the namespace default" in first(client, f"{STUDY}/stream")["message"]
+            assert "is not valid in the namespace default" in first(client, f"{STUDY}/stream")["message"]
             assert client.get(f"{STUDY}/trials/0").status_code == 403
             assert client.get(f"{STUDY}/figures/history.json").status_code == 403
 

@@ -66,7 +66,7 @@ def test_a_call_without_permission_ends_with_exit_code_4(closed: Closed) -> None
     run = ("run", "experiment.yaml", "--server", closed.address)
     denied = closed.tuner(*run, token=secret("reader"))
     assert (denied.returncode, denied.stdout) == (4, "")
-    assert denied.stderr.startswith("tuner: the token reader may not manage, which CreateStudy needs")
+    assert denied.stderr.startswith("tuner: the token reader lacks the verb manage, which CreateStudy needs")
     unknown = closed.tuner("validate", "experiment.yaml", *run[2:], token="a-token-of-somebody-else")
     assert unknown.returncode == 4
     assert unknown.stderr.startswith("tuner: unknown or revoked token")

@@ -52,7 +52,7 @@ def test_both_clients_send_a_token_over_tls(tmp_path: Path, authority: Authority
     with a_server(tmp_path / "s.db", protection=protection) as server:
         with Client(server.address, token=secret("me"), tls_ca=ca) as client:
             client.create_study(NAME, SPEC, request_id="create")
-            with pytest.raises(PermissionDenied, match="me is not for the namespace other"):
+            with pytest.raises(PermissionDenied, match="me is not valid in the namespace other"):
                 client.get_study(StudyName("other", "parabola"))
 
         async def by_the_loop() -> int:
@@ -62,7 +62,7 @@ def test_both_clients_send_a_token_over_tls(tmp_path: Path, authority: Authority
         assert asyncio.run(by_the_loop()) == 1
         with Client(server.address, token=secret("reader"), tls_ca=ca) as client:
             assert client.get_study(NAME).name == NAME
-            with pytest.raises(PermissionDenied, match="reader may not manage, which DeleteStudy needs"):
+            with pytest.raises(PermissionDenied, match="reader lacks the verb manage, which DeleteStudy needs"):
                 client.delete_study(NAME)
         with Client(server.address, token="none-that-it-knows", tls_ca=ca) as client, pytest.raises(Unauthenticated):
             client.get_study(NAME)

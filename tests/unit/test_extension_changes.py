@@ -86,7 +86,7 @@ def test_an_algorithm_that_tries_new_choices_needs_no_initial_points() -> None:
 
 @pytest.mark.parametrize("sets", ["spec.algorithm.name=random", "spec.objective.direction=minimize", "spec.initial=[]"])
 def test_another_search_is_refused_with_the_difference_and_the_way_on(sets: str) -> None:
-    with pytest.raises(Changed, match=r"(?s)another search of tiny:\n  spec\..* -> .*tuner import FILE --from tiny"):
+    with pytest.raises(Changed, match=r"(?s)make tiny another search:\n  spec\..* -> .*tuner import FILE --from tiny"):
         changes(sets)
 
 

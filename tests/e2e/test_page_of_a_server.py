@@ -145,7 +145,7 @@ def test_a_token_that_may_only_read_changes_nothing(cli: Cli, tokens: Path) -> N
             for path, body in (("enqueue", {"x": "3"}), ("delete", {}), ("trials/0/labels", {"labels": {}})):
                 answer = client.post(f"{STUDY}/{path}", json=body)
                 assert answer.status_code == 403
-                assert "the token reader lacks the verb run" in answer.json()["error"]
+                assert "the token reader lacks the verb" in answer.json()["error"]
 
 
 def test_a_token_of_another_namespace_sees_nothing(cli: Cli, tokens: Path) -> None:

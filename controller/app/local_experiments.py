@@ -58,10 +58,16 @@ class ControllerLock:
         except BlockingIOError:
             os.close(descriptor)
             return False
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "since": now}).encode(), 0)
         self._descriptor = descriptor
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        holder = {"pid": os.getpid(), "host": os.uname().nodename, "since": now}
+        try:
+            with _writing(self._path):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        except Unavailable:
+            self.release()
+            raise
         return True
 
     def release(self) -> None:
@@ -89,6 +95,15 @@ class ControllerLock:
         finally:
             os.close(descriptor)
         return None
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise Unavailable with the file's name if it cannot be written: the error of an open file has no name."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}; nothing was lost; free some space and try again") from error
 
 
 def _written(content: bytes) -> Holder:
@@ -133,7 +148,7 @@ class LocalExperiments(SqlExperimentStore):
     def _write_file(self, uid: Uid, revision: Revision) -> None:
         path = self.folders(uid).revision(revision.number)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with _writing(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(revision.file_text)
 
 

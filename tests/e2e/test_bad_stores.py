@@ -291,9 +291,11 @@ def test_a_second_ctrl_c_does_not_wait_for_a_service_that_never_answered(cli: Cl
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
-def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli) -> None:
+@pytest.mark.parametrize("size", ["16k", "164k", "244k"])
+def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli, size: str) -> None:
+    """Its size decides which file is the first that has no room: a database, its tables, or the experiment's file."""
     cli.file.write_text(experiment())
-    with small_disk(cli.folder / "state", "16k"):
+    with small_disk(cli.folder / "state", size):
         code, out, err = cli.tuner("run", cli.file)
     assert (code, out, err.count("\n")) == (7, "", 1)
     assert re.match(r"tuner: .*state/.* (the disk is full|No space left|check that its disk .* not full)", err)

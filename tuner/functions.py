@@ -11,6 +11,7 @@ import pickle
 import re
 import secrets
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from numbers import Real
@@ -18,10 +19,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from suggest.client.search_space import Parameters, refuse
+from suggest.client.search_space import Parameters, level_of_caller, refuse
 from suggest.errors import InvalidArgument
 from tuner.archive import archive
 from tuner.arguments import arguments_of_keys, problems_by_argument
+from tuner.code_hash import FILE as HASH_FILE
+from tuner.code_hash import code_hash, differs
 from tuner.experiment import BOUNDS, Experiment, merged
 from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
@@ -29,6 +32,8 @@ from tuner.trial import PATTERN, STEP, Trial, metric_name
 from tuner.worker import FILE
 
 if TYPE_CHECKING:
+    from controller.app.experiment_file import ExperimentFile
+    from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
 
 METRIC = "value"
@@ -173,12 +178,15 @@ def _search(
         arguments=_arguments(parameters, objectives, options),
     )
 
+    code = code_hash(objective)
+
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
         file = folders.function if on_cluster else folders.root / FILE
         temporary = file.with_suffix(".new")
         temporary.write_bytes(archive(packed) if on_cluster else packed)
         temporary.replace(file)
+        (folders.root / HASH_FILE).write_text(code, encoding="utf-8")
 
     from controller.app.experiment_file import FileOptions
 
@@ -187,13 +195,42 @@ def _search(
         namespace=options.get("namespace"), runtime=options.get("runtime"), context=options.get("context")
     )
     with problems_by_argument(experiment.arguments):
+        file = experiment.file(where, workspace.state)
+        if "name" in options:
+            _warn_of_other_code(caller, workspace, file, code)
         return control(
             workspace,
-            experiment.file(where, workspace.state),
+            file,
             context=options.get("context"),
             progress=options.get("progress", True),
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
+        )
+
+
+def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile, code: str) -> None:
+    """Warn if the stored search of this name has results of another version of the objective."""
+    from controller.core.model import FINAL, AttemptState
+    from controller.phrases import command
+    from controller.report.formatting import ranges
+
+    spec = file.document.spec
+    with workspace.opened(make=True) as experiments:
+        stored = experiments.experiment(spec.namespace, spec.name)
+        if stored is None or not differs(experiments.folders(stored.uid).root / HASH_FILE, code):
+            return
+        with_results = {AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE}
+        trials = {
+            attempt.trial
+            for attempt in experiments.attempts(stored.uid)
+            if attempt.trial is not FINAL and attempt.state in with_results
+        }
+    if trials:
+        ran = f"{'trial' if len(trials) == 1 else 'trials'} {ranges(trials)}"
+        warnings.warn(
+            f"tuner.{caller}: the code of the objective has changed since {spec.name} ran {ran}, and the results so "
+            f"far are kept; if they no longer apply, use another name, or first run {command('delete', spec.name)}",
+            stacklevel=level_of_caller(),
         )
 
 

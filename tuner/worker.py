@@ -110,26 +110,26 @@ def _file() -> Path | None:
 # Any: an objective, and whatever its script defines
 def _script_names(objective: Any) -> dict[str, Any]:
     """Return the names of the objective's script; none if it is in a module, which is imported."""
-    for function in _functions(objective):
+    for function in functions_of(objective):
         names = function.__globals__
         if names.get("__name__") == "__main__":
             return {name: value for name, value in names.items() if not name.startswith("__")}
     return {}
 
 
-def _functions(objective: Any) -> Iterator[FunctionType]:
+def functions_of(objective: Any) -> Iterator[FunctionType]:
     """Yield the functions that a call runs: a decorator's and the one that it wraps, those of partials and methods."""
     attributes = getattr(objective, "__dict__", {})
     if isinstance(objective, FunctionType):
         yield objective
     elif isinstance(objective, functools.partial):
-        yield from _functions(objective.func)
+        yield from functions_of(objective.func)
     elif isinstance(objective, MethodType):
-        yield from _functions(objective.__func__)
+        yield from functions_of(objective.__func__)
     elif isinstance(type(objective).__call__, FunctionType):
-        yield from _functions(type(objective).__call__)
+        yield from functions_of(type(objective).__call__)
     if "__wrapped__" in attributes:  # set by functools.wraps
-        yield from _functions(attributes["__wrapped__"])
+        yield from functions_of(attributes["__wrapped__"])
 
 
 def _install_script(names: dict[str, Any]) -> None:

@@ -196,7 +196,7 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
             warnings.warn(
                 f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those between, too, use "
                 f"Float({low!r}, {high!r}) or Int; for these two only, use [{low!r}, {high!r}]",
-                stacklevel=_level_of_caller(),
+                stacklevel=level_of_caller(),
             )
             return Parameter(name, Choice(parameter))
         case Sequence() if not isinstance(parameter, str | bytes):
@@ -204,7 +204,7 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
     refuse(caller, place, parameter, "Float, Int, Choice or a list of values")
 
 
-def _level_of_caller() -> int:
+def level_of_caller() -> int:
     """Return the `stacklevel` at which the function that calls this warns about the line that called the library."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in _OWN_PACKAGES:

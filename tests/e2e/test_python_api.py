@@ -123,6 +123,33 @@ except KeyboardInterrupt:
     assert scripts.starts() == ["0 1", "0 2", "1 1"]
 
 
+def test_a_changed_function_under_the_name_of_a_search_with_results_is_warned_of(scripts: Scripts) -> None:
+    body = """
+def helper(x):
+    return abs(x)
+
+def objective(trial):
+    return helper(trial["x"])
+
+tuner.minimize(objective, X, trials=2, name="mixed", progress=False)
+"""
+
+    def warned(body: str) -> str:
+        process = scripts.start(body)
+        return process.communicate(timeout=100)[1]
+
+    changed = body.replace("abs(x)", "100 + abs(x)")
+    warning = (
+        "script.py:16: UserWarning: tuner.minimize: the code of the objective has changed since mixed ran trials 0-1, "
+        "and the results so far are kept; if they no longer apply, use another name, or first run `tuner delete mixed`"
+    )
+    assert warned(body) == ""
+    assert warning in warned(changed)  # it has ended
+    assert warning in warned(changed.replace("trials=2", "trials=3"))  # and continues
+    assert warned(changed.replace("trials=2", "trials=3")) == ""  # its newest results are of this function
+    assert warned(changed.replace("return 100", "# a comment\n    return 100").replace("trials=2", "trials=3")) == ""
+
+
 @pytest.mark.parametrize(
     ("objective", "said"),
     [

@@ -1,0 +1,109 @@
+"""A hash of the code of an objective, by which a stored search notices that its function has changed.
+
+It covers what the function executes: its instructions with their operands, those of nested functions, and those of the
+functions and classes of the same module that it uses. Comments, docstrings, line numbers, default values and the values
+of variables do not count, because they may differ in each run of an unchanged script.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from tuner.worker import functions_of
+
+FILE = "objective.hash"
+
+
+def code_hash(objective: object) -> str:
+    """Return the hash after the version of Python, whose bytecode it is of; "" without code in Python."""
+    functions = list(functions_of(objective))
+    if not functions:
+        return ""
+    module = _module(functions[-1])  # below its decorators
+    text = "\n".join(_described(objective, module, set()))
+    return f"{sys.implementation.cache_tag} {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def differs(file: Path, current: str) -> bool:
+    """Return whether `file` has the hash of other code; False if there is none, or one of another Python."""
+    if not current or not file.exists():
+        return False
+    stored = file.read_text(encoding="utf-8")
+    return stored.partition(" ")[0] == current.partition(" ")[0] and stored != current
+
+
+def _module(function: FunctionType) -> str:
+    """Return the module of the code; `__module__` of a decorator is that of the function that it wraps."""
+    return str(function.__globals__.get("__name__"))
+
+
+def _described(value: object, module: str, seen: set[object]) -> Iterator[str]:
+    """Yield lines about the code of a function, a class or an instance, as far as it is of the module."""
+    for function in functions_of(value):
+        if _module(function) == module and function.__code__ not in seen:
+            seen.add(function.__code__)
+            yield f"function {function.__qualname__}"
+            yield from _instructions(function.__code__)
+            for used in _used(function):
+                yield from _described(used, module, seen)
+    owner = value if isinstance(value, type) else type(value)
+    for base in owner.__mro__:
+        if base.__module__ == module and base not in seen:
+            seen.add(base)
+            for _, member in sorted(vars(base).items()):
+                yield from _described(_function(member), module, seen)
+
+
+# Any: what a class has
+def _function(member: Any) -> object:
+    """Return the function of a class method, a static method or a property."""
+    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+
+
+def _used(function: FunctionType) -> Iterator[object]:
+    """Yield the values of the global names and of the variables of enclosing functions that the function reads."""
+    for name in _global_names(function.__code__):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+        elif isinstance(instruction.argval, CodeType):
+            yield from _global_names(instruction.argval)
+
+
+def _instructions(code: CodeType) -> Iterator[str]:
+    """Yield the instructions, with names and constants in place of their indexes."""
+    lines: list[str] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.argval == "__firstlineno__":  # of a class, since Python 3.13
+            lines.pop()
+            continue
+        lines.append(f"{instruction.opname} {_operand(instruction.argval)}")
+    yield from lines
+
+
+def _operand(value: object) -> str:
+    match value:
+        case CodeType():
+            return "[" + "\n".join(_instructions(value)) + "]"
+        case tuple():
+            return "(" + ", ".join(map(_operand, value)) + ")"
+        case frozenset():  # in the order of hashes, which differ between processes
+            return "{" + ", ".join(sorted(map(_operand, value))) + "}"
+        case _:
+            return repr(value)

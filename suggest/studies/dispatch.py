@@ -7,7 +7,7 @@ no choice about which points to try.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -77,9 +77,11 @@ class Dispatch:
                 self.writer.renew(trial.number)
         return sorted((back.get(trial.number, trial) for trial in fitting), key=lambda trial: trial.number)
 
-    def begin(self, proposed: Sequence[Proposed]) -> list[Trial]:
-        """Store the proposed trials and return those that run now; only the first few if the budget is `full`."""
-        begun: list[Trial] = []
+    def begin(self, proposed: Sequence[Proposed]) -> Iterator[list[Trial]]:
+        """Store the proposed trials and yield those that run now; only the first few if the budget is `full`.
+
+        They are yielded as soon as they are stored, so that a later write that fails does not hide them.
+        """
         ordered = sorted(proposed, key=lambda p: p.number)
         for to_run, group in itertools.groupby(ordered, key=lambda p: p.known is None):
             if to_run:
@@ -87,13 +89,13 @@ class Dispatch:
                 fit = list(itertools.takewhile(self.budget.take, map(self._running, these)))
                 if fit:
                     self.writer.hand_out(fit, queued=sum(p.queued for p in these[: len(fit)]))
-                    begun += fit
+                    yield fit
                 if self.budget.full:
                     break
             else:
                 for p in group:
                     self._take_over(p)
-        return begun
+                yield []
 
     def _running(self, p: Proposed) -> Trial:
         base = Trial(p.number, TrialState.RUNNING, p.parameters, create_time=datetime.now(UTC))

@@ -142,8 +142,8 @@ class SuggestionBatch:
             proposal = self._proposed(writer, missing)
             if proposal is None:
                 return None
-            self.trials += dispatch.begin(proposal.trials)
-            if proposal.trials:
+            for begun in dispatch.begin(proposal.trials):
+                self.trials += begun
                 writer.given(own=not any(p.proposed_by for p in proposal.trials))
             self._rest = max(0, missing - proposing.asked)
             self._round += not self._rest

@@ -20,6 +20,7 @@ from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
     LeaseExpired,
+    LimitReached,
     NotFound,
     Problem,
     raise_if,
@@ -200,32 +201,42 @@ class StudyService:
         """Hand out up to `count` trials. `size_of` returns a trial's size in the reply, in bytes.
 
         The study's lock is not held while a worker process computes, so other calls for the study continue. If the time
-        of the call does not suffice for another portion of a computation, it has the trials that were computed.
+        of the call does not suffice for another portion of a computation, it has the trials that were computed. A limit
+        that is reached after the first trials ends the call in the same way.
         """
         _refuse_own_labels(labels)
         budget, batch = ReplyBudget(size_of), SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only)
+        independent = False
         with self.sessions.proposing(name):
             while True:
-                with self.sessions.writing(name) as writer:
-                    engine = writer.engine
-                    spec = engine.study.spec
-                    independent = not registry.learns(spec.algorithm) and spec.fidelity is None
-                    dispatch = Dispatch(writer, client_id, request_id, labels, lease_s, budget)
-                    repeated = engine.trials_of_request(request_id)
-                    if repeated and not batch.trials:
-                        # A repeated call never reports the search as exhausted: a client that wants more asks again.
-                        trials = self.sessions.with_expiry(name, dispatch.again(repeated))
-                        return Suggestions(tuple(trials), exhausted=False, independent=independent)
-                    batch.trials = list(repeated)
-                    for trial in repeated:  # of earlier portions: a computation may take longer than a lease
-                        writer.renew(trial.number)
-                    self._requeue_expired(name, writer)
-                    last = batch.continued(dispatch)
-                    if last is not None:
-                        trials = self.sessions.with_expiry(name, batch.trials)
-                        exhausted = last.exhausted and not budget.full
-                        return Suggestions(tuple(trials), exhausted, independent, last.waiting)
-                batch.wait()
+                try:
+                    with self.sessions.writing(name) as writer:
+                        engine = writer.engine
+                        spec = engine.study.spec
+                        independent = not registry.learns(spec.algorithm) and spec.fidelity is None
+                        dispatch = Dispatch(writer, client_id, request_id, labels, lease_s, budget)
+                        repeated = engine.trials_of_request(request_id)
+                        if repeated and not batch.trials:
+                            # A repeated call never reports the search as exhausted: a client that wants more asks
+                            # again.
+                            trials = self.sessions.with_expiry(name, dispatch.again(repeated))
+                            return Suggestions(tuple(trials), exhausted=False, independent=independent)
+                        batch.trials = list(repeated)
+                        for trial in repeated:  # of earlier portions: a computation may take longer than a lease
+                            writer.renew(trial.number)
+                        self._requeue_expired(name, writer)
+                        last = batch.continued(dispatch)
+                        if last is not None:
+                            trials = self.sessions.with_expiry(name, batch.trials)
+                            exhausted = last.exhausted and not budget.full
+                            return Suggestions(tuple(trials), exhausted, independent, last.waiting)
+                    batch.wait()
+                except LimitReached:
+                    if not batch.trials:
+                        raise
+                    # Trials of earlier portions run already, so the client must know them. Its next call is refused.
+                    trials = self.sessions.with_expiry(name, batch.trials)
+                    return Suggestions(tuple(trials), exhausted=False, independent=independent)
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""

@@ -83,8 +83,8 @@ class SuggestServiceStub:
     """Hands out up to `count` trials and sets them to RUNNING: first queued trials, then proposals of the algorithm.
     A known request_id returns the same trials in their current state, except trials that were handed out again because
     their lease had expired. A client that has lost its state finds its trials by ListTrials(client_id, states: RUNNING).
-    A reply may have fewer trials than requested, because it is limited to 3 MiB, or because the call's deadline leaves no
-    time to compute more. Ask again for the others.
+    A reply may have fewer trials than requested, because it is limited to 3 MiB, because the call's deadline leaves no time
+    to compute more, or because the namespace has no room for more. Ask again for the others.
     """
     ReportMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReportMeasurementsRequest, suggest.v1.suggest_pb2.ReportMeasurementsResponse]
     """Reports metric values, and returns whether the trial should stop. Known measurements are ignored."""
@@ -149,8 +149,8 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     """Hands out up to `count` trials and sets them to RUNNING: first queued trials, then proposals of the algorithm.
     A known request_id returns the same trials in their current state, except trials that were handed out again because
     their lease had expired. A client that has lost its state finds its trials by ListTrials(client_id, states: RUNNING).
-    A reply may have fewer trials than requested, because it is limited to 3 MiB, or because the call's deadline leaves no
-    time to compute more. Ask again for the others.
+    A reply may have fewer trials than requested, because it is limited to 3 MiB, because the call's deadline leaves no time
+    to compute more, or because the namespace has no room for more. Ask again for the others.
     """
     ReportMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReportMeasurementsRequest, suggest.v1.suggest_pb2.ReportMeasurementsResponse]  # type: ignore[assignment]
     """Reports metric values, and returns whether the trial should stop. Known measurements are ignored."""
@@ -296,8 +296,8 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         """Hands out up to `count` trials and sets them to RUNNING: first queued trials, then proposals of the algorithm.
         A known request_id returns the same trials in their current state, except trials that were handed out again because
         their lease had expired. A client that has lost its state finds its trials by ListTrials(client_id, states: RUNNING).
-        A reply may have fewer trials than requested, because it is limited to 3 MiB, or because the call's deadline leaves no
-        time to compute more. Ask again for the others.
+        A reply may have fewer trials than requested, because it is limited to 3 MiB, because the call's deadline leaves no time
+        to compute more, or because the namespace has no room for more. Ask again for the others.
         """
 
     @abc.abstractmethod

@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from suggest.client import Client
+from suggest.errors import LimitReached
+from suggest.server.admin import open_store
+from suggest.server.limits_file import Limits, Quota
+from suggest.server.quota import with_quota
 from suggest.space import Choice, Parameter, Space
-from suggest.study import Algorithm
+from suggest.studies import StudyService
+from suggest.study import Algorithm, StudyName
 from suggest.trial import REUSED, Outcome, Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
@@ -47,6 +52,28 @@ def test_a_reused_value_costs_no_run_and_names_its_source(tmp_path: Path, algori
             assert (trial.parameters, trial.labels["team"]) == (source.parameters, "vision")
             assert trial.reason == f"not run: the value of trial {source.number}, which has the same parameters"
             assert source in run
+
+
+def test_a_client_knows_all_its_trials_however_full_its_namespace_is(tmp_path: Path) -> None:
+    """Reused values come between the trials of a reply, so the quota may end among the trials of one proposal."""
+    spec = replace(SPEC, space=SMALL, algorithm=Algorithm("random", 3, {"duplicates": "reuse"}), pruning=None)
+    limits = [Limits()]
+    store = with_quota(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: limits[0])
+    with closing(store), closing(StudyService(store, address="")) as studies:
+
+        def run_until_full(name: StudyName, known: list[int]) -> None:
+            for k in range(12):
+                for trial in studies.suggest(name, 4, client_id="me", request_id=f"r{k}").trials:
+                    known.append(trial.number)
+                    studies.complete(name, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
+
+        for most in range(1, 12):
+            name, known = StudyName(f"team-{most}", "small"), list[int]()
+            limits[0] = Limits(quota=Quota(trials=most))
+            studies.create_study(name, spec, request_id="create")
+            with pytest.raises(LimitReached):
+                run_until_full(name, known)
+            assert [t.number for t in studies.list_trials(name, client_id="me", limit=99)] == known
 
 
 def test_resampling_hands_out_every_point_once(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 
 from suggest import deadline
 from suggest.client import Client
-from suggest.errors import NotFound, NotOwner, TimedOut
+from suggest.errors import LimitReached, NotFound, NotOwner, TimedOut
 from suggest.server.admin import open_store
+from suggest.server.limits_file import Limits, Quota
+from suggest.server.quota import with_quota
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.studies import StudyService, next_point
 from suggest.study import Algorithm, Direction, Objective, StudySpec
@@ -55,6 +57,9 @@ class Latch:
 
     def spoil(self, broken: bool = True) -> None:
         (self._folder / "broken").touch() if broken else (self._folder / "broken").unlink()
+
+    def exhaust_memory(self) -> None:
+        (self._folder / "memory").touch()
 
     def asked(self) -> list[dict[str, object]]:
         file = self._folder / "asked"
@@ -441,6 +446,35 @@ def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
     assert ([trial.number for trial in first.trials], first.exhausted) == (list(range(1, 9)), False)
     assert suggested(studies, "many", 200) == list(first.trials), "the request has its answer"
     assert [trial.number for trial in suggested(studies, "more", 3)] == [9, 10, 11]
+
+
+def test_a_call_that_reaches_the_quota_has_the_trials_that_were_handed_out(tmp_path: Path, latch: Latch) -> None:
+    store = with_quota(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: Limits(quota=Quota(trials=9)))
+    with closing(store), closing(StudyService(store, address="")) as studies:
+        begun(studies)
+        first = studies.suggest(NAME, 30, client_id="c", request_id="many")
+        assert ([trial.number for trial in first.trials], first.exhausted) == (list(range(1, 9)), False)
+        assert suggested(studies, "many", 30) == list(first.trials), "the request has its answer"
+        with pytest.raises(LimitReached, match="has 9 of the 9 trials"):
+            suggested(studies, "more", 30)
+        assert numbers(studies) == list(range(9))
+
+
+def test_a_call_whose_model_needs_too_much_memory_later_has_the_trials_that_were_handed_out(
+    studies: StudyService, latch: Latch, threads: ThreadPoolExecutor
+) -> None:
+    begun(studies)
+    latch.shut()
+    asking = threads.submit(suggested, studies, "many", 30)
+    eventually(latch.is_asked_for(*range(1, 9)))
+    latch.answer(*range(1, 9))
+    eventually(latch.is_asked_for(*range(9, 25)))
+    latch.exhaust_memory()
+    latch.open()
+    trials = asking.result(60)
+    assert [trial.number for trial in trials] == list(range(1, 9))
+    with pytest.raises(LimitReached, match="needs more memory"):
+        suggested(studies, "more", 30)
 
 
 def test_a_lease_lasts_while_the_other_trials_of_its_call_are_computed(

@@ -130,7 +130,8 @@ LATCH = "TUNER_TEST_LATCH"  # in the environment: the folder of `Latched`
 class Latched:
     """Random points of the study's space. Its folder gets a line for each request, in `asked`: the numbers wanted, of
     the finished and of the running trials, and the upper end of the first parameter. As long as `closed` is there, it
-    waits, but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is there, it fails."""
+    waits, but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is there, it fails,
+    and while `memory` is there, it runs out of memory."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
@@ -153,6 +154,8 @@ class Latched:
             time.sleep(0.002)  # the test decides how long it takes
         if (self._folder / "broken").exists():
             raise ZeroDivisionError("in the model")
+        if (self._folder / "memory").exists():
+            raise MemoryError
         return draw_points(self._space, self._seed + 1, wanted)  # no points that random search would give
 
     def _may_answer(self, wanted: Sequence[PointRequest]) -> bool:

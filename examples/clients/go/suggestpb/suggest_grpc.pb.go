@@ -100,8 +100,8 @@ type SuggestServiceClient interface {
 	// Hands out up to `count` trials and sets them to RUNNING: first queued trials, then proposals of the algorithm.
 	// A known request_id returns the same trials in their current state, except trials that were handed out again because
 	// their lease had expired. A client that has lost its state finds its trials by ListTrials(client_id, states: RUNNING).
-	// A reply may have fewer trials than requested, because it is limited to 3 MiB, or because the call's deadline leaves no
-	// time to compute more. Ask again for the others.
+	// A reply may have fewer trials than requested, because it is limited to 3 MiB, because the call's deadline leaves no time
+	// to compute more, or because the namespace has no room for more. Ask again for the others.
 	SuggestTrials(ctx context.Context, in *SuggestTrialsRequest, opts ...grpc.CallOption) (*SuggestTrialsResponse, error)
 	// Reports metric values, and returns whether the trial should stop. Known measurements are ignored.
 	ReportMeasurements(ctx context.Context, in *ReportMeasurementsRequest, opts ...grpc.CallOption) (*ReportMeasurementsResponse, error)
@@ -377,8 +377,8 @@ type SuggestServiceServer interface {
 	// Hands out up to `count` trials and sets them to RUNNING: first queued trials, then proposals of the algorithm.
 	// A known request_id returns the same trials in their current state, except trials that were handed out again because
 	// their lease had expired. A client that has lost its state finds its trials by ListTrials(client_id, states: RUNNING).
-	// A reply may have fewer trials than requested, because it is limited to 3 MiB, or because the call's deadline leaves no
-	// time to compute more. Ask again for the others.
+	// A reply may have fewer trials than requested, because it is limited to 3 MiB, because the call's deadline leaves no time
+	// to compute more, or because the namespace has no room for more. Ask again for the others.
 	SuggestTrials(context.Context, *SuggestTrialsRequest) (*SuggestTrialsResponse, error)
 	// Reports metric values, and returns whether the trial should stop. Known measurements are ignored.
 	ReportMeasurements(context.Context, *ReportMeasurementsRequest) (*ReportMeasurementsResponse, error)

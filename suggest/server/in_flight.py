@@ -16,7 +16,8 @@ from suggest.errors import RateLimited
 
 MAX_CALLS = 1000  # calls in flight of a caller
 MAX_STREAMS = 32  # streams of a caller, which may be open forever: health and reflection
-ARRIVING = 16  # requests of a caller that are read at a time; each may have 4 MiB
+PLACE_BYTES = 4 << 20  # of a request that arrives; one that may be larger takes several places
+ARRIVING = 16  # places of a caller's requests that are read at a time
 ALL_ARRIVING = 48
 REQUEST_BYTES = 32 << 20  # size of a caller's requests that were read but not answered
 REPLY_BYTES = 16 << 20  # size of a caller's unsent replies above which it gets no further large reply
@@ -33,7 +34,8 @@ class _CallerUsage:
     arriving: int = 0
     request_bytes: int = 0
     reply_bytes: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)  # requests that wait to be read
+    # Requests that wait to be read, with the places that each takes.
+    waiting: deque[tuple[asyncio.Future[None], int]] = field(default_factory=deque)
 
     @property
     def nothing(self) -> bool:
@@ -79,25 +81,25 @@ class InFlightLimits:
             usage.streams -= 1
             self._forget(caller, usage)
 
-    async def begin_arriving(self, caller: str) -> None:
+    async def begin_arriving(self, caller: str, places: int = 1) -> None:
         """Wait until a request of the caller may be read. Call end_arriving() after reading it."""
         usage = self._held[caller]
-        if not usage.waiting and self._may_arrive(usage):
-            self._arrives(usage)
+        if not usage.waiting and self._may_arrive(usage, places):
+            self._arrives(usage, places)
             return
-        turn = asyncio.get_running_loop().create_future()
+        turn = asyncio.get_running_loop().create_future(), places
         usage.waiting.append(turn)
         try:
-            await turn
+            await turn[0]
         except asyncio.CancelledError:
             if turn in usage.waiting:
                 usage.waiting.remove(turn)
             else:
-                self._arrived(usage)
+                self._arrived(usage, places)
             raise
 
-    def end_arriving(self, caller: str) -> None:
-        self._arrived(self._held[caller])
+    def end_arriving(self, caller: str, places: int = 1) -> None:
+        self._arrived(self._held[caller], places)
 
     def take_request(self, caller: str, size: int) -> None:
         """Count the size of a request that was read, until release_request(). Raises RateLimited."""
@@ -141,20 +143,20 @@ class InFlightLimits:
         if usage.nothing:
             self._held.pop(caller, None)
 
-    def _may_arrive(self, usage: _CallerUsage) -> bool:
-        return usage.arriving < min(ARRIVING, ALL_ARRIVING - self._all.arriving)
+    def _may_arrive(self, usage: _CallerUsage, places: int) -> bool:
+        return usage.arriving + places <= ARRIVING and self._all.arriving + places <= ALL_ARRIVING
 
-    def _arrives(self, usage: _CallerUsage) -> None:
-        usage.arriving += 1
-        self._all.arriving += 1
+    def _arrives(self, usage: _CallerUsage, places: int) -> None:
+        usage.arriving += places
+        self._all.arriving += places
 
-    def _arrived(self, usage: _CallerUsage) -> None:
-        usage.arriving -= 1
-        self._all.arriving -= 1
+    def _arrived(self, usage: _CallerUsage, places: int) -> None:
+        usage.arriving -= places
+        self._all.arriving -= places
         # Admit the next request of the same caller, else one of any other caller; the order among those is irrelevant.
         for waiting_usage in (usage, *(self._held.values() if self._all.arriving >= ALL_ARRIVING // 2 else ())):
-            while waiting_usage.waiting and self._may_arrive(waiting_usage):
-                turn = waiting_usage.waiting.popleft()
+            while waiting_usage.waiting and self._may_arrive(waiting_usage, waiting_usage.waiting[0][1]):
+                turn, its_places = waiting_usage.waiting.popleft()
                 if not turn.done():
-                    self._arrives(waiting_usage)
+                    self._arrives(waiting_usage, its_places)
                     turn.set_result(None)

@@ -41,7 +41,7 @@ from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import caller_of, host_of, known_as
 from suggest.server.access.caller import name as known_name
 from suggest.server.connection_limits import ConnectionLimits
-from suggest.server.in_flight import InFlightLimits
+from suggest.server.in_flight import PLACE_BYTES, InFlightLimits
 from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
 from suggest.server.rpcs import Rpc, resource_of, rpc_of
@@ -73,14 +73,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         in_flight: InFlightLimits,
         denial_log: DenialLog,
+        received_bytes: int,
         certified: bool = False,
     ) -> None:
-        """`certified`: clients have certificates, whose names identify them if there are no tokens."""
+        """Create the interceptor of one server.
+
+        Args:
+            received_bytes: The size that its requests may have.
+            certified: Clients have certificates, whose names identify them if there are no tokens.
+        """
         self._queue = queue
         self._rate_limiter = rate_limiter
         self._store_health = store_health
         self._authorizer = authorizer
         self._in_flight = in_flight
+        self._places = -(-received_bytes // PLACE_BYTES)
         self.connections = ConnectionLimits(None)  # replaced once the server's port is known
         self._denial_log = denial_log
         self._certified = certified and authorizer is None
@@ -240,14 +247,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 await self._refuse(context, e, method, entry)
             size = 0
             try:
-                await in_flight.begin_arriving(caller)
+                await in_flight.begin_arriving(caller, self._places)
                 try:
                     async with asyncio.timeout(ARRIVAL_S):
                         serialized = await _message(context)
                     in_flight.take_request(caller, len(serialized))
                     size = len(serialized)
                 finally:
-                    in_flight.end_arriving(caller)
+                    in_flight.end_arriving(caller, self._places)
                 reply = await answer(serialized, context, caller)
                 context.add_done_callback(self._taken(caller, reply))
                 return reply

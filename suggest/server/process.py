@@ -223,7 +223,7 @@ class Server:
 
         shared = _Shared(self._options, executor, loaded_protection, limits_file)
         undo.callback(shared.close)
-        interceptor = shared.interceptor(loaded_protection.authorizer)
+        interceptor = shared.interceptor(loaded_protection.authorizer, RECEIVED_BYTES)
         server = shared.server(interceptor, RECEIVED_BYTES)
         self._bound = shared.bound(server, self._asked)
         studies = StudyService(store, address=self._advertised or self.address)
@@ -271,7 +271,7 @@ class Server:
         """Bind the ports that serve Katib's services only, because their clients send no token and large requests."""
         from suggest.server import katib_service
 
-        interceptor = shared.interceptor(None)
+        interceptor = shared.interceptor(None, katib_service.MAX_REQUEST_BYTES)
         server = shared.server(interceptor, katib_service.MAX_REQUEST_BYTES)
         host = self._asked.host or "127.0.0.1"
         self._katib = tuple(shared.bound(server, Address(host=host, port=port)) for port in self._options.katib)
@@ -323,7 +323,7 @@ class _Shared:
         if self.metrics is not None:
             self.metrics.close()
 
-    def interceptor(self, authorizer: Authorizer | None) -> CallInterceptor:
+    def interceptor(self, authorizer: Authorizer | None, received_bytes: int) -> CallInterceptor:
         from suggest.server.interceptor import CallInterceptor
 
         return CallInterceptor(
@@ -333,6 +333,7 @@ class _Shared:
             self._rate_limiter,
             in_flight=self._in_flight,
             denial_log=self.denial_log,
+            received_bytes=received_bytes,
             certified=self._certified,
         )
 

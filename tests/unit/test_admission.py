@@ -64,6 +64,27 @@ def test_a_few_requests_of_a_caller_arrive_at_a_time_and_delay_no_other_caller()
     asyncio.run(play())
 
 
+def test_requests_that_may_be_larger_take_several_places_while_they_arrive() -> None:
+    async def play() -> None:
+        them = InFlightLimits()
+        for _ in range(in_flight.ARRIVING // 4):
+            them.enter("a")
+            await them.begin_arriving("a", 4)
+        them.enter("a")
+        small = asyncio.create_task(them.begin_arriving("a"))
+        large = asyncio.create_task(them.begin_arriving("a", 4))
+        await asyncio.sleep(0)
+        assert not small.done()
+        them.end_arriving("a", 4)
+        await small
+        await asyncio.sleep(0)
+        assert not large.done(), "three places are free"
+        them.end_arriving("a")
+        await large
+
+    asyncio.run(play())
+
+
 def test_a_caller_has_a_limit_of_request_bytes() -> None:
     them = InFlightLimits()
     them.enter("a")

@@ -365,15 +365,19 @@ def test_a_search_is_stopped_resumed_and_extended(cli: Cli, page: ServedPage) ->
 
 
 def test_one_failed_trial_or_all_are_run_again(cli: Cli, page: ServedPage) -> None:
-    cli.file.write_text(experiment(["sh", "-c", "test -e go && echo score=$0", "${x}"], trials=2))
+    waits = "test -e go || exit 1; until test -e end-$TUNER_TRIAL_NUMBER; do sleep 0.02; done; echo score=$0"
+    cli.file.write_text(experiment(["sh", "-c", waits, "${x}"], trials=2))
     cli.tuner("run", cli.file)
     client = signed_in(page)
     assert client.get(f"{TINY}/trials/0").json()["actions"]["retry"]
     cli.let_go()
-    for path, then in (("trials/0/retry", ["succeeded", "failed"]), ("retry", ["succeeded", "succeeded"])):
+    for number, path, then in ((0, "trials/0/retry", ["succeeded", "failed"]), (1, "retry", ["succeeded"] * 2)):
         eventually(lambda: shown(client)["summary"]["actions"].get("retry"))
         answer = client.post(f"{TINY}/{path}", json={})
         assert answer.status_code == 200, answer.text
+        # The page reads trials that had ended every 20 s, and others constantly.
+        eventually(lambda: any(row[1] == "running" for row in shown(client)["rows"]))
+        (cli.folder / f"end-{number}").touch()
         eventually(lambda then=then: [trial["state"] for trial in cli.trials()] == then)
     eventually(lambda: not shown(client)["summary"]["actions"].get("retry"))
     assert "only failed trials can run again" in refused(client.post(f"{TINY}/trials/0/retry", json={}), status=409)

@@ -67,15 +67,17 @@ def test_hints_name_the_namespace_of_an_experiment_whose_name_another_namespace_
     text = (folder / "experiment.yaml").read_text()
     for namespace in ("one", "two"):
         (folder / f"{namespace}.yaml").write_text(text.replace("name: tiny", f"name: tiny, namespace: {namespace}"))
-        code, _, err = typed(folder, f".venv/bin/tuner run {namespace}.yaml --state-dir state")
+        code, _, err = called_as(TYPED, folder, f".venv/bin/tuner run {namespace}.yaml --state-dir state")
         assert code == 0, err
     trials = hint(err, "All trials: ")
     assert trials == ".venv/bin/tuner get trials tiny --state-dir state --namespace two"
-    code, out, err = typed(folder, trials)
+    code, out, err = called_as(TYPED, folder, trials)
     assert (code, len(out.splitlines())) == (0, 3), err
-    code, _, err = typed(folder, ".venv/bin/tuner retry one.yaml --failed --state-dir state")
+    code, _, err = called_as(TYPED, folder, ".venv/bin/tuner retry one.yaml --failed --state-dir state")
     assert (code, hint(err, "see ")) == (6, ".venv/bin/tuner get trials tiny --state-dir state --namespace one")
-    code, _, err = typed(folder, ".venv/bin/tuner run one.yaml --set spec.budget.failedTrials=50 --state-dir state")
+    code, _, err = called_as(
+        TYPED, folder, ".venv/bin/tuner run one.yaml --set spec.budget.failedTrials=50 --state-dir state"
+    )
     assert (code, hint(err, "remove the old one with: ")) == (
         6, ".venv/bin/tuner delete tiny --state-dir state --namespace one",
     )  # fmt: skip

@@ -13,22 +13,27 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, ended, eventually
 
-# The state of a training is the list of the trials and learning rates that made it.
+# The state of a training is the list of the trials and learning rates that made it. json and pathlib would take longer
+# than the rest of it.
 PROGRAM = """
-import json, os, pathlib, sys, time
+import os, sys, time
 lr, pace = float(sys.argv[1]), float(sys.argv[2])
-number, folder = int(os.environ["TUNER_TRIAL_NUMBER"]), pathlib.Path(os.environ["TUNER_CHECKPOINT_DIR"])
-kept = folder / "weights" / "state.json"
-past = json.loads(kept.read_text()) if kept.exists() else []
+number, folder = int(os.environ["TUNER_TRIAL_NUMBER"]), os.environ["TUNER_CHECKPOINT_DIR"]
+kept = os.path.join(folder, "weights", "state.txt")
+past = []
+if os.path.exists(kept):
+    with open(kept) as file:
+        past = [(int(trial), float(rate)) for trial, rate in map(str.split, file)]
 with open("began.txt", "a") as began:
-    began.write(json.dumps({"number": number, "past": [step["trial"] for step in past]}) + "\\n")
+    began.write('{"number": %d, "past": %s}\\n' % (number, [trial for trial, _ in past]))
 time.sleep(pace)
-state = [*past, {"trial": number, "lr": lr}]
+state = [*past, (number, lr)]
 if "KEEP" in os.environ:
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_text(json.dumps(state))
-    os.mkfifo(folder / "pipe") if not past else None
-print(f"epoch={len(state)} loss={sum(abs(step['lr'] - 0.3) for step in state[-3:])}", flush=True)
+    os.makedirs(os.path.dirname(kept), exist_ok=True)
+    with open(kept, "w") as file:
+        file.writelines(f"{trial} {rate!r}\\n" for trial, rate in state)
+    os.mkfifo(os.path.join(folder, "pipe")) if not past else None
+print(f"epoch={len(state)} loss={sum(abs(rate - 0.3) for _, rate in state[-3:])}", flush=True)
 """
 EXPERIMENT = """
 apiVersion: tuner.dev/v1

@@ -15,17 +15,18 @@ import pytest
 from tests.e2e.cli import Cli, cli_in, ended, eventually, why
 
 PROGRAM = """
-import os, pathlib, sys, time
+import os, sys, time
 x, epochs, pace = float(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-kept = pathlib.Path(os.environ["TUNER_CHECKPOINT_DIR"], "epoch")
-begin = int(kept.read_text()) if kept.exists() else 0
+kept = os.path.join(os.environ["TUNER_CHECKPOINT_DIR"], "epoch")
+begin = int(open(kept).read()) if os.path.exists(kept) else 0
 for epoch in range(begin + 1, epochs + 1):
     with open("ran.txt", "a") as ran:
         ran.write(f"{os.environ['TUNER_TRIAL_NUMBER']} {epoch}\\n")
     time.sleep(pace)
     print(f"epoch={epoch} loss={(x - 0.3) ** 2 + 1 / epoch}", flush=True)
     if "KEEP" in os.environ:
-        kept.write_text(str(epoch))
+        with open(kept, "w") as file:
+            file.write(str(epoch))
 """
 EXPERIMENT = """
 apiVersion: tuner.dev/v1

@@ -271,13 +271,13 @@ def test_only_trials_that_fit_into_a_reply_are_handed_out(other_language: Sugges
 
 def test_a_repeated_request_returns_running_trials_first(other_language: SuggestServiceStub) -> None:
     create(other_language, many_parameters(1))
-    trials = suggested(other_language, 1000, "r").trials
-    for trial in trials[:900]:
+    trials = suggested(other_language, 500, "r").trials
+    for trial in trials[:400]:
         failed = pb.Outcome(failed=pb.Failed(reason="x" * 10_000))
         other_language.CompleteTrial(pb.CompleteTrialRequest(name=trial.name, outcome=failed))
-    again = suggested(other_language, 1000, "r").trials
-    assert 300 < len(again) < 1000
-    assert [t.number for t in again[-100:]] == list(range(900, 1000))
+    again = suggested(other_language, 500, "r").trials
+    assert 300 < len(again) < 500
+    assert [t.number for t in again[-100:]] == list(range(400, 500))
 
 
 def test_a_study_whose_trials_do_not_fit_into_a_reply_is_refused(other_language: SuggestServiceStub) -> None:
@@ -308,7 +308,7 @@ def test_a_reply_about_an_import_keeps_each_result_and_drops_remarks(other_langu
     create(other_language, many_parameters(1))
     trials = [
         pb.FinishedTrial(
-            parameters={f"q{n}": pb.Value(bool_value=True) for n in range(180)}
+            parameters={f"{'q' * 60}{n}": pb.Value(bool_value=True) for n in range(40)}
             | {"p0": pb.Value(double_value=0.5)},
             outcome=pb.Outcome(succeeded=pb.Succeeded(value=1.0)),
         )
@@ -317,7 +317,7 @@ def test_a_reply_about_an_import_keeps_each_result_and_drops_remarks(other_langu
     request = pb.ImportTrialsRequest(parent=STUDY, trials=trials, source="s", request_id="i")
     results = other_language.ImportTrials(request, timeout=PATIENCE_S).results
     assert [result.number for result in results] == list(range(1000))
-    assert all(result.remarks for result in results)
+    assert all(0 < len(result.remarks) < 40 for result in results)
 
 
 def test_a_compressed_request_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:

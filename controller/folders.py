@@ -20,12 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.core.model import FINAL, TrialOrFinal, trial_label
+from controller.core.model import FINAL, FUNCTION_ARCHIVE, TrialOrFinal, trial_label
 from suggest import failpoints
 from suggest.space import Assignment
 
 BEFORE_NAMED, AFTER_NAMED = failpoints.register("checkpoint.copy")
-FUNCTION_ARCHIVE = "objective.pyz"
 
 
 @dataclass(frozen=True, slots=True)

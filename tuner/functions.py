@@ -158,8 +158,8 @@ def _search(
         refuse(f"tuner.{caller}", "objectives", objectives, "a dict of metrics to 'minimize' or 'maximize'")
     constraints = options.get("constraints") or {}
     _check_metrics(caller, [*objectives, *constraints])
+    from controller.core.model import FUNCTION_ARCHIVE, FUNCTION_WORKER
     from controller.core.runtime_traits import is_on_cluster
-    from controller.folders import FUNCTION_ARCHIVE
     from controller.runtime.trial_files import DIRECTORY
 
     on_cluster = is_on_cluster(options.get("runtime"))
@@ -168,7 +168,7 @@ def _search(
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         parameters,
-        ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"] if on_cluster else [sys.executable, "-m", "tuner.worker"],
+        ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"] if on_cluster else [sys.executable, "-m", FUNCTION_WORKER],
         **_goal(objectives),
         constraints=constraints,
         trials=options.get("trials", 100),

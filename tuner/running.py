@@ -188,7 +188,17 @@ def _raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Si
         end = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
         message = f"{experiment.name} {end}: {experiment.reason}"
         printed = study.last_failure()
-        raise SearchFailed(message if printed in message else f"{message}\n{printed}", study)
+        parts = [message, "" if printed in message else printed, _cure(experiment)]
+        raise SearchFailed("\n".join(filter(None, parts)), study)
+
+
+def _cure(experiment: StoredExperiment) -> str:
+    from controller.core.model import ExperimentState, ReasonCode
+    from controller.report.description import continuation, cure
+
+    if experiment.state is ExperimentState.PAUSED:
+        return cure(experiment) if experiment.spec.trial.calls_function else "correct it, and run it again"
+    return continuation(experiment) if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES else ""
 
 
 def _interruptible(

@@ -10,12 +10,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from controller.app.state_directory import StateDirectory
-from controller.core.model import Experiment, ExperimentSpec, Uid, short_name
+from controller.core.model import FUNCTION_WORKER, Experiment, ExperimentSpec, Uid, short_name
 from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
-
-FUNCTION_WORKER = "tuner.worker"  # the program of trials with a Python function as objective
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import KubernetesClient
@@ -39,7 +37,7 @@ async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient
 def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient | None) -> Runtime:
     """Return the runtime. `client` belongs to the experiment's cluster, if it has one; the runtime closes it."""
     if client is None:
-        module = FUNCTION_WORKER if spec.trial.command[1:] == ("-m", FUNCTION_WORKER) else ""
+        module = FUNCTION_WORKER if spec.trial.calls_function else ""
         folder = state.folders(uid).root
         return LocalRuntime(folder, devices=spec.trial.devices, collection=spec.collection, module=module)
     return _on_cluster(state, spec, uid, client)

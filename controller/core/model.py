@@ -251,6 +251,11 @@ class Resources:
     extended: Mapping[str, int] = field(default_factory=dict)
 
 
+# The programs of trials whose objective is a Python function: on this machine a module, on a cluster a file.
+FUNCTION_WORKER = "tuner.worker"
+FUNCTION_ARCHIVE = "objective.pyz"
+
+
 @dataclass(frozen=True, slots=True)
 class TrialTemplate:
     """What one attempt executes. `cluster` holds the keys that only the Kubernetes runtime reads, as in the file."""
@@ -268,6 +273,16 @@ class TrialTemplate:
     parameters_file: str = "json"  # the format of the file of parameters; local only
     devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine offers; local only
     cluster: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def calls_function(self) -> bool:
+        """Return whether an attempt calls the Python function that is stored with the experiment."""
+        match self.command:
+            case (_, "-m", module):
+                return module == FUNCTION_WORKER
+            case (_, file):
+                return file.endswith(f"/{FUNCTION_ARCHIVE}")
+        return False
 
     @property
     def workers(self) -> int:

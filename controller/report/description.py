@@ -218,7 +218,7 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.STOPPED:
             return f"{experiment.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
-            again = f"; run those that failed again with: {command('retry', name, '--failed')}"
+            again = f"; run those that failed again with: {retry_failed(experiment)}"
             failed = any(entry.state is TrialState.FAILED for entry in record.trials)
             look = command("describe", f"{name}/{_last_failed(record)}")
             return f"failed, {experiment.reason}; look at one with: {look}{again if failed else ''}"
@@ -255,7 +255,28 @@ def _held_up(record: ExperimentRecord) -> str:
 def cure(experiment: Experiment) -> str:
     """Return what a person has to do about a pause."""
     by_name = command("resume", experiment.name)
+    if experiment.spec.trial.calls_function:
+        return f"correct the function, then {_call_again(experiment)} (or {by_name}, if the function is right as it is)"
     return f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as it is)"
+
+
+def continuation(experiment: Experiment) -> str:
+    """Return how to continue after too many failures without the trials that failed."""
+    if experiment.spec.trial.calls_function:
+        larger = "spec={'budget': {'failedTrials': N}}"
+        return f"correct the function, then {_call_again(experiment)} and a larger {larger}"
+    return f"raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
+
+
+def retry_failed(experiment: Experiment) -> str:
+    """Return the command that runs failed trials again; it does not know of a function that was corrected."""
+    stored = " (it calls the function as it is stored)" if experiment.spec.trial.calls_function else ""
+    return f"{command('retry', experiment.name, '--failed')}{stored}"
+
+
+def _call_again(experiment: Experiment) -> str:
+    caller = "optimize" if experiment.spec.further else experiment.spec.objective.direction.value
+    return f"call tuner.{caller} again with name={experiment.name!r}"
 
 
 def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from controller.core.model import Experiment, ExperimentState, ReasonCode
 from controller.phrases import command, quantity
 from controller.report import formatting
-from controller.report.description import cure
+from controller.report.description import continuation, cure, retry_failed
 from controller.report.final import output_location
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import aligned
@@ -104,7 +104,7 @@ def next_step(
             return f"{name} finished without one {missing_trial}: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
             failed = counts.get(TrialState.FAILED, 0)
-            retry = f"\nRun the failed trials again: {command('retry', name, '--failed')}" if failed else ""
+            retry = f"\nRun the failed trials again: {retry_failed(experiment)}" if failed else ""
             return f"{name} failed: {reason}\nWhy: {trials}{retry}{_without_them(experiment)}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{_printed(name, printed)}{cure(experiment)}"
@@ -118,7 +118,7 @@ def next_step(
 def _without_them(experiment: Experiment) -> str:
     if experiment.reason_code is not ReasonCode.TOO_MANY_FAILURES:
         return ""
-    return f"\nOr continue without them: raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
+    return f"\nOr continue without them: {continuation(experiment)}"
 
 
 def _printed(name: str, printed: tuple[int, Sequence[str]] | None) -> str:

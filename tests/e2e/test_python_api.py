@@ -265,8 +265,31 @@ except tuner.SearchFailed as error:
     out = scripts.output(body)
     assert out.count("Traceback") == out.count("in helper") == out.count("in objective") == 1
     assert "worker.py" not in out
+    again = "correct the function, then call tuner.maximize again with name='broken' (or `tuner resume broken`, if "
+    assert again in out
     assert scripts.output(body.replace("    helper()", "    return 7")) == "7.0\n"
     assert scripts.starts() == ["0 1", "1 1", "0 2", "1 2", "2 1"]
+
+
+def test_a_search_that_failed_says_how_to_go_on_with_the_corrected_function(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    if trial.number:
+        raise ValueError("bad data")
+    return 1
+
+budget = {"budget": {"failedTrials": 1}}
+try:
+    print(tuner.minimize(objective, X, trials=3, name="limited", progress=False, spec=budget).state)
+except tuner.SearchFailed as error:
+    print(error)
+"""
+    assert scripts.output(body).splitlines()[-1] == (
+        "correct the function, then call tuner.minimize again with name='limited' and a larger "
+        "spec={'budget': {'failedTrials': N}}"
+    )
+    corrected = body.replace("if trial.number", "if False").replace('"failedTrials": 1', '"failedTrials": 2')
+    assert scripts.output(corrected) == "succeeded\n"
 
 
 def test_unusable_arguments_of_minimize_are_named(scripts: Scripts) -> None:

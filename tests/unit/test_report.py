@@ -22,6 +22,7 @@ from controller.core.model import (
     ExperimentSpec,
     ExperimentState,
     FailureClass,
+    ReasonCode,
     StopCause,
     TrialTemplate,
 )
@@ -179,6 +180,42 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
 ) -> None:
     one = TrialRecord(trial(0), attempts)
     assert (one.state, record(one, state=state, by=by).reason_of(one)) == (shown, reason), sentence
+
+
+@pytest.mark.parametrize(
+    ("trials", "spec", "cure"),
+    [
+        (
+            "programs of a file", SPEC,
+            "correct it, then: `tuner resume FILE` (or `tuner resume digits`, if the file is right as it is)",
+        ),
+        (
+            "calls of a function on this machine",
+            replace(SPEC, trial=TrialTemplate(("python", "-m", "tuner.worker"))),
+            "correct the function, then call tuner.maximize again with name='digits' (or `tuner resume digits`, if the "
+            "function is right as it is)",
+        ),
+        (
+            "calls of a function on a cluster, for two objectives",
+            replace(SPEC, trial=TrialTemplate(("python", "/tuner/objective.pyz")), further=(SPEC.objective,)),
+            "correct the function, then call tuner.optimize again with name='digits' (or `tuner resume digits`, if the "
+            "function is right as it is)",
+        ),
+    ],
+)  # fmt: skip
+def test_the_cure_of_a_pause_is_that_of_a_file_or_of_a_function(trials: str, spec: ExperimentSpec, cure: str) -> None:
+    assert description.cure(replace(experiment(ExperimentState.PAUSED), spec=spec)) == cure, trials
+
+
+def test_a_failed_search_of_a_function_names_the_call_that_continues_it() -> None:
+    spec = replace(SPEC, trial=TrialTemplate(("python", "-m", "tuner.worker")))
+    failed = replace(experiment(ExperimentState.FAILED, "5 trials failed"), spec=spec)
+    failed = replace(failed, reason_code=ReasonCode.TOO_MANY_FAILURES)
+    assert ending.next_step(failed, {TrialState.FAILED: 5}, None).splitlines()[2:] == [
+        "Run the failed trials again: `tuner retry digits --failed` (it calls the function as it is stored)",
+        "Or continue without them: correct the function, then call tuner.maximize again with name='digits' and a "
+        "larger spec={'budget': {'failedTrials': N}}",
+    ]
 
 
 def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:

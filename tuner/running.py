@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suggest.errors import TunerError
 from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.study import Study, TrialResult, in_event_loop, listed, workspace_of
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 Callback = Callable[[Study, TrialResult], object]
 
 
-class SearchFailed(RuntimeError):
+class SearchFailed(TunerError, RuntimeError):
     """The search failed or is paused until a person acts. `study` has its results so far.
 
     The message has the reason and, where trials failed, what the last one printed.
     """
+
+    reason = "SEARCH_FAILED"
 
     def __init__(self, message: str, study: Study) -> None:
         super().__init__(message)

@@ -281,7 +281,7 @@ def objective(trial):
 budget = {"budget": {"failedTrials": 1}}
 try:
     print(tuner.minimize(objective, X, trials=3, name="limited", progress=False, spec=budget).state)
-except tuner.SearchFailed as error:
+except tuner.TunerError as error:
     print(error)
 """
     assert scripts.output(body).splitlines()[-1] == (

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tuner.functions import maximize, minimize, optimize
     from tuner.pushing import push
     from tuner.running import SearchFailed, run
-    from tuner.study import Study, TrialResult, connect, open  # read as tuner.open
+    from tuner.study import Study, TrialResult, connect
+    from tuner.study import open as open
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
 
 _MODULES = {
@@ -38,6 +39,7 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
+# Without `open`: `from tuner import *` must not replace the built-in function.
 __all__ = [
     "Choice",
     "Experiment",
@@ -54,7 +56,6 @@ __all__ = [
     "current_trial",
     "maximize",
     "minimize",
-    "open",
     "optimize",
     "push",
     "run",
@@ -69,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_MODULE_OF)

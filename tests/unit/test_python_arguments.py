@@ -107,6 +107,13 @@ def test_a_key_of_the_file_that_the_caller_wrote_keeps_its_name(tmp_path: Path) 
     assert key == f"tuner.minimize: spec.trial.timeout: 'x' {DURATION}"
 
 
+def test_all_public_names_but_open_are_imported_with_an_asterisk() -> None:
+    names: dict[str, object] = {}
+    exec("from tuner import *", names)
+    assert names.keys() - {"__builtins__"} == set(dir(tuner)) - {"open"}
+    assert tuner.open.__module__ == "tuner.study"
+
+
 def test_an_experiment_built_in_python_names_its_arguments() -> None:
     experiment = tuner.Experiment("echo", X, ["echo"], metric="score", direction="up", parallelism=0)
     with pytest.raises(tuner.TunerError) as refused:

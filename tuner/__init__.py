@@ -39,6 +39,13 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
+# Names that Optuna has, and what this package has instead.
+_INSTEAD = {
+    "create_study": "a search begins with tuner.minimize, tuner.maximize or tuner.optimize",
+    "load_study": "use tuner.open",
+    "TrialPruned": "trial.report raises tuner.Pruned when the trial should stop",
+}
+
 # Without `open`: `from tuner import *` must not replace the built-in function.
 __all__ = [
     "Choice",
@@ -65,7 +72,8 @@ __all__ = [
 # Any: a module's __getattr__ has no narrower type.
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        cure = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{cure}")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from controller.app.workspace import Workspace
@@ -20,6 +20,22 @@ if TYPE_CHECKING:
     from tuner.plots import Plots
 
 Result = TypeVar("Result")
+
+
+# Names that Optuna's studies and trials have, and what these have instead.
+_INSTEAD_OF_STUDY = {
+    "best_params": "use study.best.parameters",
+    "best_value": "use study.best.value",
+    "best_trial": "use study.best",
+    "best_trials": "use study.front",
+    "get_trials": "use study.results()",
+    "trials_dataframe": "use study.trials(), which is a data frame if pandas is installed",
+    "optimize": "use tuner.minimize, tuner.maximize or tuner.optimize, or study.extend for more trials",
+    "ask": "use tuner.connect, for points of a running service",
+    "tell": "use tuner.connect, for points of a running service",
+    "enqueue_trial": "pass initial=[{'x': 1}] to the search",
+}
+_INSTEAD_OF_RESULT = {"params": "use result.parameters", "user_attrs": "use result.metrics"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,12 @@ class TrialResult:
     start_time: datetime | None = None
     end_time: datetime | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+
+    if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name what replaces an attribute of Optuna's. Raises AttributeError."""
+            raise _no_attribute("a tuner.TrialResult", name, _INSTEAD_OF_RESULT)
 
 
 class Study:
@@ -60,6 +82,12 @@ class Study:
 
     def __repr__(self) -> str:
         return f"<tuner.Study {self.name!r}>"
+
+    if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Name what replaces an attribute of Optuna's. Raises AttributeError."""
+            raise _no_attribute("a tuner.Study", name, _INSTEAD_OF_STUDY)
 
     @property
     def unique_name(self) -> str:
@@ -297,6 +325,11 @@ def in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _no_attribute(owner: str, name: str, instead: Mapping[str, str]) -> AttributeError:
+    cure = f"; {instead[name]}" if name in instead else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{cure}")
 
 
 def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:

@@ -13,11 +13,18 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Never, NoReturn
 
 _NAME = r"[A-Za-z_][\w./-]*"
 PATTERN = rf"tuner\.({_NAME})=(\S+)"
 STEP = "step"
+
+# Names that Optuna's trials have, and what a trial has instead.
+_INSTEAD = {
+    "params": "use trial.parameters",
+    "should_prune": "trial.report(step, loss=0.3) raises tuner.Pruned when the trial should stop",
+    "set_user_attr": "report numbers, as in trial.report(accuracy=0.9), and write other results to trial.output_dir",
+}
 
 
 class Pruned(Exception):  # what happened, not an error
@@ -64,6 +71,8 @@ class Trial(Mapping[str, Any]):
                 "; its parameters are given to the search, as in tuner.minimize(objective, {'x': tuner.Float(0, 1)}), "
                 "and are items: trial['x']"
             )
+        elif name in _INSTEAD:
+            message += f"; {_INSTEAD[name]}"
         raise AttributeError(message)
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +94,7 @@ class Trial(Mapping[str, Any]):
         """
         return _folder("TUNER_CHECKPOINT_DIR")
 
-    def report(self, step: int | None = None, **metrics: float) -> None:
+    def report(self, step: int | None = None, *unnamed: Never, **metrics: float) -> None:
         """Report metric values at a step (default: one after the last).
 
         In an objective function, a single metric under a name that the search does not know is the objective's, if
@@ -93,9 +102,16 @@ class Trial(Mapping[str, Any]):
 
         Raises:
             Pruned: the trial is to stop. A script is ended instead, unless it handles SIGTERM.
-            TypeError: a value is not a number.
+            TypeError: a value is not a number or has no name, or there is none.
             ValueError: a name cannot be that of a metric.
         """
+        if unnamed or not metrics:
+            arguments = [_shown(value) for value in (step, *unnamed) if value is not None]
+            arguments += [f"{name}={_shown(value)}" for name, value in metrics.items()]
+            raise TypeError(
+                "expected a step, and metrics by name, as in trial.report(3, loss=0.25), got "
+                f"trial.report({', '.join(arguments)})"
+            )
         self._step = self._step + 1 if step is None else _whole(step)
         values = {metric_name(name): as_number(name, value) for name, value in metrics.items()}
         if len(values) == 1 and self._objectives is not None and len(self._objectives) == 1:
@@ -182,9 +198,12 @@ def as_number(name: str, value: object) -> float:
             return float(value)  # type: ignore[arg-type]  # what it cannot take is refused
         except (TypeError, ValueError, RuntimeError):  # RuntimeError: of a tensor of PyTorch with several elements
             pass
+    raise TypeError(f"{name}: expected a number, got {_shown(value)} ({type(value).__name__})")
+
+
+def _shown(value: object) -> str:
     text = repr(value)
-    text = text if len(text) <= 80 else text[:77] + "..."
-    raise TypeError(f"{name}: expected a number, got {text} ({type(value).__name__})")
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _folder(variable: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tuner.trial import Trial, as_number, current_trial
+from tuner.trial import Pruned, Trial, as_number, current_trial
 
 _STEP_WORDS = ("step", "epoch")  # some libraries list them with the metrics
 
@@ -40,6 +40,10 @@ class MetricReporter:
         else:
             chosen = {name: values[name] for name in self._chosen}
         trial = current_trial() if self._trial is None else self._trial  # an empty trial is false
+        if not chosen:
+            if trial.stopped:
+                raise Pruned
+            return
         trial.report(step, **{safe_name(name): as_number(name, value) for name, value in chosen.items()})
 
 

@@ -233,7 +233,7 @@ class Study:
         """Delete the search, its trials and their files. Raises FailedPrecondition (a TunerError): it is running."""
         from controller.app.delete import delete
 
-        waited_for(delete(self._workspace, self.name, self._namespace, confirm=lambda _target: True))
+        waited_for(delete(self._workspace, [self.name], self._namespace, confirm=lambda _target: True))
 
     def last_failure(self) -> str:
         """Return the traceback of the trial that failed last, else the last lines that it printed, else the reason.

@@ -1,4 +1,4 @@
-"""Delete an experiment: its running attempts, its study, the folders of its trials and its rows.
+"""Delete experiments: their running attempts, their studies, the folders of their trials and their rows.
 
 The rows are deleted last, so that a delete that was killed halfway can be repeated.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from controller.app import runtimes
@@ -45,32 +45,37 @@ class Deleted:
 
 async def delete(
     workspace: Workspace,
-    name: str,
+    names: Sequence[str],
     namespace: str | None,
     *,
     confirm: Callable[[str], bool],
+    on_deleted: Callable[[Deleted], None] = lambda _deleted: None,
     force: bool = False,
     local_only: bool = False,
-) -> Deleted | None:
-    """Delete an experiment. Returns None if `confirm` refused.
+) -> bool:
+    """Delete experiments, or none of them if one cannot be deleted now. Returns False if `confirm` refused.
 
     Args:
-        confirm: Called with a description of what would be deleted.
+        confirm: Called once, with a description of what would be deleted.
+        on_deleted: Called for each deleted experiment. An error ends the deletion before the next one.
         force: Delete what is on this machine even if the suggestion service does not answer.
         local_only: Send nothing to the cluster, because it no longer exists.
     """
-    with workspace.opened() as experiments:
-        experiment = find(experiments, name, namespace)
-        service = workspace.service_of(experiment)
-        if local_only and not experiment.spec.traits.on_cluster:
-            raise InvalidArgument.at("--local-only", f"{experiment.name} ran on this machine, not on a cluster")
-        if not confirm(_what(experiments, experiment)):
-            return None
-        try:
-            admitted = ExperimentService(experiments).take_over(experiment)
-        except ControlledElsewhere as error:
-            raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
-        try:
+    with workspace.opened() as experiments, ExitStack() as leases:
+        found = _found(experiments, names, namespace)
+        services = [workspace.service_of(experiment) for experiment in found]
+        for experiment in found:
+            if local_only and not experiment.spec.traits.on_cluster:
+                raise InvalidArgument.at("--local-only", f"{experiment.name} ran on this machine, not on a cluster")
+        if not confirm(_what(experiments, found)):
+            return False
+        for experiment in found:
+            try:
+                admitted = ExperimentService(experiments).take_over(experiment)
+            except ControlledElsewhere as error:
+                raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
+            leases.callback(admitted.lease.release)
+        for experiment, service in zip(found, services, strict=True):
             if not local_only:
                 await _end_leftovers(workspace, experiments, experiment)
             left_behind = await _delete_study(workspace, experiment, service, force=force)
@@ -78,14 +83,31 @@ async def delete(
                 left_behind = "; ".join(filter(None, (_left_on_cluster(experiment), left_behind)))
             shutil.rmtree(experiments.folders(experiment.uid).root, ignore_errors=True)
             experiments.delete_experiment(experiment.uid)
-        finally:
-            admitted.lease.release()
-    return Deleted(experiment.name, left_behind)
+            on_deleted(Deleted(experiment.name, left_behind))
+    return True
 
 
-def _what(experiments: LocalExperiments, experiment: Experiment) -> str:
-    attempts = quantity(len(experiments.attempts(experiment.uid)), "attempt")
-    return f"{experiment.name}, the logs and outputs of its {attempts} in {experiments.folders(experiment.uid).root}"
+def _found(experiments: LocalExperiments, names: Sequence[str], namespace: str | None) -> list[Experiment]:
+    """Find the experiments, each once. Raises NotFound, which names all that are not there, and FailedPrecondition."""
+    found: list[Experiment] = []
+    missing: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(find(experiments, name, namespace))
+        except NotFound as error:
+            missing.append(str(error))
+    if missing:
+        raise NotFound("\n".join(missing))
+    return found
+
+
+def _what(experiments: LocalExperiments, found: Sequence[Experiment]) -> str:
+    attempts = quantity(sum(len(experiments.attempts(experiment.uid)) for experiment in found), "attempt")
+    folders = [experiments.folders(experiment.uid).root for experiment in found]
+    if len(found) == 1:
+        return f"{found[0].name}, the logs and outputs of its {attempts} in {folders[0]}"
+    names = ", ".join(experiment.name for experiment in found)
+    return f"{len(found)} experiments ({names}), the logs and outputs of their {attempts} in {folders[0].parent}"
 
 
 async def _delete_study(workspace: Workspace, experiment: Experiment, service: str, *, force: bool) -> str:
@@ -119,7 +141,7 @@ async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, ex
             await _remove_attempts(workspace, experiment, unended)
         await runtimes.discard(experiment)
     except (BadKubeconfig, Unreachable) as error:
-        cure = f"nothing was deleted; if the cluster is gone: {command('delete', experiment.name, '--local-only')}"
+        cure = f"{experiment.name} was not deleted; if the cluster is gone: {command('delete', experiment.name, '--local-only')}"
         raise Unavailable(f"{error}\n{cure}") from error
 
 

@@ -96,6 +96,8 @@ class _CommandLine:
         actions = self._parser._get_positional_actions()
         if len(self._positionals) < len(actions):
             return self._values(actions[len(self._positionals)], self._current)
+        if actions and actions[-1].nargs in ("+", "*"):
+            return self._values(actions[-1], self._current)
         return "words", {}
 
     def _values(self, action: argparse.Action, current: str) -> tuple[str, dict[str, str]]:

@@ -71,6 +71,7 @@ def sources(parser: argparse.ArgumentParser) -> None:
 shell = _one("shell", choices=("bash", "zsh", "fish"), help="your shell")
 new_file = _one("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
 name = _one("name", metavar="NAME", help="the experiment")
+names = _one("names", metavar="NAME", nargs="+", help="the experiments")
 experiment_or_study = _one("name", metavar="NAME", help="the experiment, or a study without one")
 name_or_trial = _one("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
 overrides = _one(

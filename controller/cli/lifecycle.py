@@ -21,6 +21,7 @@ from controller.report.lines import Lines, LoggedView, QuietView, View
 from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from controller.app.delete import Deleted
     from controller.app.experiment_file import ExperimentFile
     from controller.app.import_trials import Imported
     from controller.app.local_experiments import LocalExperiments
@@ -271,22 +272,25 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.delete import delete
 
     terminal.set_up_logging(arguments)
-    deleted = asyncio.run(
+    done = asyncio.run(
         delete(
             workspace_of(arguments),
-            arguments.name,
+            arguments.names,
             arguments.namespace,
             confirm=lambda target: arguments.yes or _sure(target),
+            on_deleted=lambda deleted: _print(arguments, _described(deleted)),
             force=arguments.force,
             local_only=arguments.local_only,
         )
     )
-    if deleted is None:
+    if not done:
         _print(arguments, "nothing was deleted")
-        return ExitCode.USAGE
+    return ExitCode.OK if done else ExitCode.USAGE
+
+
+def _described(deleted: Deleted) -> str:
     left_behind = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
-    _print(arguments, f"{deleted.name} is deleted{left_behind}")
-    return ExitCode.OK
+    return f"{deleted.name} is deleted{left_behind}"
 
 
 def _sure(target: str) -> bool:

@@ -202,10 +202,11 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
     ),
     Verb(
         "delete",
-        "delete an experiment, its study and its trials' folders",
+        "delete experiments, their studies and their trials' folders",
         "lifecycle:delete",
-        (flags.name, flags.yes, flags.service),
+        (flags.names, flags.yes, flags.service),
         example="tuner delete digits --yes",
+        more="If one of several cannot be deleted now, none is.",
     ),
     Verb(
         "top",

@@ -164,7 +164,7 @@ class Board:
         return (await enqueue(await self.client(experiment), experiment, texts)).number
 
     async def delete(self, namespace: str, name: str) -> None:
-        await delete(self.workspace, name, namespace, confirm=lambda _target: True)
+        await delete(self.workspace, [name], namespace, confirm=lambda _target: True)
 
     def _reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
         async def connect() -> ExperimentFollower:

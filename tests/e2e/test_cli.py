@@ -311,6 +311,31 @@ def test_an_empty_list_prints_a_message_on_stderr(cli: Cli) -> None:
     assert cli.tuner("get", "experiments", "-q") == (0, "", "")
 
 
+def test_delete_of_several_experiments_deletes_all_or_none(cli: Cli) -> None:
+    for name in ("one", "two"):
+        assert cli.tuner("run", cli.write(name=name))[0] == 0
+    run = cli.start("run", cli.write(name="three", seconds=60))
+    eventually(lambda: len(cli.starts()) == 7)
+
+    code, _, err = cli.tuner("delete", "one", "four", "five", "--yes")
+    assert code == 5
+    assert "no experiment four" in err
+    assert "no experiment five" in err
+    code, _, err = cli.tuner("delete", "one", "two", "three", "--yes")
+    assert code == 6
+    assert "three cannot be deleted now" in err
+    code, _, err = cli.tuner("delete", "one", "two", "one")
+    assert code == 2
+    assert "this would delete 2 experiments (one, two), the logs and outputs of their 6 attempts in" in err
+    assert len(cli.json("get", "experiments", "-o", "json")) == 3
+
+    code, _, err = cli.tuner("delete", "one", "two", "one", "--yes")
+    assert (code, err) == (0, "one is deleted\ntwo is deleted\n")
+    assert [found["name"] for found in cli.json("get", "experiments", "-o", "json")] == ["three"]
+    cli.let_go()
+    run.communicate(timeout=30)
+
+
 def test_delete_removes_everything(cli: Cli) -> None:
     cli.tuner("run", cli.write())
     code, _, err = cli.tuner("delete", "tiny")

@@ -57,6 +57,7 @@ def test_completions_match_what_the_parser_accepts(cli: Cli, capsys: pytest.Capt
     assert words("get", "trials", "digits", "--state", "failed,pr") == ["failed,pruned"]
     assert words("get", "trials", "digits", "--sort", "-r") == ["-reason", "-rate"]
     assert words("-q", "describe", "di") == ["digits"]
+    assert words("delete", "other", "di") == ["digits"]
     assert words("describe", "digits/1") == ["digits/1", "digits/10", "digits/11"]
     assert words("best", "digits", "-n", "def") == ["default"]
     assert words("describe", "digits", "--color", "a") == ["auto", "always"]

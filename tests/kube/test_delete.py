@@ -20,7 +20,7 @@ def test_local_data_is_deleted_without_the_cluster_only_with_local_only(tmp_path
                 await api.stop()
                 refused = await tuner(api, tmp_path, "delete", "tiny", "--yes", config=config)
                 assert refused.code == 7
-                cure = "nothing was deleted; if the cluster is gone: tuner delete tiny --local-only"
+                cure = "tiny was not deleted; if the cluster is gone: tuner delete tiny --local-only"
                 assert cure in refused.err
             done = await tuner(api, tmp_path, "delete", "tiny", "--yes", "--local-only", config=gone)
             assert done.code == 0, done.err

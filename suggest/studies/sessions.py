@@ -63,7 +63,7 @@ class _Session:
     """One open study. The fields below `lock` are guarded by it; those above it belong to `StudySessions`."""
 
     name: StudyName
-    pins: int = 0  # calls that use the session or wait for it
+    pins: int = 0  # calls that use the session or wait for it, and the thread that closes it
     used: float = 0.0  # monotonic time of the end of the last call
     lock: threading.Lock = field(default_factory=threading.Lock)
     lease: Lease | None = None
@@ -380,11 +380,14 @@ class StudySessions:
         try:
             yield session
         finally:
-            with self._sessions_lock:
-                session.pins -= 1
-                session.used = time.monotonic()
-                if session.lease is None and not session.pins:
-                    del self._sessions[name]  # the study was deleted, or could not be taken
+            self._unpin(session)
+
+    def _unpin(self, session: _Session) -> None:
+        with self._sessions_lock:
+            session.pins -= 1
+            session.used = time.monotonic()
+            if session.lease is None and not session.pins:
+                del self._sessions[session.name]  # the study was closed or deleted, or could not be taken
 
     def _lease(self, session: _Session) -> Lease:
         if session.lease is not None and not session.doubtful and not self.store.still_held(session.lease):
@@ -445,12 +448,16 @@ class StudySessions:
 
     def _closed(self, session: _Session) -> bool:
         """Close the study; the caller holds its lock. A call that arrives meanwhile waits and takes the study again."""
-        if session.pins or session.lease is None:
-            return False
-        self._leave(session, "study_closed")
         with self._sessions_lock:
-            if not session.pins:
-                self._sessions.pop(session.name, None)
+            if session.pins or session.lease is None:
+                return False
+            # Otherwise a call that gives up waiting would drop the session, and the next call would open another one
+            # with the lease that is released here.
+            session.pins += 1
+        try:
+            self._leave(session, "study_closed")
+        finally:
+            self._unpin(session)
         return True
 
     def _loaded(self, session: _Session) -> tuple[Engine, Sequence[Trial]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import resource
 import subprocess
@@ -17,11 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from suggest.errors import NotOwner
+from suggest import deadline
+from suggest.errors import NotOwner, Unavailable
 from suggest.space import Float, Parameter, Space
 from suggest.storage.postgres_store import PostgresStore
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.sqlite_store import SqliteStore
+from suggest.storage.store import Lease
 from suggest.studies import StudyService
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Outcome, Trial, TrialState
@@ -141,6 +144,61 @@ def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple
         assert sorted(numbers) == sorted(list(range(40)) * len(names))
         for name in names:
             assert [t.number for t in studies.list_trials(name, limit=99)] == list(range(40))
+
+
+class SlowStore(SqliteStore):
+    """A store whose database is busy when a study is released, until `may_release` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.releases, self.may_release = threading.Event(), threading.Event()
+
+    def release(self, lease: Lease) -> None:
+        self.releases.set()
+        assert self.may_release.wait(60)
+        super().release(lease)
+
+
+def test_a_call_that_gives_up_while_its_study_is_closed_leaves_one_session(tmp_path: Path) -> None:
+    store, other_store = SlowStore(tmp_path / "s.db"), SqliteStore(tmp_path / "s.db")
+    holds, may_end = threading.Event(), threading.Event()
+    with (
+        closing(store),
+        closing(other_store),
+        closing(StudyService(store, address="one")) as studies,
+        closing(StudyService(other_store, address="other")) as others,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        studies.create_study(NAME, SPEC, request_id="create")
+        ask(studies, NAME, "r0")
+
+        def give_up() -> None:
+            deadline.begin(0.05)
+            with pytest.raises(Unavailable, match="busy with other calls"):
+                ask(studies, NAME, "r1")
+
+        def hold() -> None:
+            with studies.writing(NAME):
+                holds.set()
+                assert may_end.wait(60)
+
+        try:
+            closer = pool.submit(close_all, studies)
+            assert store.releases.wait(60)
+            contextvars.copy_context().run(give_up)
+            holder = pool.submit(hold)
+            eventually(lambda: holds.is_set() or studies.sessions._sessions[NAME].pins == 2)
+            store.may_release.set()
+            assert closer.result(60) == 1
+            assert holds.wait(60)
+            with pytest.raises(NotOwner):
+                ask(others, NAME, "r2")
+            assert NAME in studies.sessions._sessions
+        finally:
+            store.may_release.set()
+            may_end.set()
+        holder.result(60)
+        assert ask(studies, NAME, "r2").number == 1
 
 
 def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:

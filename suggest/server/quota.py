@@ -19,10 +19,11 @@ from typing import Any, cast
 
 from suggest import deadline
 from suggest.errors import LimitReached, TunerError
+from suggest.katib import NAMESPACE as KATIB
 from suggest.server.limits_file import Limits, Quota
+from suggest.storage.observation_log import ObservationLog
 from suggest.storage.sql_store import StudyStore
-from suggest.storage.store import Addition, Counts, Lease, StudyRecord
-from suggest.study import StudyName
+from suggest.storage.store import Addition, Counts, Lease, Observed, StudyRecord
 from suggest.trial import Measurement, Trial, TrialBatch
 
 RECOUNT_S = 60.0  # shortest time between periodic counts
@@ -48,7 +49,7 @@ class _Namespace:
 class QuotaTracker:
     """Counts usage and refuses writes over a quota. Thread-safe. `limits` returns the current limits.
 
-    close() ends the counting.
+    All methods take the name of a namespace. close() ends the counting.
     """
 
     def __init__(
@@ -61,16 +62,16 @@ class QuotaTracker:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="counting")
 
     @contextmanager
-    def reserving(self, name: StudyName, need: Counts) -> Iterator[None]:
+    def reserving(self, name: str, need: Counts) -> Iterator[None]:
         """Reserve `need` for the write in the block; release it if the block raises. Raises LimitReached."""
-        namespace = self._namespaces.setdefault(name.namespace, _Namespace())
+        namespace = self._namespaces.setdefault(name, _Namespace())
         if namespace.base is None:
-            self._wait(self._recount(name.namespace, namespace, not_since_s=RECOUNT_S), _WAIT_S)
+            self._wait(self._recount(name, namespace, not_since_s=RECOUNT_S), _WAIT_S)
         elif self._clock() - namespace.counted_at > RECOUNT_S:
-            self._recount(name.namespace, namespace, not_since_s=RECOUNT_S)
-        added = self._add(name.namespace, namespace, need) or self._add_after_count(name.namespace, namespace, need)
+            self._recount(name, namespace, not_since_s=RECOUNT_S)
+        added = self._add(name, namespace, need) or self._add_after_count(name, namespace, need)
         if not added:
-            raise self._full(name.namespace, namespace, need)
+            raise self._full(name, namespace, need)
         try:
             yield
         except BaseException:
@@ -78,15 +79,15 @@ class QuotaTracker:
                 namespace.added = namespace.added.minus(need)
             raise
 
-    def note(self, name: StudyName, added: Counts) -> None:
+    def note(self, name: str, added: Counts) -> None:
         """Count a write to which the quota does not apply."""
-        namespace = self._namespaces.setdefault(name.namespace, _Namespace())
+        namespace = self._namespaces.setdefault(name, _Namespace())
         with namespace.lock:
             namespace.added = namespace.added.plus(added)
 
-    def deleted(self, name: StudyName) -> None:
+    def deleted(self, name: str) -> None:
         """Note that something was deleted: people who make room try again at once."""
-        namespace = self._namespaces.setdefault(name.namespace, _Namespace())
+        namespace = self._namespaces.setdefault(name, _Namespace())
         with namespace.lock:
             namespace.deleted = True
 
@@ -118,11 +119,12 @@ class QuotaTracker:
         quota = self._limits().quota_of(name)
         used = (namespace.base or Counts()).plus(namespace.added)
         resource = _short(quota, used, need) or "trials"
+        unneeded = "studies and Katib's trials" if name == KATIB else "studies"
         in_use, limit, requested = getattr(used, resource), getattr(quota, resource), getattr(need, resource)
         return LimitReached(
             f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and {requested:,} more were "
-            f"requested; delete studies that are not needed, or ask the server's operator to raise {resource} in the "
-            "file of limits",
+            f"requested; delete {unneeded} that are not needed, or ask the server's operator to raise {resource} in "
+            "the file of limits",
             limit=resource,
             subject=f"namespaces/{name}",
         )
@@ -184,12 +186,17 @@ class _QuotaStore:
 
     def __init__(self, store: StudyStore, limits: Callable[[], Limits]) -> None:
         self._store = store
-        self._tracker = QuotaTracker(store.counts, limits)
+        self._tracker = QuotaTracker(self._counts, limits)
+        self.observations = _QuotaLog(store.observations, self._tracker)
+
+    def _counts(self, namespace: str) -> Counts:
+        counts = self._store.counts(namespace)
+        return counts.plus(Counts(measurements=self.observations.count())) if namespace == KATIB else counts
 
     def insert_study(self, record: StudyRecord) -> bool:
         name = record.study.name
         try:
-            with self._tracker.reserving(name, Counts(studies=1)):
+            with self._tracker.reserving(name.namespace, Counts(studies=1)):
                 if self._store.insert_study(record):
                     return True
                 raise _StudyExists
@@ -201,39 +208,39 @@ class _QuotaStore:
             return False  # a repeated call for an existing study is not refused
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        with self._tracker.reserving(lease.name, Counts(trials=len(trials) - queued)):
+        with self._tracker.reserving(lease.name.namespace, Counts(trials=len(trials) - queued)):
             self._store.hand_out(lease, trials, queued=queued)
 
     def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
-        with self._tracker.reserving(lease.name, Counts(trials=1, measurements=len(measurements))):
+        with self._tracker.reserving(lease.name.namespace, Counts(trials=1, measurements=len(measurements))):
             self._store.add_trial(lease, trial, request_id=request_id, measurements=measurements)
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         measured = sum(len(addition.measurements) for addition in additions)
-        with self._tracker.reserving(lease.name, Counts(trials=len(additions), measurements=measured)):
+        with self._tracker.reserving(lease.name.namespace, Counts(trials=len(additions), measurements=measured)):
             self._store.add_trials(lease, additions)
 
     def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
-        with self._tracker.reserving(lease.name, Counts(trials=len(batch))):
+        with self._tracker.reserving(lease.name.namespace, Counts(trials=len(batch))):
             self._store.add_batch(lease, batch)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
-        with self._tracker.reserving(lease.name, Counts(measurements=len(measurements))):
+        with self._tracker.reserving(lease.name.namespace, Counts(measurements=len(measurements))):
             self._store.add_measurements(lease, number, measurements)
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """Finish a trial. Never refused, so that every trial can end."""
         self._store.finish_trial(lease, trial, measurements)
         if measurements:
-            self._tracker.note(lease.name, Counts(measurements=len(measurements)))
+            self._tracker.note(lease.name.namespace, Counts(measurements=len(measurements)))
 
     def delete_study(self, lease: Lease) -> None:
         self._store.delete_study(lease)
-        self._tracker.deleted(lease.name)
+        self._tracker.deleted(lease.name.namespace)
 
     def delete_trial(self, lease: Lease, number: int) -> None:
         self._store.delete_trial(lease, number)
-        self._tracker.deleted(lease.name)
+        self._tracker.deleted(lease.name.namespace)
 
     def close(self) -> None:
         self._tracker.close()
@@ -242,6 +249,22 @@ class _QuotaStore:
     def __getattr__(self, name: str) -> Any:
         """Forward everything else to the store; hence the type Any."""
         return getattr(self._store, name)
+
+
+class _QuotaLog(ObservationLog):
+    """The observation log of a store with quotas: its lines are measurements of Katib's namespace."""
+
+    def __init__(self, log: ObservationLog, tracker: QuotaTracker) -> None:
+        super().__init__(log.database)
+        self._tracker = tracker
+
+    def report(self, trial: str, lines: Sequence[Observed]) -> None:
+        with self._tracker.reserving(KATIB, Counts(measurements=len(lines))):
+            super().report(trial, lines)
+
+    def delete(self, trial: str) -> None:
+        super().delete(trial)
+        self._tracker.deleted(KATIB)
 
 
 class _StudyExists(Exception):

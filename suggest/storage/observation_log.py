@@ -24,16 +24,21 @@ class ObservationLog:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     def report(self, trial: str, lines: Sequence[Observed]) -> None:
         """Append lines to the log of a trial."""
         rows = [{"trial_name": trial, **line._asdict()} for line in lines]
         if not rows:
             return
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             for start in range(0, len(rows), _LINES):
                 connection.execute(insert(katib_observations), rows[start : start + _LINES])
+
+    def count(self) -> int:
+        """Count the lines of all trials. Slow for large logs."""
+        with self.database.reading() as connection:
+            return connection.execute(select(func.count()).select_from(katib_observations)).scalar_one()
 
     def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
         """Return lines by time, those with equal times in the order of the reports. An empty metric means all."""
@@ -45,7 +50,7 @@ class ObservationLog:
             query = query.where(o.time_us >= first_us)
         if last_us is not None:
             query = query.where(o.time_us <= last_us)
-        with self._database.reading(single=True) as connection:
+        with self.database.reading(single=True) as connection:
             return [Observed(*row) for row in connection.execute(query.order_by(o.time_us, o.id))]
 
     def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
@@ -56,12 +61,12 @@ class ObservationLog:
         for some in (trials[k : k + _AT_A_TIME] for k in range(0, len(trials), _AT_A_TIME)):
             ordered = select(o.trial_name, o.value, place).where(o.metric == metric, o.trial_name.in_(some)).subquery()
             query = select(ordered).where(ordered.c.place <= count).order_by(ordered.c.trial_name, ordered.c.place)
-            with self._database.reading(single=True) as connection:
+            with self.database.reading(single=True) as connection:
                 for name, value, _ in connection.execute(query):
                     found.setdefault(name, []).append(value)
         return found
 
     def delete(self, trial: str) -> None:
         """Delete the log of a trial. A trial without reports is not an error."""
-        with self._database.writing(single=True) as connection:
+        with self.database.writing(single=True) as connection:
             connection.execute(delete(katib_observations).where(katib_observations.c.trial_name == trial))

@@ -17,6 +17,7 @@ from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub,
 from suggest.server import Protection, Server, ServerOptions, in_flight
 from tests.service.granted import secret, tokens_file
 from tests.service.katib_caller import DONE, a_request, a_trial, an_experiment
+from tests.service.load import eventually
 from tests.service.running import a_server
 
 AT_KATIBS_PORTS = ServerOptions(katib=(0, 0))
@@ -121,9 +122,51 @@ def test_empty_and_long_reports_are_stored(channel: grpc.Channel) -> None:
 
 def test_reports_survive_the_server(tmp_path: Path) -> None:
     for expected in ([], ["0.5"]):
-        with a_server(tmp_path / "s.db") as server, grpc.insecure_channel(server.address) as channel:
+        with (
+            a_server(tmp_path / "s.db", options=AT_KATIBS_PORTS) as server,
+            grpc.insecure_channel(server.address) as channel,
+        ):
             assert values(channel, "a") == expected
             report(channel, "a", ["0.5"])
+
+
+def test_reports_count_as_measurements_of_katibs_namespace(tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("namespaces: {katib: {measurements: 3}}")
+    options = ServerOptions(limits=str(limits), katib=(0,))
+    with (
+        a_server(tmp_path / "s.db", options=options) as server,
+        grpc.insecure_channel(server.katib_addresses[0]) as channel,
+    ):
+        report(channel, "a", ["0.5"])
+        report(channel, "b", ["0.5"])
+    with (
+        a_server(tmp_path / "s.db", options=options) as server,
+        grpc.insecure_channel(server.katib_addresses[0]) as channel,
+    ):
+        with pytest.raises(grpc.RpcError, match="has 2 of the 3 measurements allowed, and 2 more") as full:
+            report(channel, "a", ["0.6", "0.7"])
+        assert full.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert values(channel, "a") == ["0.5"]
+        DBManagerStub(channel).DeleteObservationLog(pb.DeleteObservationLogRequest(trial_name="b"), timeout=10)
+
+        def is_stored() -> bool:
+            try:
+                report(channel, "a", ["0.6", "0.7"])
+            except grpc.RpcError:
+                return False
+            return True
+
+        eventually(is_stored)  # the namespace is counted again
+        assert values(channel, "a") == ["0.5", "0.6", "0.7"]
+
+
+def test_a_server_without_katibs_ports_serves_none_of_its_services(tmp_path: Path) -> None:
+    with a_server(tmp_path / "s.db") as server, grpc.insecure_channel(server.address) as channel:
+        request = pb.GetObservationLogRequest(trial_name="a")
+        assert refused(DBManagerStub(channel).GetObservationLog, request)[0] is grpc.StatusCode.UNIMPLEMENTED
+        call = SuggestionStub(channel).GetSuggestions
+        assert refused(call, a_request(an_experiment()))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_invalid_reports_are_refused_with_a_reason(channel: grpc.Channel) -> None:

@@ -13,7 +13,6 @@ from suggest.server.limits_file import Limits, Quota, RateLimit, read_limits
 from suggest.server.quota import QuotaTracker
 from suggest.server.rate_limits import RateLimiter
 from suggest.storage.store import Counts
-from suggest.study import StudyName
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 
@@ -146,10 +145,9 @@ def test_unknown_clients_cannot_fill_the_memory() -> None:
 def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
     counts = [Counts(studies=2)]
     tracker = QuotaTracker(lambda _: counts[0], lambda: read("namespaces: {team: {studies: 2}}"), Clock())
-    name = StudyName("team", "another")
 
     def create() -> None:
-        with tracker.reserving(name, Counts(studies=1)):
+        with tracker.reserving("team", Counts(studies=1)):
             pass
 
     try:
@@ -158,7 +156,7 @@ def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
         counts[0] = Counts(studies=1)
         with pytest.raises(LimitReached):
             create()  # it was counted a moment ago
-        tracker.deleted(name)
+        tracker.deleted("team")
         create()
     finally:
         tracker.close()
@@ -166,17 +164,16 @@ def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
 
 def test_a_count_that_ran_during_a_deletion_is_repeated_before_a_refusal() -> None:
     clock, counts = Clock(), [2, 2, 1]
-    name = StudyName("team", "another")
 
     def count(_: str) -> Counts:
         studies = counts.pop(0)
         clock.now += 1.0
         if len(counts) == 1:
-            tracker.deleted(name)
+            tracker.deleted("team")
         return Counts(studies=studies)
 
     def create() -> None:
-        with tracker.reserving(name, Counts(studies=1)):
+        with tracker.reserving("team", Counts(studies=1)):
             pass
 
     tracker = QuotaTracker(count, lambda: read("namespaces: {team: {studies: 2}}"), clock)

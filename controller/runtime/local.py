@@ -250,7 +250,7 @@ class LocalRuntime:
 
         Raises:
             CannotStart: The supervisor refused to start the attempt.
-            RuntimeLost: Each supervisor exits before it answers.
+            RuntimeLost: Each supervisor exits before it answers, or one does not answer.
         """
         for _ in range(_TRIES):
             connection = await self._connected()
@@ -273,7 +273,7 @@ class LocalRuntime:
 
     async def _synchronize(self, path: str) -> SupervisorConnection:
         """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
-        connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
+        connection = await SupervisorConnection.open(path, folder=self._folder, show=self._show, lost=self._changed.set)
         for table in (self._shown, self._statuses, self._running_logs):
             table.clear()
         try:

@@ -26,6 +26,7 @@ from controller.runtime.protocol import RuntimeLost
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
+_ANSWER_S = 5.0  # an answer takes milliseconds; after a timeout the request is repeated, and nothing is lost
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
 _BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
@@ -37,14 +38,15 @@ _TRIES = 3
 
 
 class SupervisorConnection:
-    """A connection, created by `open`.
+    """A connection to the supervisor of the experiment in `folder`, created by `open`.
 
     `show` is called with every attempt of every message, in order, and `lost` once the other end is gone.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, show: Callable[[Message], None],
-                 lost: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, folder: Path,
+                 show: Callable[[Message], None], lost: Callable[[], None]) -> None:  # fmt: skip
         self.lost = False
+        self._folder = folder
         self._reader = reader
         self._writer = writer
         self._show = show
@@ -55,16 +57,19 @@ class SupervisorConnection:
 
     @classmethod
     async def open(
-        cls, path: str, *, show: Callable[[Message], None], lost: Callable[[], None]
+        cls, path: str, *, folder: Path, show: Callable[[Message], None], lost: Callable[[], None]
     ) -> SupervisorConnection:
         """Connect to the socket at `path`. Raises OSError if no supervisor listens there."""
         reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
-        return cls(reader, writer, show=show, lost=lost)
+        return cls(reader, writer, folder=folder, show=show, lost=lost)
 
     async def ask(self, do: str, request: Mapping[str, object]) -> Message:
         """Send a request and return the answer.
 
-        Raises ConnectionError if the supervisor exits before answering; it is then unknown whether it got the request.
+        Raises:
+            ConnectionError: The supervisor exited before answering; it is unknown whether it got the request.
+            RuntimeLost: It does not answer, for example because it is suspended. It may still execute the request, so
+                this connection is lost: what is known of the attempts may be outdated.
         """
         if self.lost:
             raise ConnectionResetError
@@ -72,7 +77,20 @@ class SupervisorConnection:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         self._writer.write(json.dumps({"id": number, "do": do, **request}).encode() + b"\n")
-        return await answer
+        try:
+            # In two halves: if this process was suspended or busy itself, one expires before it can read the answer.
+            for _ in range(2):
+                await asyncio.wait([answer], timeout=_ANSWER_S / 2)
+        finally:
+            self._answers.pop(number, None)
+        if answer.done():
+            return answer.result()
+        self.abandon()
+        pid, _path = _written_in_the_lock(self._folder)
+        raise RuntimeLost(
+            f"the supervisor of the trials (process {pid}) has not answered for {_ANSWER_S:g} s; if it is suspended, "
+            f"continue it with: kill -CONT {pid}"
+        )
 
     async def leave(self) -> None:
         """Say good-bye. If that ends the supervisor, return when it has ended."""
@@ -80,12 +98,13 @@ class SupervisorConnection:
             async with asyncio.timeout(_LEAVE_S):
                 if (await self.ask("leave", {}))["last"]:
                     await self._listening
-        except (ConnectionError, TimeoutError):
+        except (ConnectionError, TimeoutError, RuntimeLost):
             pass
         self.abandon()
 
     def abandon(self) -> None:
         """Close the connection without a message, as a crash would."""
+        self.lost = True
         self._listening.cancel()
         self._writer.transport.abort()
 

@@ -387,6 +387,25 @@ async def test_a_supervisor_that_cannot_start_is_reported_at_once_with_its_log(t
 
 
 @on_a_loop
+async def test_a_suspended_supervisor_is_reported_and_loses_nothing(testbed: LocalTestbed) -> None:
+    runtime, next_runtime = await testbed.open(), await testbed.open()
+    await runtime.observe()
+    launch = testbed.launch("a", Script(code=5))
+    supervisor = testbed.supervisor()
+    os.kill(supervisor, signal.SIGSTOP)
+    for connected in (runtime.start(launch), next_runtime.observe()):
+        with pytest.raises(RuntimeLost, match=rf"\(process {supervisor}\) has not answered.*kill -CONT {supervisor}"):
+            await connected
+    os.kill(supervisor, signal.SIGCONT)
+    assert list(await next_runtime.observe()) == ["a"]  # the start that nobody waited for any more
+    await runtime.start(launch)
+    for connected in (runtime, next_runtime):
+        assert alike(await ended(connected, "a"), code=5)
+        await connected.close()
+    assert testbed.runs("a") == 1
+
+
+@on_a_loop
 async def test_a_missing_experiment_folder_is_reported(testbed: LocalTestbed) -> None:
     with pytest.raises(RuntimeLost, match="No such file or directory"):
         await LocalRuntime(testbed.folder / "missing").observe()

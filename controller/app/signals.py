@@ -77,15 +77,22 @@ class Interruptions:
 
 
 class SignalControls(Interruptions):
-    """Handles signals while it is used as a context manager, in the running event loop of the main thread."""
+    """Handles signals while it is used as a context manager, in the running event loop of the main thread.
+
+    Signals that this process ignores (`nohup`, `tuner run &` in a script) stay ignored. The handlers of a caller of
+    `import tuner` are restored at the end.
+    """
 
     def __enter__(self) -> SignalControls:
         running = asyncio.get_running_loop()
-        for number in _NAMES:
+        self._replaced = {n: handler for n in _NAMES if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+        for number in self._replaced:
             running.add_signal_handler(number, self.receive, number)
         return self
 
     def __exit__(self, *_error: object) -> None:
         running = asyncio.get_running_loop()
-        for number in _NAMES:
+        for number, handler in self._replaced.items():
             running.remove_signal_handler(number)
+            if handler is not None:  # None: not installed by Python, which cannot restore it
+                signal.signal(number, handler)

@@ -104,14 +104,16 @@ def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise LaunchRefused(f"cannot write {log}: {error.strerror}", infrastructure=True) from error
-    start_read, start_write = os.pipe()
-    fault_read, fault_write = os.pipe()
+    fds = [log_fd]
     try:
+        fds += os.pipe()
+        fds += os.pipe()
         pid = os.fork()
     except OSError as error:
-        for fd in (log_fd, start_read, start_write, fault_read, fault_write):
+        for fd in fds:
             os.close(fd)
         raise LaunchRefused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
+    _, start_read, start_write, fault_read, fault_write = fds
     if pid == 0:
         os.close(start_write)  # otherwise the child would wait forever after the parent's death
         run(log_fd, start_read, fault_write)

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -286,6 +287,33 @@ async def test_a_missing_attempt_folder_is_an_infrastructure_failure(testbed: Lo
     with pytest.raises(CannotStart, match=r"cannot write .*log\.txt: No such file or directory") as refusal:
         await runtime.start(launch)
     assert refusal.value.failure_class is FailureClass.INFRASTRUCTURE
+    await runtime.close()
+
+
+@linux_only
+@on_a_loop
+async def test_a_supervisor_without_a_free_descriptor_refuses_a_start_and_keeps_its_exit_codes(
+    testbed: LocalTestbed,
+) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.shell("first", "while ! test -e go; do sleep 0.01; done; exit 3"))
+    supervisor = testbed.supervisor()
+    descriptors = len(os.listdir(f"/proc/{supervisor}/fd"))
+    no_limit = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    messages = []
+    for free in range(5):
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (descriptors + free, no_limit[1]))
+        with pytest.raises(CannotStart) as refusal:
+            await runtime.start(testbed.launch(f"a-{free}", Script()))
+        assert refusal.value.failure_class is FailureClass.INFRASTRUCTURE
+        messages.append(str(refusal.value))
+    assert messages[1:] == ["cannot create a process: Too many open files"] * 4
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, no_limit)
+    await runtime.start(testbed.launch("a-4", Script(code=7)))
+    assert alike(await ended(runtime, "a-4"), code=7)
+    (testbed.folder / "go").touch()
+    assert alike(await ended(runtime, "first"), code=3)
+    assert len(os.listdir(f"/proc/{supervisor}/fd")) == descriptors
     await runtime.close()
 
 

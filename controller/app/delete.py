@@ -141,8 +141,8 @@ async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, ex
             await _remove_attempts(workspace, experiment, unended)
         await runtimes.discard(experiment)
     except (BadKubeconfig, Unreachable) as error:
-        cure = f"{experiment.name} was not deleted; if the cluster is gone: {command('delete', experiment.name, '--local-only')}"
-        raise Unavailable(f"{error}\n{cure}") from error
+        cure = command("delete", experiment.name, "--local-only")
+        raise Unavailable(f"{error}\n{experiment.name} was not deleted; if the cluster is gone: {cure}") from error
 
 
 async def _remove_attempts(workspace: Workspace, experiment: Experiment, attempts: Sequence[Attempt]) -> None:

@@ -231,13 +231,14 @@ class Server:
         add_SuggestServiceServicer_to_server(servicer, server)
         health = await _add_health_and_reflection(server, (SERVICE,))
         listeners = [_Listener(server, health, interceptor)]
-        if self._options.katib:
+        if self._options.katib or not self._bound.path:  # Katib's clients know no sockets
             from suggest.server import katib_service
 
             katib = katib_service.handlers(studies, store.observations, self._options.katib_checkpoints)
             katib_service.add_handlers(server, katib)
             await _report_serving(health, katib_service.HEALTH_NAMES)
-            listeners.append(await self._listen_for_katib(shared, katib))
+            if self._options.katib:
+                listeners.append(await self._listen_for_katib(shared, katib))
         connections = await self._accept(listeners, shared, undo)
         self._metrics_port = shared.start_metrics(studies)
         files = [watched for watched in (loaded_protection, limits_file) if watched is not None and watched.change]

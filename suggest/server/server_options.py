@@ -16,8 +16,7 @@ class ServerOptions:
     """Options as given by the flags of `tuner serve`.
 
     `metrics_address` is HOST:PORT, or "" for no metrics. `limits` is a file, "" for the default limits, or None for no
-    limits. `katib` are further ports for Katib's clients, which need no token there; 0 lets the system choose. Without
-    any, Katib's services are not served at all.
+    limits. `katib` are further ports for Katib's clients, which need no token there; 0 lets the system choose.
     `katib_checkpoints` is the folder of the trials of Katib's pbt, which is not served without one.
     """
 

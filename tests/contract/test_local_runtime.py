@@ -298,7 +298,7 @@ async def test_a_supervisor_without_a_free_descriptor_refuses_a_start_and_keeps_
     runtime = await testbed.open()
     await runtime.start(testbed.shell("first", "while ! test -e go; do sleep 0.01; done; exit 3"))
     supervisor = testbed.supervisor()
-    descriptors = len(os.listdir(f"/proc/{supervisor}/fd"))
+    descriptors = len(list(Path(f"/proc/{supervisor}/fd").iterdir()))
     no_limit = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
     messages = []
     for free in range(5):
@@ -313,7 +313,7 @@ async def test_a_supervisor_without_a_free_descriptor_refuses_a_start_and_keeps_
     assert alike(await ended(runtime, "a-4"), code=7)
     (testbed.folder / "go").touch()
     assert alike(await ended(runtime, "first"), code=3)
-    assert len(os.listdir(f"/proc/{supervisor}/fd")) == descriptors
+    assert len(list(Path(f"/proc/{supervisor}/fd").iterdir())) == descriptors
     await runtime.close()
 
 

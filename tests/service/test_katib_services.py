@@ -122,10 +122,7 @@ def test_empty_and_long_reports_are_stored(channel: grpc.Channel) -> None:
 
 def test_reports_survive_the_server(tmp_path: Path) -> None:
     for expected in ([], ["0.5"]):
-        with (
-            a_server(tmp_path / "s.db", options=AT_KATIBS_PORTS) as server,
-            grpc.insecure_channel(server.address) as channel,
-        ):
+        with a_server(tmp_path / "s.db") as server, grpc.insecure_channel(server.address) as channel:
             assert values(channel, "a") == expected
             report(channel, "a", ["0.5"])
 
@@ -159,14 +156,6 @@ def test_reports_count_as_measurements_of_katibs_namespace(tmp_path: Path) -> No
 
         eventually(is_stored)  # the namespace is counted again
         assert values(channel, "a") == ["0.5", "0.6", "0.7"]
-
-
-def test_a_server_without_katibs_ports_serves_none_of_its_services(tmp_path: Path) -> None:
-    with a_server(tmp_path / "s.db") as server, grpc.insecure_channel(server.address) as channel:
-        request = pb.GetObservationLogRequest(trial_name="a")
-        assert refused(DBManagerStub(channel).GetObservationLog, request)[0] is grpc.StatusCode.UNIMPLEMENTED
-        call = SuggestionStub(channel).GetSuggestions
-        assert refused(call, a_request(an_experiment()))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_invalid_reports_are_refused_with_a_reason(channel: grpc.Channel) -> None:

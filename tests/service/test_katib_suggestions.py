@@ -13,7 +13,7 @@ from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import EarlyStoppingStub, SuggestionStub
 from suggest.names import parse_study
-from suggest.server import Server, ServerOptions
+from suggest.server import Server
 from suggest.trial import TrialState
 from tests.service.katib_caller import (
     DONE,
@@ -33,7 +33,6 @@ from tests.service.running import a_server
 
 POINT = {"lr": "0.02", "layers": "2", "kind": "sgd"}
 RUNNING, FAILED, KILLED = pb.TrialStatus.RUNNING, pb.TrialStatus.FAILED, pb.TrialStatus.KILLED
-WITH_KATIB = ServerOptions(katib=(0,))
 FINITE = an_experiment("grid", (whole("n", "1", "4"), choice("kind", "a", "b")))
 
 
@@ -45,7 +44,7 @@ def a_stub(server: Server) -> Iterator[SuggestionStub]:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Server, SuggestionStub]]:
-    with a_server(tmp_path / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         yield server, stub
 
 
@@ -114,9 +113,9 @@ def test_a_restarted_server_gives_the_same_answer_and_continues(tmp_path: Path) 
     history: list[pb.Trial] = []
     for turn in range(5):
         request = a_request(experiment, history, count=3)
-        with a_server(tmp_path / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+        with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
             before = ask(stub, request)
-        with a_server(tmp_path / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+        with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
             assert ask(stub, request) == before
         history += [a_trial(f"search-{turn}-{k}", point, DONE, f"0.{turn}{k}") for k, point in enumerate(before)]
 
@@ -124,7 +123,7 @@ def test_a_restarted_server_gives_the_same_answer_and_continues(tmp_path: Path) 
 def test_a_server_with_an_empty_store_answers_a_long_history(tmp_path: Path, stub: SuggestionStub) -> None:
     experiment = an_experiment("tpe")
     history = [a_trial(f"search-{k}", POINT, DONE, f"0.{k}") for k in range(20)]
-    with a_server(tmp_path / "another.db", options=WITH_KATIB) as server, a_stub(server) as another:
+    with a_server(tmp_path / "another.db") as server, a_stub(server) as another:
         for each in (stub, another):
             assert len(ask(each, a_request(experiment, history, count=2))) == 2
 
@@ -146,7 +145,7 @@ def test_numbers_in_any_spelling_are_the_same_trials_after_a_restart(tmp_path: P
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
         for _ in range(2):
-            with a_server(folder / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+            with a_server(folder / "studies.db") as server, a_stub(server) as stub:
                 ask(stub, a_request(experiment, first))
                 ask(stub, a_request(experiment, history))
                 with Client(server.address) as client:
@@ -224,13 +223,13 @@ def test_a_running_trial_missing_from_a_request_counts_as_failed_until_it_reappe
 def test_a_trial_that_a_sidecar_has_stopped_is_still_running_until_its_observation_is_sent(tmp_path: Path) -> None:
     experiment = an_experiment()
     a, b = (a_trial(f"search-{name}", POINT, RUNNING) for name in "ab")
-    with a_server(tmp_path / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         ask(stub, a_request(experiment, [a, b]))
         with grpc.insecure_channel(server.address) as channel:
             EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60)
         ask(stub, a_request(experiment, [b], total=3))
         assert states(server)["search-a"] == (TrialState.RUNNING, None)
-    with a_server(tmp_path / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         ask(stub, a_request(experiment, [b], total=3))
         assert states(server)["search-a"] == (TrialState.RUNNING, None)
         stopped = a_trial("search-a", POINT, pb.TrialStatus.EARLYSTOPPED, "0.25")
@@ -455,7 +454,7 @@ def test_two_servers_used_in_turn_give_one_sequence(tmp_path: Path) -> None:
     history: list[pb.Trial] = []
     for turn in range(4):
         with ExitStack() as stack:
-            server = stack.enter_context(a_server(tmp_path / "studies.db", options=WITH_KATIB))
+            server = stack.enter_context(a_server(tmp_path / "studies.db"))
             stub = stack.enter_context(a_stub(server))
             points = ask(stub, a_request(FINITE, history, count=2))
         given += points
@@ -514,7 +513,7 @@ def test_hyperband_trains_the_best_configurations_with_more_of_the_resource(tmp_
     experiment = an_experiment("hyperband", WITH_EPOCHS, settings=HYPERBAND)
 
     def ask_a_new_server(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
-        with a_server(tmp_path / "studies.db", options=WITH_KATIB) as server, a_stub(server) as stub:
+        with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
             return stub.GetSuggestions(request, timeout=60)
 
     controller = KatibController(experiment, ask_a_new_server, seed=3)

@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 
 from suggest import wire
 from suggest.client import Client
-from suggest.server import ServerOptions, interceptor
+from suggest.server import interceptor
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
@@ -33,7 +33,7 @@ STUDY, TRIAL = str(NAME), f"{NAME}/trials/0"
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
-    with a_server(tmp_path / "studies.db", options=ServerOptions(katib=(0,))) as server:
+    with a_server(tmp_path / "studies.db") as server:
         with Client(server.address) as client:
             client.create_study(NAME, SPEC, request_id="create")
             client.suggest(NAME, 1, client_id="c", request_id="r")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from suggest.errors import InvalidArgument, LimitReached, RateLimited
 from suggest.grpc_status import status_of
 from suggest.server.limits_file import Limits, Quota, RateLimit, read_limits
-from suggest.server.quota import QuotaTracker
+from suggest.server.quota import UNCOUNTED, QuotaTracker, with_quota
 from suggest.server.rate_limits import RateLimiter
+from suggest.storage.sqlite_store import SqliteStore
 from suggest.storage.store import Counts
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
@@ -185,3 +188,17 @@ def test_a_count_that_ran_during_a_deletion_is_repeated_before_a_refusal() -> No
         assert counts == []
     finally:
         tracker.close()
+
+
+def test_every_method_of_a_store_reserves_quota_or_is_listed_as_adding_nothing(tmp_path: Path) -> None:
+    def public(names: Iterable[str]) -> set[str]:
+        return {name for name in names if not name.startswith("_")}
+
+    with closing(SqliteStore(tmp_path / "studies.db")) as store:
+        limited = with_quota(store, Limits)
+        counted = public([*vars(type(limited)), *vars(limited)])
+        assert counted & UNCOUNTED == set()
+        assert counted | UNCOUNTED == public(dir(store))
+        assert all(getattr(limited, name) for name in UNCOUNTED)
+        log = limited.observations
+        assert public(dir(log)) - public(vars(type(log))) == {"count", "database", "first_values", "read"}

@@ -79,13 +79,15 @@ class Interruptions:
 class SignalControls(Interruptions):
     """Handles signals while it is used as a context manager, in the running event loop of the main thread.
 
-    Signals that this process ignores (`nohup`, `tuner run &` in a script) stay ignored. The handlers of a caller of
-    `import tuner` are restored at the end.
+    SIGHUP stays ignored under `nohup`. SIGINT does not, because shells ignore it for `tuner run &` in a script, which
+    may send it on purpose. The handlers of a caller of `import tuner` are restored at the end.
     """
 
     def __enter__(self) -> SignalControls:
         running = asyncio.get_running_loop()
-        self._replaced = {n: handler for n in _NAMES if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+        self._replaced = {number: signal.getsignal(number) for number in _NAMES}
+        if self._replaced[signal.SIGHUP] is signal.SIG_IGN:
+            del self._replaced[signal.SIGHUP]
         for number in self._replaced:
             running.add_signal_handler(number, self.receive, number)
         return self

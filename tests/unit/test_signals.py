@@ -59,3 +59,9 @@ def test_a_run_under_nohup_ignores_the_end_of_the_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert received(signal.SIGHUP, signal.SIGTERM) == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_a_run_in_the_background_of_a_script_hears_an_interruption() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert received(signal.SIGINT) == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -1,5 +1,7 @@
 """Interruptions of a run: the first stops it cleanly or detaches from it, the second kills its trials.
 
+A later one ends the process, because a database or an API server that is frozen can keep it from ending by itself.
+
 The owner of `Interruptions` reports them; `SignalControls` gets them from the signals of this process.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,21 +18,24 @@ if TYPE_CHECKING:
     from controller.loop import Loop
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "hang-up"}
+KILLED_S = 5.0  # after the second interruption, when what was to be killed is dead
 
 
 @dataclass(slots=True)
 class Interruptions:
     """Implements `controller.app.run.Controls`. Interruptions that arrived before are passed on.
 
-    All methods are called on the event loop's thread. `received` is the first signal.
+    All methods are called on the event loop's thread. `received` is the first signal. `end_process` gets the exit code.
     """
 
     print_line: Callable[[str], None]
+    end_process: Callable[[int], None] | None = None
     received: signal.Signals | None = None
     times: int = 0
     _detaches: bool = False
     _loop: Loop | None = field(default=None)
     _hurry: Callable[[], None] = lambda: None
+    _killing_s: float = 0.0  # when it was interrupted the second time
 
     def connected(self, hurry: Callable[[], None]) -> None:
         self._hurry = hurry
@@ -46,6 +52,11 @@ class Interruptions:
         self.times += 1
         if self.times > 1:
             self._hurry()
+        if self.times == 2:
+            self._killing_s = time.monotonic()
+        elif self.times > 2 and self.end_process is not None and time.monotonic() - self._killing_s >= KILLED_S:
+            self.print_line(f"{_NAMES[number]} again: ending at once; nothing that was recorded is lost")
+            self.end_process(128 + self.received)
         progress = None if self._loop is None else self._loop.progress()
         if self._loop is not None:
             self._interrupt(self._loop)
@@ -63,7 +74,8 @@ class Interruptions:
                 f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; once more: kill)"
             )
         elif running:
-            self.print_line(f"{_NAMES[number]} again: killing the running trials")
+            later = "" if self.end_process is None else f" (once more after {KILLED_S:g} s: end at once)"
+            self.print_line(f"{_NAMES[number]} again: killing the running trials{later}")
 
     def _interrupt(self, loop: Loop) -> None:
         from controller.core.snapshot import DesiredState

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -138,7 +139,7 @@ def _control(
         from controller.app.run import Session
         from controller.app.signals import SignalControls
 
-        with SignalControls(view.print_line) as controls:
+        with SignalControls(view.print_line, os._exit) as controls:
             result = await act(Session(workspace, experiments, view=view, controls=controls, context=arguments.context))
             _print_result(arguments, view, result)
             return exits.of_run(result, stopped=exits.of_interruption(controls.received))
@@ -257,7 +258,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
             workspace_of(arguments),
             arguments.name,
             arguments.namespace,
-            controls=lambda: SignalControls(lambda text: print(text, file=sys.stderr)),
+            controls=lambda: SignalControls(lambda text: print(text, file=sys.stderr), os._exit),
             print_line=print_line,
         )
     )

@@ -137,6 +137,9 @@ class Client:
     ) -> Search:
         """Create the study, or join it if any process has created it with the same arguments.
 
+        algorithm: "default" is that of files and of `tuner.minimize`. Another default value would keep programs from
+        joining the studies that they created without this argument.
+
         Raises:
             AlreadyExists: the study was created with other arguments.
             TypeError: an argument has the wrong type.

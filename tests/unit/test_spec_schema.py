@@ -141,6 +141,8 @@ def test_the_starter_file_has_no_problems() -> None:
     document = read(starter(), source="experiment.yaml")
     assert document.warnings == ()
     assert document.spec.budget.trials == 20
+    without = "".join(line for line in starter().splitlines(True) if "algorithm:" not in line)
+    assert document.spec.algorithm.name == read(without, source="experiment.yaml").spec.algorithm.name
 
 
 def test_a_trial_of_the_starter_file_runs_and_reports_its_metric() -> None:

@@ -89,7 +89,7 @@ class SearchOptions(TypedDict, total=False):
     """Any other keys of an experiment file's `spec`; mappings are merged."""
     callbacks: Sequence[Callback]
     """Functions that are called here, as `callback(study, result)`, when a trial has ended. `study.stop()` in one ends
-    the search; an exception ends it as Ctrl-C does, and is raised."""
+    the search; an exception ends it as Ctrl-C does, and is raised. The search and Ctrl-C wait until it returns."""
     state_dir: str | Path
     """Where searches are stored, as `--state-dir`."""
     progress: bool

@@ -18,8 +18,29 @@ from suggest.errors import TunerError
 AFTER_S = 0.0003
 LATE_S = 0.002  # a thread that wakes up this late has waited for a CPU, so the machine is busy
 
+WORTH_S = 0.02  # CPU time of a proposal up to which it is worth computing before a client asks
+FAST_ONES = 3  # fast proposals after a slow one, before proposals are prefetched again
+
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+class ProposalCost:
+    """Whether a study's proposals are cheap enough to be computed in this process before a client asks.
+
+    A single slow proposal, for example one that imports modules, does not end prefetching for good.
+    """
+
+    def __init__(self) -> None:
+        self._fast_ones_missing = 0
+
+    def add(self, cpu_s: float) -> None:
+        """Add the CPU time of a proposal."""
+        self._fast_ones_missing = max(0, self._fast_ones_missing - 1) if cpu_s < WORTH_S else FAST_ONES
+
+    @property
+    def is_low(self) -> bool:
+        return not self._fast_ones_missing
 
 
 class Prefetcher(Generic[T]):

@@ -82,7 +82,7 @@ class Proposing:
             case NextStep.WAIT:
                 pass
         if not next_point.is_computing(engine):
-            draft = engine.prepare()
+            draft = writer.prepare()
             if draft is None:
                 return engine.prepared
             writer.compute(draft)

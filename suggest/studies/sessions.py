@@ -31,7 +31,7 @@ from suggest.errors import LimitReached, NotFound, NotOwner, TooManyOpenFiles, T
 from suggest.samplers import registry
 from suggest.storage.store import Lease, StudyRecord
 from suggest.studies.next_point import Computations, NextPoint
-from suggest.studies.prefetch import Prefetcher
+from suggest.studies.prefetch import Prefetcher, ProposalCost
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
 from suggest.trial import Measurement, Trial, TrialState
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY = 2**31 - 1  # as a limit: all measurements of a trial
-WORTH_S = 0.02  # CPU time of a proposal up to which it is worth computing before a client asks
 # Delay of a prefetch in a worker process. Its thread and its process would otherwise take the GIL and the processor
 # from the reply that comes first, which takes a busy machine as long.
 WORKER_PREFETCH_AFTER_S = 0.005
@@ -71,9 +70,16 @@ class _Session:
     engine: Engine | None = None
     wanted: bool = False  # a client will ask for another proposal soon
     trial_leases: TrialLeases = field(default_factory=TrialLeases)
-    prepares: bool = True  # proposals are cheap enough to be computed before a client asks
+    cost: ProposalCost = field(default_factory=ProposalCost)
     next_point: NextPoint = field(default_factory=NextPoint)
     proposing: threading.Lock = field(default_factory=threading.Lock)  # always taken before `lock`
+
+    def prepare(self, engine: Engine) -> Draft | None:
+        """Begin the next proposal, as `Engine.prepare` does, and note its cost."""
+        began = time.thread_time()
+        draft = engine.prepare()
+        self.cost.add(time.thread_time() - began)
+        return draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,10 @@ class Writer:
     @property
     def next_point(self) -> NextPoint:
         return self._session.next_point
+
+    def prepare(self) -> Draft | None:
+        """Begin the next proposal: the engine has it `prepared`, or the returned draft has to be computed."""
+        return self._session.prepare(self.engine)
 
     def compute(self, draft: Draft) -> None:
         """Compute the draft in the background; `next_point` gets the result."""
@@ -346,10 +356,8 @@ class StudySessions:
             return  # the call that holds the lock schedules the next preparation
         try:
             engine = session.engine
-            if engine is not None and session.prepares and not session.next_point.is_computing(engine):
-                began = time.thread_time()
-                draft = engine.prepare()
-                session.prepares = time.thread_time() - began < WORTH_S
+            if engine is not None and session.cost.is_low and not session.next_point.is_computing(engine):
+                draft = session.prepare(engine)
                 if draft is not None:
                     self.computations.begin(session, engine, draft)
         finally:

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from suggest.errors import Unavailable
-from suggest.studies.prefetch import LATE_S, Prefetcher
+from suggest.studies.prefetch import FAST_ONES, LATE_S, WORTH_S, Prefetcher, ProposalCost
 
 WITHIN_S = 10
 
@@ -101,3 +101,11 @@ def test_it_leaves_no_thread_and_begins_none_for_nothing() -> None:
     prefetcher.close()
     prefetcher.later("b")
     assert threading.active_count() == before
+
+
+def test_proposals_are_cheap_again_after_some_fast_ones() -> None:
+    cost, seen = ProposalCost(), []
+    for cpu_s in (0.001, 1.0, *[0.001] * (FAST_ONES - 1), WORTH_S, *[0.001] * FAST_ONES):
+        cost.add(cpu_s)
+        seen.append(cost.is_low)
+    assert seen == [True, False, *[False] * (FAST_ONES - 1), False, *[False] * (FAST_ONES - 1), True]

@@ -2,8 +2,8 @@
 has with it, so that a token that is revoked or limited meanwhile has effect at once.
 
 Sessions survive a restart of the server, and are valid at each server of its database (docs/adr/0030). The browser has
-the id of its session in a cookie; the store has the token, encrypted with that id, under the hash of the id. So neither
-of the two reveals the token.
+the id of its session in a cookie; the store has the token, encrypted and authenticated with that id, under the hash of
+the id. So neither of the two reveals the token, and nobody can change it without the id.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ PAUSE_S = 0.5  # before a wrong token is refused
 MOST_TOKEN = 4096  # bytes
 ID_BYTES = 32
 ID_LENGTH = 43  # characters of these bytes in base64
+MAC_BYTES = 32
 
 
 class StoredSessions(Protocol):
@@ -123,7 +124,7 @@ class Sessions:
         await asyncio.to_thread(
             self._stored.begin,
             key,
-            _xor(token.encode(), identity),
+            _sealed(token, identity),
             owner_of(token),
             now,
             oldest_s=now - IDLE_S,
@@ -171,10 +172,9 @@ class Sessions:
                 raise
             log.warning("whether a session of the page has ended elsewhere is not known: %s", error)
             return kept_session
-        if row is None:
+        if row is None or (token := _unsealed(row[0], identity)) is None:
             return None
-        sealed, used_s = row
-        token = _xor(sealed, identity).decode("ascii", errors="replace")
+        _, used_s = row
         session = _SignedIn(token, used_s, time.monotonic())
         self._keep(key, session)
         return session
@@ -187,6 +187,24 @@ def key_of(identity: str) -> str:
 def owner_of(token: str) -> str:
     """Return what the sessions of a token have in common. Tokens are too long to be guessed from it."""
     return hashlib.sha256(b"owner" + token.encode()).hexdigest()
+
+
+def _sealed(token: str, identity: str) -> bytes:
+    """Encrypt the token, and authenticate the result."""
+    encrypted = _xor(token.encode(), identity)
+    return _mac(encrypted, identity) + encrypted
+
+
+def _unsealed(sealed: bytes, identity: str) -> str | None:
+    """Return the token; None if somebody has changed what is stored, or an earlier version has stored it."""
+    mac, encrypted = sealed[:MAC_BYTES], sealed[MAC_BYTES:]
+    if not hmac.compare_digest(mac, _mac(encrypted, identity)):
+        return None
+    return _xor(encrypted, identity).decode()
+
+
+def _mac(encrypted: bytes, identity: str) -> bytes:
+    return hmac.digest(identity.encode(), b"token" + encrypted, "sha256")
 
 
 def _xor(text: bytes, identity: str) -> bytes:

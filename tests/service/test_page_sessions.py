@@ -295,3 +295,22 @@ def test_an_old_cookie_does_not_hide_the_sign_in_while_the_database_is_down(serv
         assert (await browser.get("/")).status_code == 200
 
     run(server, see)
+
+
+def test_a_session_whose_token_was_replaced_in_the_database_has_ended(server: Server) -> None:
+    stored, identity, known, other = server.page_sessions(), secrets.token_urlsafe(ID_BYTES), b"a-token", b"b-token"
+    key = sign_in.key_of(identity)
+
+    async def see() -> None:
+        await Sessions(stored).begin(identity, known.decode())
+        assert await Sessions(stored).token(identity) == known.decode()
+        found = stored.find(key)
+        assert found is not None
+        sealed, used_s = found
+        first, last = sealed[: -len(known)], sealed[-len(known) :]
+        replaced = first + bytes(a ^ b ^ c for a, b, c in zip(last, known, other, strict=True))
+        stored.end(key)
+        stored.begin(key, replaced, "owner", used_s, oldest_s=0.0, most=9, most_of_owner=9)
+        assert await Sessions(stored).token(identity) is None
+
+    asyncio.run(see())

@@ -43,6 +43,7 @@ UNGUIDED = (
     "grid",
     "sobol",
     "halton",
+    "hyperband",
     *(f"optuna:{name}" for name in ("random", "grid", "bruteforce", "qmc")),
 )
 

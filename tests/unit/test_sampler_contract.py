@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.app.extend import UNGUIDED
+from controller.search import CHOOSES
+from controller.spec.document import END_BY_THEMSELVES
+from controller.spec.rules import POPULATION_BASED
 from suggest.engine import Engine
 from suggest.engine.promotion import BRACKETED
 from suggest.samplers import PointRequest, registry
-from suggest.samplers.family import missing
+from suggest.samplers.family import DEFAULT, missing
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
@@ -226,6 +230,14 @@ class TestSamplerContract:
         (point,) = proposed(Engine(suited(algorithm, FINITE), trials, ()), 1)
         assert fixed.items() <= point.items()
         assert_points(FINITE, [point])
+
+
+def test_the_controller_knows_of_each_algorithm_what_the_registry_says() -> None:
+    families = registry.algorithms()
+    assert {f.name for f in families if not f.learns} == set(UNGUIDED)
+    assert {f.name for f in families if f.enumerates} == set(END_BY_THEMSELVES)
+    assert {f.name for f in families if f.waits} == {POPULATION_BASED}
+    assert CHOOSES == DEFAULT
 
 
 def test_a_sampler_that_takes_no_trials_cannot_be_made() -> None:

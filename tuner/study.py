@@ -28,7 +28,8 @@ _INSTEAD_OF_STUDY = {
     "best_value": "use study.best.value",
     "best_trial": "use study.best",
     "best_trials": "use study.front",
-    "get_trials": "use study.trials()",
+    "get_trials": "use study.results()",
+    "trials_dataframe": "use study.trials(), which is a data frame if pandas is installed",
     "optimize": "use tuner.minimize, tuner.maximize or tuner.optimize, or study.extend for more trials",
     "ask": "use tuner.connect, for points of a running service",
     "tell": "use tuner.connect, for points of a running service",
@@ -128,19 +129,14 @@ class Study:
         by_number = {entry.trial.number: entry for entry in record.trials}
         return [_result(record, by_number[trial.number]) for trial in record.front]
 
-    def trials(self) -> list[TrialResult]:
-        """Return all trials by number."""
-        return self.results()
-
-    # Any: pandas need not be installed
-    def trials_dataframe(self) -> Any:
-        """Return all trials by number as a pandas DataFrame. Raises ImportError without pandas."""
+    def trials(self) -> Any:
+        """Return all trials by number: a pandas DataFrame if pandas is installed, else a list of `TrialResult`."""
+        results = self.results()
         try:
             import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        except ImportError as error:
-            cure = "pip install pandas, or use study.trials()"
-            raise ImportError(f"trials_dataframe needs pandas, which is not installed: {cure}") from error
-        return pandas.DataFrame([_row(result) for result in self.results()])
+        except ImportError:
+            return results
+        return pandas.DataFrame([_row(result) for result in results])
 
     def results(self) -> list[TrialResult]:
         """Return all trials by number."""

@@ -298,11 +298,12 @@ async def test_a_supervisor_without_a_free_descriptor_refuses_a_start_and_keeps_
     runtime = await testbed.open()
     await runtime.start(testbed.shell("first", "while ! test -e go; do sleep 0.01; done; exit 3"))
     supervisor = testbed.supervisor()
-    descriptors = len(list(Path(f"/proc/{supervisor}/fd").iterdir()))
+    descriptors = Path(f"/proc/{supervisor}/fd")
+    used = len(list(descriptors.iterdir()))
     no_limit = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
     messages = []
     for free in range(5):
-        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (descriptors + free, no_limit[1]))
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (used + free, no_limit[1]))
         with pytest.raises(CannotStart) as refusal:
             await runtime.start(testbed.launch(f"a-{free}", Script()))
         assert refusal.value.failure_class is FailureClass.INFRASTRUCTURE
@@ -313,7 +314,7 @@ async def test_a_supervisor_without_a_free_descriptor_refuses_a_start_and_keeps_
     assert alike(await ended(runtime, "a-4"), code=7)
     (testbed.folder / "go").touch()
     assert alike(await ended(runtime, "first"), code=3)
-    assert len(list(Path(f"/proc/{supervisor}/fd").iterdir())) == descriptors
+    assert len(list(descriptors.iterdir())) == used
     await runtime.close()
 
 

@@ -33,6 +33,7 @@ from controller.core.model import (
     Event,
     Experiment,
     ExperimentState,
+    ReasonCode,
     Revision,
     Uid,
     short_name,
@@ -52,6 +53,7 @@ from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
 from suggest.trial import TrialState
 
+NOT_RUN = "trials were imported; it has not run yet"
 EXTENDED = ", as tuner extend has made it."  # the end of the first line of a revision by `extend NAME`
 
 
@@ -252,6 +254,19 @@ class ExperimentService:
             lease, experiment = self.leased(experiment, undo)
             undo.pop_all()
         return Admitted(experiment, lease, "", "")
+
+    def not_run(self, experiment: Experiment) -> Experiment:
+        """Record that an experiment has imported trials and has not run, and return it; unchanged if it has run.
+
+        Raises ControlledElsewhere, NotFound.
+        """
+        with ExitStack() as release:
+            _, experiment = self.leased(experiment, release)
+            if experiment.state is ExperimentState.RUNNING and not self._store.attempts(experiment.uid):
+                code = ReasonCode.IMPORTED
+                experiment = replace(experiment, state=ExperimentState.STOPPED, reason=NOT_RUN, reason_code=code)
+                self._store.save(experiment.uid, Changes(experiment))
+            return experiment
 
     @contextmanager
     def known_and_leased(

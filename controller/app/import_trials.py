@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
-from controller.app.experiments import find
+from controller.app.experiments import ControlledElsewhere, find
 from controller.app.import_sources import SourceChoice, read_source
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState, ReasonCode
-from controller.experiment_store import Changes
+from controller.core.model import Experiment, ExperimentState
 from controller.search import ExperimentStudy, study_name, study_spec
 from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
@@ -26,7 +26,6 @@ from suggest.server.admin import Source
 
 AT_ONCE = 500  # trials per request
 MEASURED_AT_ONCE = 10_000
-NOT_RUN = "trials were imported; it has not run yet"
 
 
 @dataclass(slots=True)
@@ -102,10 +101,10 @@ async def import_trials(
                     tally.count(place, result)
         now = experiments.experiment(experiment.namespace, experiment.name) or experiment
         begun = bool(experiments.attempts(now.uid))
-        if now.state is ExperimentState.RUNNING and not begun and experiments.holder(now.uid) is None:
-            # The experiment was created for an import, by this process or by a killed one.
-            stopped = replace(now, state=ExperimentState.STOPPED, reason=NOT_RUN, reason_code=ReasonCode.IMPORTED)
-            experiments.save(now.uid, Changes(stopped))
+        if now.state is ExperimentState.RUNNING and not begun:
+            # It was created for an import, by this process or by a killed one, unless a controller has just taken it.
+            with suppress(ControlledElsewhere):
+                now = ExperimentService(experiments).not_run(now)
         return Imported(now, source, tally, begun)
 
 

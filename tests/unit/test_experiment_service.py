@@ -203,3 +203,37 @@ def test_a_refused_change_leaves_the_lock_free(setup: ServiceSetup) -> None:
     admitted = setup.service.run(other, setup.folder)
     assert isinstance(admitted, Admitted)
     admitted.lease.release()
+
+
+def test_an_import_leaves_an_experiment_alone_that_ran_meanwhile(setup: ServiceSetup) -> None:
+    created = setup.store.experiment("default", "tiny")
+    assert created is not None
+    done = replace(created, state=ExperimentState.SUCCEEDED)
+
+    def run() -> None:
+        lock = setup.lock
+        lock.take("tiny", within_s=0)
+        setup.store.save(setup.uid, Changes(done))
+        lock.release()
+
+    def run_refused() -> None:
+        with pytest.raises(ControlledElsewhere):
+            run()
+
+    setup.store.meanwhile = run_refused  # the import has the lease when it reads the experiment
+    assert setup.service.not_run(created).state is ExperimentState.STOPPED
+    setup.store.save(setup.uid, Changes(created))
+    run()
+    assert setup.service.not_run(created).state is ExperimentState.SUCCEEDED
+    assert setup.store.experiment("default", "tiny") == done
+
+
+def test_an_import_leaves_an_experiment_alone_that_a_controller_has(setup: ServiceSetup) -> None:
+    created = setup.store.experiment("default", "tiny")
+    assert created is not None
+    lock = setup.lock
+    lock.take("tiny")
+    with pytest.raises(ControlledElsewhere):
+        setup.service.not_run(created)
+    assert setup.store.experiment("default", "tiny") == created
+    lock.release()

@@ -82,6 +82,10 @@ class ReadPortion(Protocol):
     async def __call__(self, offset: int, *, limit: int) -> bytes: ...
 
 
+class _OthersRun(Exception):
+    """The next trial waits for trials of the study that other clients run, which is no trouble and may take days."""
+
+
 OnTrial = Callable[[Trial], DesiredState]
 """Called with a trial once the study has its outcome. The loop treats the returned state as a request."""
 
@@ -184,6 +188,10 @@ class Loop:
                     return self.experiment
                 failures = 0
                 self._trouble, self._trouble_since_s = "", None
+            except _OthersRun as waiting:
+                self._trouble, self._trouble_since_s = str(waiting), None
+                await self._clock.sleep(BACKOFF.pause_s(failures))
+                failures += 1
             except (Unavailable, RuntimeLost) as error:
                 await self._back_off(error, failures)
                 failures += 1
@@ -556,7 +564,7 @@ class Loop:
             if not suggestions.waiting:
                 raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
             if not any(opened.running for opened in memory.opened.values()):
-                raise Unavailable("the next trial waits for trials of the study that other clients run")
+                raise _OthersRun("the next trial waits for trials of the study that other clients run")
 
     async def _start(self, opened: Opened) -> None:
         try:

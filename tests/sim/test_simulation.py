@@ -25,9 +25,11 @@ from controller.core.model import (
 )
 from controller.loop import GIVE_UP_S
 from suggest.errors import NotFound, Unavailable
-from suggest.study import Algorithm, Direction
+from suggest.studies.study_service import Suggestions
+from suggest.study import Algorithm, Direction, StudyName
+from suggest.trial import Outcome, TrialState
 from tests.sim.invariant import InvariantViolation
-from tests.sim.plans import GRID, plans
+from tests.sim.plans import GRID, POPULATION, RANDOM, TRUNCATION, plans
 from tests.sim.simulated_runtime import Script, SimulatedRuntime
 from tests.sim.simulation import Fault, Plan, Simulation, stores
 
@@ -175,6 +177,31 @@ def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path)
         with pytest.raises(NotFound, match="no such trial"):
             simulation.run()
         assert GIVE_UP_S < simulation.clock.elapsed_s() < 2 * GIVE_UP_S
+
+
+def test_a_search_waits_for_the_trials_of_other_clients_as_long_as_they_run(tmp_path: Path) -> None:
+    """Another client of a shared study evaluates the whole first generation of pbt."""
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        algorithm = Algorithm("pbt", 1, {"population": POPULATION, "truncation": TRUNCATION})
+        spec = replace(LOST.spec, space=RANDOM, algorithm=algorithm, budget=Budget(trials=2))
+        plan = Plan(spec, scripts=[Script(((0.2, "score=0.5"),), 0.3, 0)])
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        of_others: list[int] = []
+        suggest = studies.suggest
+
+        def after_others(study: StudyName, count: int, **request: Any) -> Suggestions:
+            if not of_others:
+                others = suggest(study, POPULATION, client_id="other", request_id="generation")
+                of_others.extend(trial.number for trial in others.trials)
+            elif simulation.clock.elapsed_s() > 3 * GIVE_UP_S:
+                for number in of_others:
+                    studies.complete(study, number, Outcome(TrialState.FAILED, reason="exit code 1"))
+            return suggest(study, count, **request)
+
+        with patch.object(studies, "suggest", after_others):
+            assert simulation.run() is ExperimentState.SUCCEEDED
+        assert simulation.clock.elapsed_s() > 3 * GIVE_UP_S
 
 
 def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fails(tmp_path: Path) -> None:

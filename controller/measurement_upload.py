@@ -7,6 +7,9 @@ decisions: advice and outcomes are noted in the memory.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from controller.core.model import FINAL
 from controller.memory import Memory
 from controller.search import ExperimentStudy
@@ -16,6 +19,7 @@ from suggest.trial import Trial
 REPORT_S = 0.5  # between two uploads of a trial, if no pruner waits for them
 REPORTS_A_SECOND = 100  # for all trials together; with hundreds of running trials, each waits longer
 MAX_REPORT = 5000  # measurements per call
+AT_ONCE = 16  # calls at once: hundreds of trials must not each wait for the network in turn
 
 
 class MeasurementUploader:
@@ -27,7 +31,7 @@ class MeasurementUploader:
 
     async def send_due(self, memory: Memory, *, now_s: float) -> bool:
         """Upload the measurements of all running trials that are due; return whether an answer calls for action."""
-        heard = False
+        due: list[int] = []
         pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
         for number, opened in memory.opened.items():
             newest = opened.newest
@@ -36,8 +40,23 @@ class MeasurementUploader:
             is_due = self._at_once or now_s - opened.reported_at_s >= pause_s
             if is_due or len(opened.unreported) > MAX_REPORT:
                 opened.reported_at_s = now_s
-                heard |= await self.send(memory, number)
-        return heard
+                due.append(number)
+        return await self._send_all(memory, due)
+
+    async def _send_all(self, memory: Memory, due: Sequence[int]) -> bool:
+        """Upload for several trials at once, in order. After an error, no call is in progress any more."""
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def send(number: int) -> bool:
+            async with free:
+                return await self.send(memory, number)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                calls = [group.create_task(send(number)) for number in due]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return any(call.result() for call in calls)
 
     async def send(self, memory: Memory, number: int, *, leave: int = 0) -> bool:
         """Upload all measurements of one trial but the newest `leave`.

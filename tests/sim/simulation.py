@@ -6,6 +6,7 @@ checks the invariants after every call, and the outcome at the end.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 from collections import Counter
@@ -150,7 +151,7 @@ class Simulation:
             self.detached = False
             self.loop = self._loop()
             try:
-                ended = play(self.loop.run())
+                ended = asyncio.run(self.loop.run())  # no coroutine really waits, so its order is always the same
             except Killed:
                 ended = self._stored()
                 if not ended.state.finished:  # no controller runs a finished experiment

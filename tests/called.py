@@ -7,6 +7,7 @@ tests/e2e/test_called.py compares both; the commands in tests/e2e/test_cli.py ar
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import logging
@@ -42,7 +43,17 @@ def ends_here(words: Sequence[str | Path], *, env: Mapping[str, str]) -> bool:
         and not env.get("TUNER_FAILPOINT")
         and forked.read_at_start(env) == forked.read_at_start(os.environ)
         and threading.current_thread() is threading.main_thread()
+        and not _in_an_event_loop()
     )
+
+
+def _in_an_event_loop() -> bool:
+    """Return whether this thread runs a loop, as it does for Playwright; a command runs its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def tuner(

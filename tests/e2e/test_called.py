@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -81,3 +82,11 @@ def test_a_called_command_leaves_this_process_as_it_was(finished: Cli) -> None:
 )  # fmt: skip
 def test_a_command_that_needs_a_process_is_not_called(words: tuple[str, ...], more: dict[str, str]) -> None:
     assert not called.ends_here(words, env={**os.environ, **more})
+
+
+def test_a_command_within_an_event_loop_is_not_called() -> None:
+    async def asked() -> bool:
+        return called.ends_here(("get", "experiments"), env=os.environ)
+
+    assert not asyncio.run(asked())
+    assert called.ends_here(("get", "experiments"), env=os.environ)

@@ -247,7 +247,7 @@ def requests_kept() -> list[str]:
     return [
         frame.f_code.co_qualname
         for frame in gc.get_objects()
-        if isinstance(frame, FrameType)
+        if type(frame) is FrameType  # isinstance would ask objects of torch for their class, and they warn
         and frame.f_code.co_filename == interceptor.__file__
         and any(isinstance(value, bytes) and len(value) > 1_000_000 for value in frame.f_locals.values())
     ]

@@ -100,6 +100,7 @@ async def running(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the limits of connections need the peer of the socket
         timeout_graceful_shutdown=GRACE_S,
         ssl_context_factory=None if tls is None else lambda *_: _renewed(tls),
     )

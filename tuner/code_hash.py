@@ -25,6 +25,13 @@ def code_hash(objective: object) -> str:
 
     Also "" for an objective of this package, such as that of Hydra: its code changes with each release.
     """
+    try:
+        return _hash(objective)
+    except Exception:  # of any object that the code uses; the hash serves a warning only, and must not end a search
+        return ""
+
+
+def _hash(objective: object) -> str:
     functions = list(functions_of(objective))
     if not functions:
         return ""
@@ -48,19 +55,24 @@ def _module(function: FunctionType) -> str:
     return str(function.__globals__.get("__name__"))
 
 
-def _described(value: object, module: str, seen: set[object]) -> Iterator[str]:
-    """Yield lines about the code of a function, a class or an instance, as far as it is of the module."""
+# Any: whatever the code uses
+def _described(value: Any, module: str, seen: set[int]) -> Iterator[str]:
+    """Yield lines about the code of a function, a class or an instance, as far as it is of the module.
+
+    `seen` has the ids of what was described: a class need not be hashable. No attribute of an instance is read, since
+    proxies and lazy objects load or raise then.
+    """
     for function in functions_of(value):
-        if _module(function) == module and function.__code__ not in seen:
-            seen.add(function.__code__)
+        if _module(function) == module and id(function.__code__) not in seen:
+            seen.add(id(function.__code__))
             yield f"function {function.__qualname__}"
             yield from _instructions(function.__code__)
             for used in _used(function):
                 yield from _described(used, module, seen)
-    owner = value if isinstance(value, type) else type(value)
+    owner = value if issubclass(type(value), type) else type(value)
     for base in owner.__mro__:
-        if base.__module__ == module and base not in seen:
-            seen.add(base)
+        if base.__module__ == module and id(base) not in seen:
+            seen.add(id(base))
             for _, member in sorted(vars(base).items()):
                 yield from _described(_function(member), module, seen)
 
@@ -68,7 +80,10 @@ def _described(value: object, module: str, seen: set[object]) -> Iterator[str]:
 # Any: what a class has
 def _function(member: Any) -> object:
     """Return the function of a class method, a static method or a property."""
-    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    kind = type(member)
+    if issubclass(kind, property):
+        return member.fget
+    return member.__func__ if issubclass(kind, classmethod | staticmethod) else member
 
 
 def _used(function: FunctionType) -> Iterator[object]:

@@ -178,7 +178,7 @@ def _search(
         arguments=_arguments(parameters, objectives, options),
     )
 
-    code = code_hash(objective)
+    code = code_hash(objective) if "name" in options else ""  # a search without a name is a new one
 
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import pickle
@@ -119,17 +120,18 @@ def _script_names(objective: Any) -> dict[str, Any]:
 
 def functions_of(objective: Any) -> Iterator[FunctionType]:
     """Yield the functions that a call runs: a decorator's and the one that it wraps, those of partials and methods."""
-    attributes = getattr(objective, "__dict__", {})
-    if isinstance(objective, FunctionType):
+    # The type, not isinstance(): a proxy or a lazy object may load or raise when its `__class__` is read.
+    kind = type(objective)
+    if issubclass(kind, FunctionType):
         yield objective
-    elif isinstance(objective, functools.partial):
+    elif issubclass(kind, functools.partial):
         yield from functions_of(objective.func)
-    elif isinstance(objective, MethodType):
+    elif issubclass(kind, MethodType):
         yield from functions_of(objective.__func__)
-    elif isinstance(type(objective).__call__, FunctionType):
-        yield from functions_of(type(objective).__call__)
-    if "__wrapped__" in attributes:  # set by functools.wraps
-        yield from functions_of(attributes["__wrapped__"])
+    elif isinstance(kind.__call__, FunctionType):
+        yield from functions_of(kind.__call__)
+    if (wrapped := inspect.getattr_static(objective, "__wrapped__", None)) is not None:  # set by functools.wraps
+        yield from functions_of(wrapped)
 
 
 def _install_script(names: dict[str, Any]) -> None:

@@ -134,3 +134,45 @@ def test_a_hash_of_another_version_of_python_or_none_does_not_differ(tmp_path: P
     assert not differs(file, "cpython-313 a")
     assert code_hash(len) == code_hash(code_hash) == ""
     assert not differs(file, code_hash(len))
+
+
+PROXIES = """
+class Proxy:
+    def __getattribute__(self, name):
+        raise RuntimeError("outside of a request")
+
+class Comparable(type):
+    def __eq__(cls, other):
+        return True
+
+class Setting(metaclass=Comparable):
+    limit = Proxy()
+
+    def default(self):
+        return 1
+
+current = Proxy()
+
+def objective(trial):
+    return trial["x"] + Setting().default() if current else 0
+"""
+
+
+def test_objects_that_raise_when_they_are_read_or_hashed_do_not_hide_a_change() -> None:
+    first = code_hash(objective_of(PROXIES))
+    assert first
+    assert code_hash(objective_of(PROXIES)) == first
+    assert code_hash(objective_of(PROXIES.replace("return 1", "return 2"))) != first
+
+
+def test_an_objective_whose_class_cannot_be_read_has_no_hash() -> None:
+    class Refusing(type):
+        # Any: whatever the class has
+        def __getattribute__(cls, name: str) -> Any:
+            raise RuntimeError(name)
+
+    class Objective(metaclass=Refusing):
+        def __call__(self, trial: object) -> float:
+            return 1.0
+
+    assert code_hash(Objective()) == ""

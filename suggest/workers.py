@@ -320,9 +320,9 @@ class _Worker:
             return
         if self.closed:
             raise Unavailable("this server is stopping; send the request again")
-        import multiprocessing.connection  # lazy: most searches need no worker
-
         try:
+            import multiprocessing.connection  # lazy: most searches need no worker
+
             ours, theirs = socket.socketpair()
             with ours, theirs:
                 for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor writes

@@ -444,9 +444,14 @@ def serve(server: Server, *, announce: bool = True, companion: Companion | None 
 
 
 def _import_algorithms() -> None:
-    """Import all algorithms and pruning rules, because a later import may find no file descriptor left."""
+    """Import all algorithms and pruning rules, because a later import may find no file descriptor left.
+
+    Also what they import when a study needs it. Only models are imported with the first proposal of their algorithm.
+    """
+    import multiprocessing.connection  # noqa: F401  for worker processes
+
     from suggest import pruners
-    from suggest.samplers import registry
+    from suggest.samplers import by_fidelity, registry  # noqa: F401
 
     registry.algorithms()
     pruners.rules()

@@ -62,6 +62,30 @@ def test_a_study_loads_its_own_algorithm_alone() -> None:
     assert heavy_after(program) == []
 
 
+def test_a_server_has_imported_before_its_first_study_what_studies_need_except_models() -> None:
+    program = (
+        "import sys\n"
+        "from suggest.server.process import _import_algorithms\n"
+        "_import_algorithms()\n"
+        "assert 'multiprocessing.connection' in sys.modules\n"
+        "before = set(sys.modules)\n"
+        "from suggest.pruners import new_pruner, rules\n"
+        "from suggest.samplers.registry import algorithms, new_sampler\n"
+        "from suggest.space import Int, Parameter, Space\n"
+        "from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, StudySpec\n"
+        "space = Space((Parameter('x', Int(0, 9)), Parameter('epochs', Int(1, 9))))\n"
+        "goals = (Objective('accuracy', Direction.MAXIMIZE),)\n"
+        "for algorithm in algorithms():\n"
+        "    for fidelity in (None, Fidelity('epochs', 1, 9)):\n"
+        "        new_sampler(StudySpec(space, goals, Algorithm(algorithm.name), fidelity=fidelity), 1)\n"
+        "for rule in rules():\n"
+        "    new_pruner(Pruning(rule.name), goals[0])\n"
+        "late = sorted(name for name in set(sys.modules) - before if name.startswith('suggest.'))\n"
+        "assert [name for name in late if not name.endswith('_model')] == [], late\n"
+    )
+    heavy_after(program)
+
+
 def test_help_loads_nothing_that_a_search_needs() -> None:
     program = (
         "import contextlib, io, sys\n"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from controller.app.workspace import Workspace
@@ -58,9 +58,9 @@ class TrialResult:
 
     if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> object:
             """Name what replaces an attribute of Optuna's. Raises AttributeError."""
-            raise _no_attribute("a tuner.TrialResult", name, _INSTEAD_OF_RESULT)
+            return _replaced(self, name, _INSTEAD_OF_RESULT)
 
 
 class Study:
@@ -85,9 +85,9 @@ class Study:
 
     if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> object:
             """Name what replaces an attribute of Optuna's. Raises AttributeError."""
-            raise _no_attribute("a tuner.Study", name, _INSTEAD_OF_STUDY)
+            return _replaced(self, name, _INSTEAD_OF_STUDY)
 
     @property
     def unique_name(self) -> str:
@@ -327,9 +327,11 @@ def in_event_loop() -> bool:
     return True
 
 
-def _no_attribute(owner: str, name: str, instead: Mapping[str, str]) -> AttributeError:
-    cure = f"; {instead[name]}" if name in instead else ""
-    return AttributeError(f"{owner} has no attribute {name!r}{cure}")
+def _replaced(owner: object, name: str, instead: Mapping[str, str]) -> object:
+    """Raise AttributeError, with what replaces the attribute."""
+    if name in instead:
+        raise AttributeError(f"a tuner.{type(owner).__name__} has no attribute {name!r}; {instead[name]}")
+    return object.__getattribute__(owner, name)  # raises again what a property raised
 
 
 def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Never, NoReturn
+from typing import TYPE_CHECKING, Any, Never
 
 _NAME = r"[A-Za-z_][\w./-]*"
 PATTERN = rf"tuner\.({_NAME})=(\S+)"
@@ -61,19 +61,22 @@ class Trial(Mapping[str, Any]):
             names = ", ".join(self.parameters)
             raise KeyError(f"trial {self.number} has no parameter {name!r}; it has {names}") from None
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Explain how to read parameters, which other libraries do by methods. Raises AttributeError."""
-        message = f"a trial has no attribute {name!r}"
-        if name in self.__dict__.get("parameters", ()):
-            message += f"; its parameters are items: trial[{name!r}]"
-        elif name.startswith("suggest_"):
-            message += (
-                "; its parameters are given to the search, as in tuner.minimize(objective, {'x': tuner.Float(0, 1)}), "
-                "and are items: trial['x']"
-            )
-        elif name in _INSTEAD:
-            message += f"; {_INSTEAD[name]}"
-        raise AttributeError(message)
+    if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
+
+        def __getattr__(self, name: str) -> object:
+            """Explain how to read parameters, which other libraries do by methods. Raises AttributeError."""
+            if name in self.__dict__.get("parameters", ()):
+                cure = f"its parameters are items: trial[{name!r}]"
+            elif name.startswith("suggest_"):
+                cure = (
+                    "its parameters are given to the search, as in "
+                    "tuner.minimize(objective, {'x': tuner.Float(0, 1)}), and are items: trial['x']"
+                )
+            elif name in _INSTEAD:
+                cure = _INSTEAD[name]
+            else:
+                return object.__getattribute__(self, name)  # raises again what a property raised
+            raise AttributeError(f"a trial has no attribute {name!r}; {cure}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.parameters)

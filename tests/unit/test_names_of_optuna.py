@@ -34,9 +34,9 @@ def owners(state: Path) -> dict[str, Any]:
         ("trial", "params", "a trial has no attribute 'params'; use trial.parameters"),
         ("trial", "suggest_int", "its parameters are given to the search"),
         ("trial", "should_prune", "trial.report(step, loss=0.3) raises tuner.Pruned when the trial should stop"),
-        ("trial", "other", "a trial has no attribute 'other'"),
+        ("trial", "other", "'Trial' object has no attribute 'other'"),
         ("study", "best_params", "a tuner.Study has no attribute 'best_params'; use study.best.parameters"),
-        ("study", "other", "a tuner.Study has no attribute 'other'"),
+        ("study", "other", "'Study' object has no attribute 'other'"),
         ("result", "params", "a tuner.TrialResult has no attribute 'params'; use result.parameters"),
         (
             "tuner",
@@ -48,6 +48,28 @@ def owners(state: Path) -> dict[str, Any]:
 def test_an_unknown_attribute_names_what_to_use_instead(tmp_path: Path, owner: str, name: str, message: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(message)):
         getattr(owners(tmp_path)[owner], name)
+
+
+def test_an_error_within_a_property_is_not_hidden(tmp_path: Path) -> None:
+    class Broken:
+        @property
+        def of_property(self) -> object:
+            return None.missing  # type: ignore[attr-defined]
+
+    class Trial(Broken, tuner.Trial): ...
+
+    class Study(Broken, tuner.Study): ...
+
+    class TrialResult(Broken, tuner.TrialResult): ...
+
+    owners: list[Broken] = [
+        Trial({"x": 1}, ["value"]),
+        Study(workspace_of(tmp_path), "digits"),
+        TrialResult(0, "succeeded", {}),
+    ]
+    for owner in owners:
+        with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'missing'"):
+            _ = owner.of_property
 
 
 @pytest.mark.parametrize(

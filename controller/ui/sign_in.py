@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 SIGN_IN = "/api/sign-in"
 IDLE_S = 12 * 3600.0  # a session that is not used ends
 STORED_S = 600.0  # between two times that the use of a session is stored
+CLOCK_S = 3600.0  # a wall clock that has differed for so long is right
 REREAD_S = 20.0  # after which a session is read again, because it may have ended at another server
 MOST_SESSIONS = 1000  # in the database
 MOST_OF_TOKEN = 50  # of these; a team may share a token
@@ -67,19 +68,29 @@ class _SignedIn:
     """By the clock of `Sessions`."""
     read_s: float
     """When it was last found in the store, by the monotonic clock."""
+    stored_s: float
+    """The last use that was stored."""
 
 
 class Sessions:
     """The sessions that are in use here, which the store has, too. They are found by the hash of their ids.
 
-    Their times are seconds since the epoch, which servers share. The wall clock is read once; from then on `elapsed_s`
-    counts, so that nobody is signed out when the clock is set.
+    Their times are seconds since the epoch, which servers share. The wall clock is read at the start; from then on
+    `elapsed_s` counts, so that nobody is signed out when the clock is set. A clock that was wrong at the start is
+    noticed, because other servers may have the right time.
     """
 
-    def __init__(self, stored: StoredSessions, elapsed_s: Callable[[], float] = since_boot_s) -> None:
+    def __init__(
+        self,
+        stored: StoredSessions,
+        elapsed_s: Callable[[], float] = since_boot_s,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
         self._stored = stored
         self._elapsed_s = elapsed_s
-        self._epoch_s = time.time() - elapsed_s()
+        self._wall_s = wall_s
+        self._epoch_s = wall_s() - elapsed_s()
+        self._differs_since_s: float | None = None  # the wall clock, by `elapsed_s`
         self._known: dict[str, _SignedIn] = {}  # the one that was read last comes last
         self._ended = 0  # how many this process has ended
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
@@ -105,8 +116,9 @@ class Sessions:
         if session is None or now - session.used_s > IDLE_S:
             self._known.pop(key, None)
             return None
-        if abs(now - session.used_s) > STORED_S:  # later than now: by another server, or before the clock was set
-            session.used_s = now
+        session.used_s = now
+        if now - session.stored_s > STORED_S:
+            session.stored_s = now
             try:
                 await asyncio.to_thread(self._stored.use, key, now)
             except TunerError as error:
@@ -131,7 +143,7 @@ class Sessions:
             most=MOST_SESSIONS,
             most_of_owner=MOST_OF_TOKEN,
         )
-        self._keep(key, _SignedIn(token, now, time.monotonic()))
+        self._keep(key, _SignedIn(token, now, time.monotonic(), now))
 
     async def end(self, identity: str) -> None:
         """Delete a session. Raises Unavailable, StoreBroken: it has not ended."""
@@ -143,7 +155,17 @@ class Sessions:
         self._known.pop(key_of(identity), None)
 
     def _now(self) -> float:
-        return self._epoch_s + self._elapsed_s()
+        elapsed_s = self._elapsed_s()
+        epoch_s = self._wall_s() - elapsed_s
+        if abs(epoch_s - self._epoch_s) < STORED_S:
+            self._differs_since_s = None
+        elif self._differs_since_s is None:
+            self._differs_since_s = elapsed_s
+        elif elapsed_s - self._differs_since_s > CLOCK_S:
+            for session in self._known.values():
+                session.used_s += epoch_s - self._epoch_s
+            self._epoch_s, self._differs_since_s = epoch_s, None
+        return self._epoch_s + elapsed_s
 
     def _keep(self, key: str, session: _SignedIn) -> None:
         """Remember a session, and forget those that were not read for a long time, or are too many.
@@ -174,8 +196,12 @@ class Sessions:
             return kept_session
         if row is None or (token := _unsealed(row[0], identity)) is None:
             return None
-        _, used_s = row
-        session = _SignedIn(token, used_s, time.monotonic())
+        _, stored_s = row
+        known, now = self._known.get(key), self._now()
+        used_s = max(stored_s, known.used_s) if known is not None else stored_s
+        if stored_s - now > STORED_S:  # by a server whose clock is wrong
+            used_s = now if known is None else known.used_s
+        session = _SignedIn(token, used_s, time.monotonic(), stored_s)
         self._keep(key, session)
         return session
 

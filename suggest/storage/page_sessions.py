@@ -50,9 +50,10 @@ class PageSessions:
             connection.execute(delete(page_sessions).where(it.key.not_in(by_use.limit(most))))
 
     def use(self, key: str, used_s: float) -> None:
-        """Store the time of the last use. A session that has ended is not an error."""
+        """Store the time of the last use, unless a later one is stored. A session that has ended is not an error."""
+        it, used_us = page_sessions.c, _us(used_s)
         with self._database.writing(single=True) as connection:
-            connection.execute(update(page_sessions).where(page_sessions.c.key == key).values(used_us=_us(used_s)))
+            connection.execute(update(page_sessions).where(it.key == key, it.used_us < used_us).values(used_us=used_us))
 
     def end(self, key: str) -> None:
         """Delete a session. One that has ended is not an error."""

@@ -608,6 +608,7 @@ class StoreContract:
         assert sessions.find("key0") is None, "too old"
         assert sessions.find("key1") is None, "the longest unused"
         sessions.use("key2", 1010.25)
+        sessions.use("key2", 1009.0)  # by a server whose clock is behind
         sessions.use("key0", 1010.25)
         begin(sessions, "key4", b"", 1011.0)
         assert [sessions.find(key) for key in ("key0", "key2", "key3", "key4")] == [

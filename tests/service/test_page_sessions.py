@@ -265,6 +265,33 @@ def test_a_session_that_a_server_with_a_later_clock_used_ends_in_time(server: Se
 
 
 @pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("wrong_by_s", [2 * sign_in.IDLE_S, -2 * sign_in.IDLE_S])
+def test_a_clock_that_was_wrong_at_the_start_harms_no_session_an_hour_after_it_was_set(
+    server: Server, wrong_by_s: float
+) -> None:
+    elapsed_s, wall_s = 0.0, 1e9 + wrong_by_s
+
+    async def see() -> None:
+        nonlocal elapsed_s, wall_s
+        wrong = Sessions(server.page_sessions(), lambda: elapsed_s, lambda: wall_s)
+        own, another, last = (secrets.token_urlsafe(ID_BYTES) for _ in range(3))
+        await wrong.begin(own, TOKEN)
+        wall_s = 1e9
+        assert await wrong.token(own) == TOKEN
+        elapsed_s, wall_s = elapsed_s + sign_in.CLOCK_S + 1, wall_s + sign_in.CLOCK_S + 1
+        assert await wrong.token(own) == TOKEN
+        right = Sessions(server.page_sessions(), lambda: elapsed_s, lambda: wall_s)
+        await right.begin(another, TOKEN)
+        await wrong.begin(last, TOKEN)
+        for sessions in (right, wrong):
+            assert await sessions.token(another) == TOKEN
+            assert await sessions.token(last) == TOKEN
+        assert await wrong.token(own) == TOKEN
+
+    asyncio.run(see())
+
+
+@pytest.mark.usefixtures("often")
 def test_signing_out_wins_against_a_request_that_reads_the_session_meanwhile(server: Server) -> None:
     async def see() -> None:
         stored = Trouble(server.page_sessions())

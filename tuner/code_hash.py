@@ -1,8 +1,9 @@
 """A hash of the code of an objective, by which a stored search notices that its function has changed.
 
 It covers what the function executes: its instructions with their operands, those of nested functions, and those of the
-functions and classes of the same module that it uses. Comments, docstrings, line numbers, default values and the values
-of variables do not count, because they may differ in each run of an unchanged script.
+functions and classes of the same module that it uses by their names. Comments, docstrings, line numbers, default values
+and the values of variables do not count, because they may differ in each run of an unchanged script. So functions in a
+dict or a list, lambdas as default values and cached properties do not count, either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from tuner.worker import functions_of
 
 FILE = "objective.hash"
+_NO_CODE = {"__doc__", "__firstlineno__"}  # what the body of a class sets; the latter since Python 3.13
 
 
 def code_hash(objective: object) -> str:
@@ -110,8 +112,8 @@ def _instructions(code: CodeType) -> Iterator[str]:
     """Yield the instructions, with names and constants in place of their indexes."""
     lines: list[str] = []
     for instruction in dis.get_instructions(code):
-        if instruction.argval == "__firstlineno__":  # of a class, since Python 3.13
-            lines.pop()
+        if instruction.opname == "STORE_NAME" and instruction.argval in _NO_CODE:
+            lines.pop()  # the constant
             continue
         lines.append(f"{instruction.opname} {_operand(instruction.argval)}")
     yield from lines

@@ -35,6 +35,9 @@ class Model:
 
 def objective(trial, bias=1.0):
     """Return a value."""
+    class Local:
+        """A class within a function."""
+        rate = 1
     squares = [y * y for y in range(10) if y > 2]
     return helper(trial["x"]) + Model().fit(squares[0]) * SCALE + Model.check("a")
 '''
@@ -54,6 +57,7 @@ def objective_of(script: str) -> Any:
         ("x + 1", "x - 1"),
         ('"d"}', '"e"}'),
         ("y > 2", "y > 3"),
+        ("rate = 1", "rate = 2"),
         ("y * y", "y + y"),
         ('trial["x"]', 'trial["y"]'),
         ("return helper(", "return abs("),
@@ -69,6 +73,8 @@ def test_other_code_has_another_hash(old: str, new: str) -> None:
     [
         ("Return a value.", "Return the value of the trial."),
         ('    """Return a value."""\n', ""),
+        ("A class within", "Another class within"),
+        ('        """A class within a function."""\n', ""),
         ("import functools", "import functools\n\n# a comment\n"),
         ("    squares", "    # a comment\n\n    squares"),
         ("return x * 2", "return (\n        x * 2  # twice\n    )"),

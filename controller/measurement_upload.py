@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from controller.core.model import FINAL
 from controller.memory import Memory
 from controller.search import ExperimentStudy
-from suggest.errors import LimitReached
+from suggest.errors import LimitReached, Unavailable
 from suggest.trial import Trial
 
 REPORT_S = 0.5  # between two uploads of a trial, if no pruner waits for them
@@ -55,7 +55,8 @@ class MeasurementUploader:
             async with asyncio.TaskGroup() as group:
                 calls = [group.create_task(send(number)) for number in due]
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            # An outage passes, so it must not hide another error, whichever came first.
+            raise min(errors.exceptions, key=lambda error: isinstance(error, Unavailable)) from None
         return any(call.result() for call in calls)
 
     async def send(self, memory: Memory, number: int, *, leave: int = 0) -> bool:

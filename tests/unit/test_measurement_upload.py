@@ -11,7 +11,7 @@ from controller.core.metrics import MetricReading
 from controller.measurement_upload import AT_ONCE, MeasurementUploader
 from controller.memory import Memory
 from controller.search import ExperimentStudy
-from suggest.errors import Unavailable
+from suggest.errors import NotFound, Unavailable
 from suggest.study import StudyName
 from suggest.trial import Measurement, StopAdvice
 from tests.unit.builders import RUNNING, a_spec, a_trial, an_experiment, attempt
@@ -22,8 +22,9 @@ TRIALS = range(3 * AT_ONCE)
 class DistantStudies:
     """Stands in for the service. Each call waits for all that are sent beside it."""
 
-    def __init__(self, *, refused: Set[int] = frozenset()) -> None:
+    def __init__(self, *, refused: Set[int] = frozenset(), gone: Set[int] = frozenset()) -> None:
         self.refused = refused
+        self.gone = gone
         self.reported: list[int] = []
         self.in_progress: set[int] = set()
         self.most_at_once = 0
@@ -35,6 +36,8 @@ class DistantStudies:
             await asyncio.sleep(0)
             if number in self.refused:
                 raise Unavailable(f"no reply for trial {number}")
+            if number in self.gone:
+                raise NotFound(f"trial {number} is gone")
             self.reported.append(number)
         finally:
             self.in_progress.discard(number)
@@ -74,3 +77,8 @@ def test_after_an_error_nothing_is_in_progress_and_nothing_is_lost() -> None:
     studies.refused = frozenset()
     upload(memory, studies)
     assert sorted(studies.reported) == list(TRIALS)
+
+
+def test_an_outage_does_not_hide_an_error_that_remains() -> None:
+    with pytest.raises(NotFound, match="trial 5 is gone"):
+        upload(running(), DistantStudies(refused={2, 7}, gone={5}))

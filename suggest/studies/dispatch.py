@@ -80,7 +80,8 @@ class Dispatch:
     def begin(self, proposed: Sequence[Proposed]) -> Iterator[list[Trial]]:
         """Store the proposed trials and yield those that run now; only the first few if the budget is `full`.
 
-        They are yielded as soon as they are stored, so that a later write that fails does not hide them.
+        Trials with a known value do not run: an empty list is yielded for them, so that the caller notes them as given.
+        Trials are yielded as soon as they are stored, so that a later write that fails does not hide them.
         """
         ordered = sorted(proposed, key=lambda p: p.number)
         for to_run, group in itertools.groupby(ordered, key=lambda p: p.known is None):

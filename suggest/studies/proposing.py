@@ -133,6 +133,7 @@ class SuggestionBatch:
         self._round = 0
         self._rest = 0  # trials of this round that later portions propose
         self.trials: list[Trial] = []
+        self.independent = False  # of the outcomes of trials
 
     def continued(self, dispatch: Dispatch) -> Proposal | None:
         """Hand out trials. Return the last proposal once it is complete, None to be called again after `wait`."""

@@ -206,37 +206,43 @@ class StudyService:
         """
         _refuse_own_labels(labels)
         budget, batch = ReplyBudget(size_of), SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only)
-        independent = False
         with self.sessions.proposing(name):
-            while True:
-                try:
+            try:
+                while True:
                     with self.sessions.writing(name) as writer:
-                        engine = writer.engine
-                        spec = engine.study.spec
-                        independent = not registry.learns(spec.algorithm) and spec.fidelity is None
                         dispatch = Dispatch(writer, client_id, request_id, labels, lease_s, budget)
-                        repeated = engine.trials_of_request(request_id)
-                        if repeated and not batch.trials:
-                            # A repeated call never reports the search as exhausted: a client that wants more asks
-                            # again.
-                            trials = self.sessions.with_expiry(name, dispatch.again(repeated))
-                            return Suggestions(tuple(trials), exhausted=False, independent=independent)
-                        batch.trials = list(repeated)
-                        for trial in repeated:  # of earlier portions: a computation may take longer than a lease
-                            writer.renew(trial.number)
-                        self._requeue_expired(name, writer)
-                        last = batch.continued(dispatch)
-                        if last is not None:
-                            trials = self.sessions.with_expiry(name, batch.trials)
-                            exhausted = last.exhausted and not budget.full
-                            return Suggestions(tuple(trials), exhausted, independent, last.waiting)
+                        reply = self._next_portion(name, batch, dispatch)
+                    if reply is not None:
+                        return reply
                     batch.wait()
-                except LimitReached:
-                    if not batch.trials:
-                        raise
-                    # Trials of earlier portions run already, so the client must know them. Its next call is refused.
-                    trials = self.sessions.with_expiry(name, batch.trials)
-                    return Suggestions(tuple(trials), exhausted=False, independent=independent)
+            except LimitReached:
+                if not batch.trials:
+                    raise
+                # Trials of earlier portions run already, so the client must know them. Its next call is refused.
+                trials = self.sessions.with_expiry(name, batch.trials)
+                return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
+
+    def _next_portion(self, name: StudyName, batch: SuggestionBatch, dispatch: Dispatch) -> Suggestions | None:
+        """Hand out what is computed. Return the reply once it is complete, None to be called again after a wait."""
+        writer = dispatch.writer
+        engine = writer.engine
+        spec = engine.study.spec
+        batch.independent = not registry.learns(spec.algorithm) and spec.fidelity is None
+        repeated = engine.trials_of_request(dispatch.request_id)
+        if repeated and not batch.trials:
+            # A repeated call never reports the search as exhausted: a client that wants more asks again.
+            trials = self.sessions.with_expiry(name, dispatch.again(repeated))
+            return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
+        batch.trials = list(repeated)
+        for trial in repeated:  # of earlier portions: a computation may take longer than a lease
+            writer.renew(trial.number)
+        self._requeue_expired(name, writer)
+        last = batch.continued(dispatch)
+        if last is None:
+            return None
+        trials = self.sessions.with_expiry(name, batch.trials)
+        exhausted = last.exhausted and not dispatch.budget.full
+        return Suggestions(tuple(trials), exhausted, batch.independent, last.waiting)
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""

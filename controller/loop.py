@@ -58,7 +58,7 @@ SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
 BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 GIVE_UP_S = 60.0
 GIVE_UP_OPENING_S = 10.0  # shorter, because no trial is running yet
-GIVE_UP_KILLING_S = 1.0  # whoever interrupts twice does not wait for a store
+GIVE_UP_KILLING_S = 1.0  # for a user who has interrupted twice; the call in progress ends first
 LOG_PORTION = 1 << 20
 MAX_PORTIONS = 8  # per attempt and turn: a trial that prints endlessly must not delay the others
 THREAD_PORTION = 64 << 10  # larger portions are parsed in a thread
@@ -184,7 +184,7 @@ class Loop:
                         self._journal.reload()
                     await self.open()
                     self._opened, self._journal.in_doubt = True, False
-                if await self.turn() or (self._detached and self._desired is DesiredState.RUN):
+                if await self.turn():
                     return self.experiment
                 failures = 0
                 self._trouble, self._trouble_since_s = "", None
@@ -199,6 +199,8 @@ class Loop:
                 self._journal.in_doubt = True
                 await self._back_off(error, failures)
                 failures += 1
+            if self._detached and self._desired is DesiredState.RUN:  # also in trouble: the next controller looks
+                return self.experiment
 
     async def _back_off(self, error: Exception, failures: int) -> None:
         """Wait before the next turn. Nothing is lost, because every turn decides from durable state."""

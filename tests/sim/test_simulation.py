@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -180,12 +180,29 @@ def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path)
 
 
 def test_a_search_waits_for_the_trials_of_other_clients_as_long_as_they_run(tmp_path: Path) -> None:
-    """Another client of a shared study evaluates the whole first generation of pbt."""
+    simulation, state = play_beside_others(tmp_path)
+    assert (state, simulation.lives) == (ExperimentState.SUCCEEDED, 1)
+    assert simulation.clock.elapsed_s() > 3 * GIVE_UP_S
+
+
+def test_a_controller_can_detach_while_it_waits_for_the_trials_of_other_clients(tmp_path: Path) -> None:
+    simulation, state = play_beside_others(tmp_path, requests=[(GIVE_UP_S, "detach")])
+    assert (state, simulation.lives) == (ExperimentState.SUCCEEDED, 2)
+    assert simulation.clock.elapsed_s() < 2 * GIVE_UP_S
+
+
+def play_beside_others(
+    tmp_path: Path, *, requests: Sequence[tuple[float, str]] = ()
+) -> tuple[Simulation, ExperimentState]:
+    """Another client of a shared study evaluates the whole first generation of pbt, until there is a second controller.
+
+    Without one, it takes longer than `GIVE_UP_S`.
+    """
     store, studies = stores(tmp_path)
     with closing(store), closing(studies):
         algorithm = Algorithm("pbt", 1, {"population": POPULATION, "truncation": TRUNCATION})
         spec = replace(LOST.spec, space=RANDOM, algorithm=algorithm, budget=Budget(trials=2))
-        plan = Plan(spec, scripts=[Script(((0.2, "score=0.5"),), 0.3, 0)])
+        plan = Plan(spec, scripts=[Script(((0.2, "score=0.5"),), 0.3, 0)], requests=requests)
         simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
         of_others: list[int] = []
         suggest = studies.suggest
@@ -194,14 +211,30 @@ def test_a_search_waits_for_the_trials_of_other_clients_as_long_as_they_run(tmp_
             if not of_others:
                 others = suggest(study, POPULATION, client_id="other", request_id="generation")
                 of_others.extend(trial.number for trial in others.trials)
-            elif simulation.clock.elapsed_s() > 3 * GIVE_UP_S:
+            elif simulation.lives == 2 or simulation.clock.elapsed_s() > 3 * GIVE_UP_S:
                 for number in of_others:
                     studies.complete(study, number, Outcome(TrialState.FAILED, reason="exit code 1"))
             return suggest(study, count, **request)
 
         with patch.object(studies, "suggest", after_others):
-            assert simulation.run() is ExperimentState.SUCCEEDED
-        assert simulation.clock.elapsed_s() > 3 * GIVE_UP_S
+            return simulation, simulation.run()
+
+
+def test_a_controller_can_detach_while_its_study_does_not_answer(tmp_path: Path) -> None:
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        plan = replace(LOST, requests=[(5.0, "detach")])
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        suggest = studies.suggest
+
+        def by_the_second_controller(*arguments: Any, **request: Any) -> Suggestions:
+            if simulation.lives == 1:
+                raise Unavailable("the database does not answer")
+            return suggest(*arguments, **request)
+
+        with patch.object(studies, "suggest", by_the_second_controller):
+            simulation.run()
+        assert simulation.lives == 2
 
 
 def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fails(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from controller.runtime import collectors, gpu_claims, gpus, log_file, processes
 from controller.runtime.collectors import Collector
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
 from controller.runtime.report_address import keep_serving, report_variables
-from controller.runtime.supervisor_connection import Message, SupervisorConnection, reach, unreachable
+from controller.runtime.supervisor_connection import ANSWER_S, Message, SupervisorConnection, reach, unreachable
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
@@ -36,6 +36,7 @@ class LocalRuntime:
         collection: What to collect while a trial runs, if its measurements are not in its log.
         module: A Python module that the supervisor imports, and forks for trials whose command is `python -m` and its
             name.
+        answer_s: How long to wait for each answer of the supervisor.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class LocalRuntime:
         devices: Sequence[str] = (),
         collection: Collection | None = None,
         module: str = "",
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._folder = experiment_dir.resolve()
         self._connection: SupervisorConnection | None = None
@@ -60,6 +62,7 @@ class LocalRuntime:
         self._collection = collection
         self._collectors: dict[str, Collector] = {}
         self._module = module
+        self._answer_s = answer_s
         self._pool: tuple[gpus.Device, ...] | None = None
 
     @property
@@ -273,7 +276,9 @@ class LocalRuntime:
 
     async def _synchronize(self, path: str) -> SupervisorConnection:
         """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
-        connection = await SupervisorConnection.open(path, folder=self._folder, show=self._show, lost=self._changed.set)
+        connection = await SupervisorConnection.open(
+            path, folder=self._folder, answer_s=self._answer_s, show=self._show, lost=self._changed.set
+        )
         for table in (self._shown, self._statuses, self._running_logs):
             table.clear()
         try:

@@ -26,7 +26,9 @@ from controller.runtime.protocol import RuntimeLost
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
-_ANSWER_S = 5.0  # an answer takes milliseconds; after a timeout the request is repeated, and nothing is lost
+# An answer usually takes milliseconds, but requests wait while a start opens the trial's folder and program, which
+# takes seconds on a cold disk or a slow NFS server. After a timeout the request is repeated, and nothing is lost.
+ANSWER_S = 20.0
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
 _BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
@@ -43,10 +45,11 @@ class SupervisorConnection:
     `show` is called with every attempt of every message, in order, and `lost` once the other end is gone.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, folder: Path,
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, folder: Path, answer_s: float,
                  show: Callable[[Message], None], lost: Callable[[], None]) -> None:  # fmt: skip
         self.lost = False
         self._folder = folder
+        self._answer_s = answer_s
         self._reader = reader
         self._writer = writer
         self._show = show
@@ -56,12 +59,14 @@ class SupervisorConnection:
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def open(
-        cls, path: str, *, folder: Path, show: Callable[[Message], None], lost: Callable[[], None]
-    ) -> SupervisorConnection:
-        """Connect to the socket at `path`. Raises OSError if no supervisor listens there."""
+    async def open(cls, path: str, *, folder: Path, answer_s: float,
+                   show: Callable[[Message], None], lost: Callable[[], None]) -> SupervisorConnection:  # fmt: skip
+        """Connect to the socket at `path`. Raises OSError if no supervisor listens there.
+
+        `answer_s` limits the wait for each answer.
+        """
         reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
-        return cls(reader, writer, folder=folder, show=show, lost=lost)
+        return cls(reader, writer, folder=folder, answer_s=answer_s, show=show, lost=lost)
 
     async def ask(self, do: str, request: Mapping[str, object]) -> Message:
         """Send a request and return the answer.
@@ -80,7 +85,7 @@ class SupervisorConnection:
         try:
             # In two halves: if this process was suspended or busy itself, one expires before it can read the answer.
             for _ in range(2):
-                await asyncio.wait([answer], timeout=_ANSWER_S / 2)
+                await asyncio.wait([answer], timeout=self._answer_s / 2)
         finally:
             self._answers.pop(number, None)
         if answer.done():
@@ -88,8 +93,8 @@ class SupervisorConnection:
         self.abandon()
         pid, _path = _written_in_the_lock(self._folder)
         raise RuntimeLost(
-            f"the supervisor of the trials (process {pid}) has not answered for {_ANSWER_S:g} s; if it is suspended, "
-            f"continue it with: kill -CONT {pid}"
+            f"the supervisor of the trials (process {pid}) has not answered for {self._answer_s:g} s; if it is "
+            f"suspended, continue it with: kill -CONT {pid}"
         )
 
     async def leave(self) -> None:

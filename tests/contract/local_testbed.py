@@ -19,6 +19,7 @@ import pytest
 from controller.runtime import processes
 from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import Launch, Runtime
+from controller.runtime.supervisor_connection import ANSWER_S
 from tests.contract.runtime_contract import Script
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -42,8 +43,8 @@ class LocalTestbed:
         folder.mkdir()
         return LocalTestbed(folder, self._mark)
 
-    async def open(self, *, devices: Sequence[str] = ()) -> LocalRuntime:
-        return LocalRuntime(self.folder, devices=devices)
+    async def open(self, *, devices: Sequence[str] = (), answer_s: float = ANSWER_S) -> LocalRuntime:
+        return LocalRuntime(self.folder, devices=devices, answer_s=answer_s)
 
     async def crash(self, runtime: Runtime) -> None:
         assert isinstance(runtime, LocalRuntime)

@@ -12,7 +12,6 @@ The loop makes no decisions; `controller.core` does.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, assert_never
@@ -175,6 +174,7 @@ class Loop:
             StoreBroken: the study no longer exists.
             Unavailable: the service or the store did not answer for too long; running trials continue, unless they were
                 to be killed.
+            RuntimeLost: the same of the runtime; running trials continue, even if they were to be killed.
         """
         failures = 0
         while True:
@@ -221,15 +221,23 @@ class Loop:
     async def _kill_all(self) -> None:
         """Kill what runs although that cannot be recorded.
 
-        The next controller finds attempts without a known end, and runs their trials again.
+        The next controller finds attempts without a known end, and runs their trials again. Raises RuntimeLost if some
+        could not be killed.
         """
         statuses: Mapping[str, AttemptStatus] = {}
-        with suppress(RuntimeLost):
+        lost: RuntimeLost | None = None
+        try:
             statuses = await self._runtime.observe()
+        except RuntimeLost as error:
+            lost = error
         for name, status in statuses.items():
             if status.exit is None:
-                with suppress(RuntimeLost):
+                try:
                     await self._runtime.stop(name, grace_s=0.0)
+                except RuntimeLost as error:
+                    lost = error
+        if lost is not None:
+            raise RuntimeLost(f"{lost}; running trials continue, because they could not be killed") from lost
 
     # A turn
 

@@ -18,7 +18,7 @@ from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
 PATIENCE_S = 10.0  # for a call to a shared service; after that, a run waits in its loop, where Ctrl-C works
-HURRIED_S = 1.0  # how long somebody who has interrupted a run twice waits for a reply
+HURRIED_S = 2.0  # how long somebody who has interrupted a run twice waits for a reply
 
 
 class SessionClient(AsyncClient):

@@ -34,6 +34,14 @@ class ExitCode(enum.IntEnum):
     TERMINATED = 143
 
 
+class KilledRun(Exception):
+    """An error that ended a run which a user had interrupted twice. `received` is the first interruption."""
+
+    def __init__(self, error: Exception, received: signal.Signals | None) -> None:
+        super().__init__(str(error))
+        self.received = received
+
+
 def of_error(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code of an error, and the message for stderr."""
     from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig
@@ -42,6 +50,8 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
     from suggest.errors import TunerError
 
     match error:
+        case KilledRun():
+            return of_interruption(error.received), f"tuner: {error}"
         case SpecErrors():
             return ExitCode.USAGE, str(error)  # begins with the file's name, like a compiler's
         case TunerError():

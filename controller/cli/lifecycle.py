@@ -138,9 +138,17 @@ def _control(
     async def controlled(experiments: LocalExperiments) -> int:
         from controller.app.run import Session
         from controller.app.signals import SignalControls
+        from controller.runtime.protocol import RuntimeLost
+        from suggest.errors import Unavailable
 
         with SignalControls(view.print_line, os._exit) as controls:
-            result = await act(Session(workspace, experiments, view=view, controls=controls, context=arguments.context))
+            session = Session(workspace, experiments, view=view, controls=controls, context=arguments.context)
+            try:
+                result = await act(session)
+            except (Unavailable, RuntimeLost) as error:
+                if controls.times < 2:
+                    raise
+                raise exits.KilledRun(error, controls.received) from error
             _print_result(arguments, view, result)
             return exits.of_run(result, stopped=exits.of_interruption(controls.received))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +24,7 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.loop import GIVE_UP_S
+from controller.runtime.protocol import AttemptStatus, RuntimeLost
 from suggest.errors import NotFound, Unavailable
 from suggest.studies.study_service import Suggestions
 from suggest.study import Algorithm, Direction, StudyName
@@ -260,3 +261,24 @@ def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fail
         ):
             simulation.run()
         assert not simulation.runtime.running()
+
+
+def test_a_second_interruption_says_that_a_frozen_runtime_kills_nothing(tmp_path: Path) -> None:
+    store, studies = stores(tmp_path)
+    with closing(store), closing(studies):
+        endless = [Script(ends_at=None)]
+        plan = replace(LOST, scripts=endless, requests=[(0.25, "interrupt"), (20.0, "kill")])
+        simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
+        observe = simulation.runtime.observe
+
+        async def until_it_is_suspended() -> Mapping[str, AttemptStatus]:
+            if simulation.clock.elapsed_s() > 0.2:
+                raise RuntimeLost("the supervisor does not answer")
+            return await observe()
+
+        with (
+            patch.object(simulation.runtime, "observe", until_it_is_suspended),
+            pytest.raises(InvariantViolation, match="does not answer; running trials continue, because they could not"),
+        ):
+            simulation.run()
+        assert simulation.runtime.running()

@@ -206,7 +206,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:delete",
         (flags.names, flags.yes, flags.service),
         example="tuner delete digits --yes",
-        more="If one of several cannot be deleted now, none is.",
+        more="If one of several is unknown or running, none is deleted.",
     ),
     Verb(
         "top",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -103,7 +104,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror}; nothing was lost; free some space and try again") from error
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        cure = "; free some space and try again" if is_full else ""
+        raise Unavailable(f"{path}: {error.strerror}; nothing was lost{cure}") from error
 
 
 def _written(content: bytes) -> Holder:

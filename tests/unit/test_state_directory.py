@@ -14,6 +14,7 @@ import pytest
 from controller.app.experiments import ControlledElsewhere, Holder, new_uid
 from controller.app.local_experiments import ControllerLock
 from controller.app.state_directory import StateDirectory
+from suggest.errors import Unavailable
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,14 @@ def test_the_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
     home = StateDirectory(tmp_path / "a" / "b")
     home.make()
     assert home.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_lock_that_cannot_be_written_for_another_reason_than_a_full_disk_has_no_advice(tmp_path: Path) -> None:
+    path = tmp_path / "controller.lock"
+    os.mkfifo(path)
+    with pytest.raises(Unavailable) as raised:
+        ControllerLock(tmp_path).take("digits")
+    assert str(raised.value) == f"{path}: Invalid argument; nothing was lost"
 
 
 def test_the_lock_has_one_named_holder(tmp_path: Path) -> None:

@@ -279,8 +279,10 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.delete import delete
+    from suggest.server import raise_descriptor_limit
 
     terminal.set_up_logging(arguments)
+    raise_descriptor_limit()  # each experiment's lock takes a descriptor until all are deleted
     done = asyncio.run(
         delete(
             workspace_of(arguments),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suggest.server.access.protection import Protection
-    from suggest.server.process import Companion, Server, serve
+    from suggest.server.process import Companion, Server, raise_descriptor_limit, serve
     from suggest.server.server_options import ServerOptions
 
-__all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
+__all__ = ["Companion", "Protection", "Server", "ServerOptions", "raise_descriptor_limit", "serve"]
 
 
 # Any: a module's __getattr__ has no narrower type.

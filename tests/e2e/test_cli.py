@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from controller.app.experiment_service import ExperimentService
+from controller.app.local_experiments import opened
+from controller.app.state_directory import StateDirectory
+from controller.spec import read_path
 from tests.e2e.cli import Cli, eventually, processes_of
 from tests.forked import TUNER
 
@@ -311,7 +315,7 @@ def test_an_empty_list_prints_a_message_on_stderr(cli: Cli) -> None:
     assert cli.tuner("get", "experiments", "-q") == (0, "", "")
 
 
-def test_delete_of_several_experiments_deletes_all_or_none(cli: Cli) -> None:
+def test_delete_of_several_experiments_deletes_none_if_one_is_unknown_or_running(cli: Cli) -> None:
     for name in ("one", "two"):
         assert cli.tuner("run", cli.write(name=name))[0] == 0
     run = cli.start("run", cli.write(name="three", seconds=60))
@@ -334,6 +338,22 @@ def test_delete_of_several_experiments_deletes_all_or_none(cli: Cli) -> None:
     assert [found["name"] for found in cli.json("get", "experiments", "-o", "json")] == ["three"]
     cli.let_go()
     run.communicate(timeout=30)
+
+
+def test_delete_of_more_experiments_than_files_may_be_open(cli: Cli) -> None:
+    names = [f"n{number}" for number in range(40)]
+    state = StateDirectory(cli.folder / "state")
+    with opened(state, make=True) as experiments:
+        service = ExperimentService(experiments)
+        for name in names:
+            document = read_path(str(cli.write(name=name)))
+            admitted = service.create(document, cli.folder, service.reserve(name), service="", context="")
+            admitted.lease.release()
+    delete = subprocess.run(
+        ["sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh", TUNER, "delete", *names, "--yes"],
+        cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (delete.returncode, delete.stderr) == (0, "".join(f"{name} is deleted\n" for name in names))
 
 
 def test_delete_removes_everything(cli: Cli) -> None:

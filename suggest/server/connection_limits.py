@@ -3,8 +3,8 @@
 gRPC closes connections that do not complete a handshake and limits their total, but has no limit per host: one host
 could take every connection. Therefore a thread periodically inspects the process's sockets and shuts down those of
 hosts that have too many connections on which no call was admitted (by a token, or by `--insecure`). To gRPC this looks
-like a peer that hangs up. The page's server has no limits at all, and connections in their TLS handshake are not known
-to it; its port is inspected, too, and its requests count as calls. The alternatives are in docs/adr.
+like a peer that hangs up. The page's server limits only the total, too, and knows no connections in their TLS
+handshake; its port is also inspected, and its requests count as calls. The alternatives are in docs/adr.
 """
 
 from __future__ import annotations

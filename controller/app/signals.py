@@ -26,10 +26,12 @@ class Interruptions:
     """Implements `controller.app.run.Controls`. Interruptions that arrived before are passed on.
 
     All methods are called on the event loop's thread. `received` is the first signal. `end_process` gets the exit code.
+    It is called by an interruption that comes `killed_s` after the second one, or later.
     """
 
     print_line: Callable[[str], None]
     end_process: Callable[[int], None] | None = None
+    killed_s: float = KILLED_S
     received: signal.Signals | None = None
     times: int = 0
     _detaches: bool = False
@@ -54,7 +56,7 @@ class Interruptions:
             self._hurry()
         if self.times == 2:
             self._killing_s = time.monotonic()
-        elif self.times > 2 and self.end_process is not None and time.monotonic() - self._killing_s >= KILLED_S:
+        elif self.times > 2 and self.end_process is not None and time.monotonic() - self._killing_s >= self.killed_s:
             self.print_line(f"{_NAMES[number]} again: ending at once; nothing that was recorded is lost")
             self.end_process(128 + self.received)
         progress = None if self._loop is None else self._loop.progress()
@@ -74,7 +76,7 @@ class Interruptions:
                 f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; once more: kill)"
             )
         elif running:
-            later = "" if self.end_process is None else f" (once more after {KILLED_S:g} s: end at once)"
+            later = "" if self.end_process is None else f" (once more after {self.killed_s:g} s: end at once)"
             self.print_line(f"{_NAMES[number]} again: killing the running trials{later}")
 
     def _interrupt(self, loop: Loop) -> None:

@@ -109,10 +109,11 @@ class Sessions:
         """
         if len(identity) != ID_LENGTH:
             return None
-        key, now = key_of(identity), self._now()
+        key = key_of(identity)
         session = self._known.get(key)
         if session is None or time.monotonic() - session.read_s > REREAD_S:
             session = await self._read(key, identity)
+        now = self._now()  # after the read, during which the times of sessions may be corrected
         if session is None or now - session.used_s > IDLE_S:
             self._known.pop(key, None)
             return None

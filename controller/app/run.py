@@ -45,7 +45,7 @@ class Controls(Protocol):
     """The means to interrupt a run from outside, such as the signals of a terminal."""
 
     def connected(self, hurry: Callable[[], None]) -> None:
-        """Call `hurry` at the second interruption: the client then waits for replies only briefly."""
+        """Call `hurry` at the second interruption: the client and the runtime then wait only briefly."""
 
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         """Set the loop to interrupt. With `detaches`, the first interruption leaves trials on a cluster running."""
@@ -350,7 +350,12 @@ async def control(
         patience_s=experiment.spec.traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
     )
-    controls.connected(client.hurry)
+
+    def hurry() -> None:
+        client.hurry()
+        runtime.hurry()
+
+    controls.connected(hurry)
     controls.attach(loop, detaches=experiment.spec.traits.survives_controller)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:

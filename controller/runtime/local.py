@@ -19,7 +19,14 @@ from controller.runtime import collectors, gpu_claims, gpus, log_file, processes
 from controller.runtime.collectors import Collector
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
 from controller.runtime.report_address import keep_serving, report_variables
-from controller.runtime.supervisor_connection import ANSWER_S, Message, SupervisorConnection, reach, unreachable
+from controller.runtime.supervisor_connection import (
+    ANSWER_S,
+    HURRIED_ANSWER_S,
+    Message,
+    SupervisorConnection,
+    reach,
+    unreachable,
+)
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
@@ -204,6 +211,11 @@ class LocalRuntime:
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return gpus.slots(len(self._gpu_pool()), gpu) // workers if gpu > 0 else None
+
+    def hurry(self) -> None:
+        self._answer_s = min(self._answer_s, HURRIED_ANSWER_S)
+        if self._connection is not None:
+            self._connection.answer_s = self._answer_s
 
     async def close(self) -> None:
         for collector in self._collectors.values():

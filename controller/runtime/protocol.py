@@ -209,6 +209,9 @@ class Runtime(Protocol):
         None means that the runtime knows of no limit.
         """
 
+    def hurry(self) -> None:
+        """From now on, wait for answers no longer than a user would who has interrupted a run twice."""
+
     async def close(self) -> None:
         """Release the runtime's resources without touching running attempts.
 

@@ -29,6 +29,8 @@ _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
 # An answer usually takes milliseconds, but requests wait while a start opens the trial's folder and program, which
 # takes seconds on a cold disk or a slow NFS server. After a timeout the request is repeated, and nothing is lost.
 ANSWER_S = 20.0
+HURRIED_ANSWER_S = 4.0  # three requests in a row fail before a run ends that a user has interrupted twice
+_SLICE_S = 1.0
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
 _BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
@@ -49,7 +51,7 @@ class SupervisorConnection:
                  show: Callable[[Message], None], lost: Callable[[], None]) -> None:  # fmt: skip
         self.lost = False
         self._folder = folder
-        self._answer_s = answer_s
+        self.answer_s = answer_s
         self._reader = reader
         self._writer = writer
         self._show = show
@@ -63,7 +65,7 @@ class SupervisorConnection:
                    show: Callable[[Message], None], lost: Callable[[], None]) -> SupervisorConnection:  # fmt: skip
         """Connect to the socket at `path`. Raises OSError if no supervisor listens there.
 
-        `answer_s` limits the wait for each answer.
+        `answer_s` limits the wait for each answer, to the second.
         """
         reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
         return cls(reader, writer, folder=folder, answer_s=answer_s, show=show, lost=lost)
@@ -83,9 +85,12 @@ class SupervisorConnection:
         self._answers[number] = answer
         self._writer.write(json.dumps({"id": number, "do": do, **request}).encode() + b"\n")
         try:
-            # In two halves: if this process was suspended or busy itself, one expires before it can read the answer.
-            for _ in range(2):
-                await asyncio.wait([answer], timeout=self._answer_s / 2)
+            # In slices: if this process was suspended or busy itself, one expires before it can read the answer. The
+            # limit may be lowered in the meantime.
+            waited_s = 0.0
+            while waited_s < self.answer_s and not answer.done():
+                await asyncio.wait([answer], timeout=_SLICE_S)
+                waited_s += _SLICE_S
         finally:
             self._answers.pop(number, None)
         if answer.done():
@@ -93,7 +98,7 @@ class SupervisorConnection:
         self.abandon()
         pid, _path = _written_in_the_lock(self._folder)
         raise RuntimeLost(
-            f"the supervisor of the trials (process {pid}) has not answered for {self._answer_s:g} s; if it is "
+            f"the supervisor of the trials (process {pid}) has not answered for {waited_s:g} s; if it is "
             f"suspended, continue it with: kill -CONT {pid}"
         )
 

@@ -436,6 +436,22 @@ async def test_a_suspended_supervisor_is_reported_and_loses_nothing(testbed: Loc
 
 
 @on_a_loop
+async def test_a_hurried_controller_waits_only_briefly_for_a_suspended_supervisor(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open(answer_s=3600.0)
+    await runtime.observe()
+    supervisor = testbed.supervisor()
+    os.kill(supervisor, signal.SIGSTOP)
+    removal = asyncio.create_task(runtime.remove("a"))
+    await asyncio.sleep(0)  # it sends its request
+    runtime.hurry()
+    async with asyncio.timeout(60.0):
+        with pytest.raises(RuntimeLost, match="has not answered"):
+            await removal
+    os.kill(supervisor, signal.SIGCONT)
+    await runtime.close()
+
+
+@on_a_loop
 async def test_a_missing_experiment_folder_is_reported(testbed: LocalTestbed) -> None:
     with pytest.raises(RuntimeLost, match="No such file or directory"):
         await LocalRuntime(testbed.folder / "missing").observe()

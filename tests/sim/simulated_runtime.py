@@ -166,6 +166,9 @@ class SimulatedRuntime:
     def slots(self, gpu: float, workers: int) -> int | None:
         return None if self._gpus is None or gpu <= 0 else int(self._gpus / gpu)
 
+    def hurry(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

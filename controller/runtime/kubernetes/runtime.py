@@ -391,6 +391,9 @@ class KubernetesRuntime:
     def slots(self, gpu: float, workers: int) -> int | None:
         return None  # quota and scheduler decide
 
+    def hurry(self) -> None:
+        pass  # a busy API server needs the time that its requests have
+
     async def close(self) -> None:
         opened, self._opened = self._opened, None
         for followers in self._copies:

@@ -43,7 +43,7 @@ def rest_of(turns: Turns, rests: list[float], *, within_s: float = 1.0) -> float
     return rests[-1]
 
 
-@pytest.mark.parametrize(("cost_s", "within_s", "rest_s"), [(0.025, 1.0, 0.1), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)])
+@pytest.mark.parametrize(("cost_s", "within_s", "rest_s"), [(0.009, 1.0, 0.1), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)])
 def test_a_turn_beyond_the_share_of_reading_is_followed_by_a_pause(
     rests: list[float], cost_s: float, within_s: float, rest_s: float
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_burst_of_short_turns_is_read_at_once_and_a_lasting_one_takes_a_twenti
     rests: list[float],
 ) -> None:
     turns = Turns()
-    for _ in range(10):
+    for _ in range(4):
         turns.read(0.001)
         assert rest_of(turns, rests) == 0.0
     began_s, read_s = turns.now_s, 0.0

@@ -83,8 +83,9 @@ class ClusterTarget:
 # Finds the container whose log is followed, among the pods of an object.
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
-# At most a twentieth of the time is spent reading. A burst of notifications may borrow from the time to come.
-_READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.02, 0.2
+# At most a twentieth of the time is spent reading. A burst of notifications may borrow from the time to come: the turns
+# of a few trials, not those of twenty, whose ends come in waves and are cheaper together.
+_READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.004, 0.2
 # A kubelet ends a sidecar within seconds of its trial. It never does where the trial cannot start, where its container
 # is restarted again and again, and where its node is lost.
 SIDECAR_S = 60.0

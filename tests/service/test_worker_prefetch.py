@@ -125,6 +125,14 @@ def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str 
     return threads.submit(suggested, studies, request_id, 2)
 
 
+def held_up(threads: ThreadPoolExecutor, studies: StudyService, latch: Latch) -> Future[list[Trial]]:
+    """Request trials 2 and 3, and return once a worker computes them, which ends when the latch is opened."""
+    latch.shut()
+    asking = several(threads, studies)
+    eventually(latch.is_asked_for(2, 3))
+    return asking
+
+
 # Other calls while a worker computes
 
 
@@ -171,9 +179,7 @@ def test_a_proposal_is_computed_again_if_the_space_grew_meanwhile(
     studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    latch.shut()
-    asking = several(threads, studies)
-    eventually(latch.is_asked_for(2, 3))
+    asking = held_up(threads, studies, latch)
     studies.update_study(NAME, space=WIDER)
     latch.open()
     asking.result(60)
@@ -184,9 +190,7 @@ def test_trial_numbers_taken_by_others_meanwhile_are_not_used_twice(
     studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    latch.shut()
-    asking = several(threads, studies)
-    eventually(latch.is_asked_for(2, 3))
+    asking = held_up(threads, studies, latch)
     added = studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="added")
     latch.open()
     given = asking.result(60)
@@ -213,9 +217,7 @@ def test_a_study_deleted_meanwhile_is_not_found(
     studies: StudyService, threads: ThreadPoolExecutor, latch: Latch
 ) -> None:
     begun(studies, running=1)
-    latch.shut()
-    batch = several(threads, studies)
-    eventually(latch.is_asked_for(2, 3))
+    batch = held_up(threads, studies, latch)
     studies.delete_study(NAME)
     latch.open()
     with pytest.raises(NotFound):
@@ -241,9 +243,7 @@ def test_a_proposal_does_not_use_a_trial_deleted_meanwhile(
 ) -> None:
     begun(studies, running=1)
     studies.complete(NAME, 1, DONE)
-    latch.shut()
-    asking = several(threads, studies)
-    eventually(latch.is_asked_for(2, 3))
+    asking = held_up(threads, studies, latch)
     studies.delete_trial(NAME, 1)
     latch.open()
     asking.result(60)

@@ -13,7 +13,7 @@ JOBS ?= auto
 APT := flock /run/lock/tuner-apt.lock apt-get
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
   unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
-INTEGRATIONS := hydra keras lightgbm lightning mlflow report sklearn tensorboard torch transformers wandb
+INTEGRATIONS := hydra keras lightgbm lightning mlflow sklearn tensorboard torch transformers wandb
 AXE := build/axe
 OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
 MUTANTS := $(BIN)/python -m tests.sim.mutants
@@ -191,7 +191,7 @@ sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (C
 
 .PHONY: lock
 lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.toml; LOCK=--upgrade takes the newest versions
-	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --extra ui --group dev -o requirements.lock
+	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(INTEGRATIONS)) --group integrations \
 	  -c requirements.lock -c requirements-torch.lock -o requirements-integrations.lock

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from suggest.errors import Problem
 
@@ -22,6 +22,7 @@ from suggest.errors import Problem
 Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
 # A hashable key that is equal for equal values; see `identity`.
 Identity: TypeAlias = tuple[str, str | int | float | bool]
+Real = TypeVar("Real", int, float)
 
 MAX_CHOICES = 10_000
 EXACT = 2**53  # up to here, a double holds every whole number, and so do JSON and all samplers
@@ -463,6 +464,18 @@ class Choice:
 
 
 Domain: TypeAlias = Float | Int | Choice
+
+
+def last_step(low: Real, high: Real, step: Real) -> Real:
+    """Return the largest `low + k * step` up to `high`, for a range whose end need not be on a step.
+
+    `step` is above 0. Computed in decimals, as the person wrote the numbers: 0.3 is on the steps of 0.1 from 0.
+    """
+    first, by = Decimal(str(low)), Decimal(str(step))
+    steps = (Decimal(str(high)) - first) / by
+    if steps > EXACT:
+        return high  # a domain refuses so many values
+    return type(low)(first + math.floor(steps) * by)
 
 
 def _step_mismatch(step: float, low: float, high: float, down: str, up: str) -> str:

@@ -7,7 +7,6 @@ to the space, such as `lr.min`; the caller adds the place in front.
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -45,8 +44,13 @@ __all__ = [
 
 Assignment: TypeAlias = Mapping[str, Value]
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
-NAME_RULE = "a letter or _, then at most 62 letters, digits, or _ . -"
+MAX_NAME = 253  # characters
+NAME_RULE = f"1 to {MAX_NAME} characters that can be printed, without {{ and }}"
+
+
+def is_name(name: str) -> bool:
+    """Return whether the text can name a parameter: whatever `${name}` can say in one line, such as `--lr`."""
+    return 0 < len(name) <= MAX_NAME and name.isprintable() and "{" not in name and "}" not in name
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +197,8 @@ class Space:
         hint, members = Hints(self.by_name), dict[str, frozenset[Identity] | None]()
         for parameter in self.parameters:
             name = parameter.name
-            if not NAME.fullmatch(name):
-                yield Problem(name, f"{name!r} is not a name for a parameter; use {NAME_RULE}")
+            if not is_name(name):
+                yield Problem(name, f"{name[:80]!r} is not a name for a parameter; use {NAME_RULE}")
             if name in names:
                 yield Problem(name, "occurs twice; every parameter needs a unique name")
             names.add(name)

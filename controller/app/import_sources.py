@@ -89,8 +89,10 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
     filled: dict[str, str] = {}
     parameters = spec.space.by_name
     for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or not text:
+        # A name may contain =, too.
+        name = max((n for n in parameters if word.startswith(f"{n}=")), key=len, default=word.partition("=")[0])
+        text = word[len(name) + 1 :]
+        if not text:
             raise InvalidArgument.at("--fill", f"{word}: write NAME=VALUE")
         if name not in parameters:
             raise InvalidArgument.at("--fill", f"unknown parameter {name}{did_you_mean(name, parameters)}")

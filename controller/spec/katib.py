@@ -17,6 +17,7 @@ from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
+from suggest.domain import Normal, Scale, last_step
 from suggest.study import Fidelity
 
 API_VERSION = "kubeflow.org/v1beta1"
@@ -199,7 +200,7 @@ class KatibReader(KatibSectionReader):
         if resource not in parameters:
             self._problems.add(at, f"value of resource_name setting must be in parameters; {resource!r} is not")
             return {}
-        if parameters.pop(resource).get("type") != "int":
+        if parameters.pop(resource).get("type", "int") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
         fidelity = Fidelity.of_resource(resource, max_resource, eta)
         return {"fidelity": {"parameter": resource, "min": fidelity.min, "max": fidelity.max, "eta": eta}}
@@ -317,16 +318,30 @@ class KatibReader(KatibSectionReader):
             self._problems.add(f"{at_space}.distribution", f"{shape!r} is not supported; write {words}")
             return {}
         scale, is_normal = _DISTRIBUTIONS[shape]
+        before = len(self._problems.found)
         numbers = {key: self._number(space, key, kind, at_space) for key in ("min", "max", "step")}
         low, high = numbers["min"], numbers["max"]
         if low is not None and high is not None and low > high:
             self._problems.add(at_space, f"min {space['min']} is above max {space['max']}; exchange them")
         if scale == "log" and low is not None and low <= 0:
             self._problems.add(f"{at_space}.min", f"must be above 0 with distribution: {shape}")
-        native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": high}
+        step = numbers["step"]
+        if step is not None and step <= 0:
+            self._problems.add(f"{at_space}.step", f"{space['step']} is not a step; use a number above 0")
+        if len(self._problems.found) > before or low is None or high is None:
+            return {}
+        last = high if step is None else last_step(low, high, step)
+        native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": last}
+        if last == low < high:
+            return native  # the step leads beyond max, so min is the only value
         native |= {"scale": scale} if scale == "log" else {}
-        native |= {"step": numbers["step"]} if numbers["step"] is not None else {}
-        return native | ({"distribution": "normal"} if is_normal else {})
+        native |= {"step": step} if step is not None else {}
+        native |= {"distribution": "normal"} if is_normal else {}
+        if is_normal and last < high:
+            # In Katib, the distribution is that of the range as it is written.
+            normal = Normal.within(low, high, Scale(scale))
+            native |= {"mean": normal.mean, "deviation": normal.deviation}
+        return native
 
     def _number(self, space: Json, key: str, kind: str, at: str) -> int | float | None:
         raw = space.get(key)

@@ -30,6 +30,7 @@ from controller.spec.problems import ProblemCollector
 from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import RESOURCES, TRIAL, duration
+from suggest.space import MAX_NAME, NAME_RULE
 
 API_VERSION = "tuner.dev/v1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -264,7 +265,7 @@ FIDELITY = Section(
     (
         Key(
             "parameter",
-            Text("a name", r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", "a letter or _, then letters, digits, or _ . -"),
+            Text("a name", r"[^{}]+", NAME_RULE, MAX_NAME),
             "Name of the fidelity, such as `epochs`; `${epochs}` in the command is the fidelity of the current step.",
             REQUIRED,
             field="parameter",

@@ -17,6 +17,7 @@ _INDEX = re.compile(r"\[([0-9]{1,6})\]")
 _YAML = re.compile(r"[\n\[\]{}\"'#&*!|>%@`:]|^\s*[-?]\s")  # text that is more than a plain scalar
 # Here null is a value of a parameter; elsewhere it removes the key.
 _NULLABLE = re.compile(r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\.")
+_PATH = re.compile(r'(?:"[^"]*"|[^=])*')  # up to the first = that is not in quotes
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
@@ -32,8 +33,10 @@ def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
             mapping nor a list.
     """
     mark = Mark(position, 0, f"--set {override}")
-    path, equals, text = override.partition("=")
-    path = path.strip()
+    until_equals = _PATH.match(override)
+    assert until_equals is not None  # it matches every text
+    path = until_equals[0].strip()
+    equals, text = override[until_equals.end() :][:1], override[until_equals.end() + 1 :]
     if not equals or not path:
         raise _error(mark, path, "write PATH=VALUE, such as spec.budget.trials=10")
     value, under = _value(text, mark)

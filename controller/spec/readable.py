@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from controller.spec.document import Json, space_of
 from suggest.errors import Problem
-from suggest.space import NAME, Choice, Parameter, Space
+from suggest.space import Choice, Parameter, Space, is_name
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
 _ANY_SPACE = Space((Parameter("any", Choice((0, 1))),))
@@ -34,9 +34,7 @@ def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
     """Return the parameters with a valid domain, possibly none; without conditions if any condition is wrong."""
     if not problems:
         return space
-    right = {
-        p.name: p for p in space.parameters if NAME.fullmatch(p.name) and not any(True for _ in p.domain.problems())
-    }
+    right = {p.name: p for p in space.parameters if is_name(p.name) and not any(True for _ in p.domain.problems())}
     valid = Space(tuple(replace(p, when=tuple(c for c in p.when if c.parameter in right)) for p in right.values()))
     return unconditional(valid) if any(".when." in problem.path for problem in problems) else valid
 

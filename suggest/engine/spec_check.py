@@ -10,7 +10,7 @@ from suggest.domain import INT32
 from suggest.engine.promotion import BRACKETED, PROMOTING
 from suggest.errors import Problem, under
 from suggest.samplers import registry
-from suggest.space import NAME, NAME_RULE
+from suggest.space import NAME_RULE, is_name
 from suggest.study import MOST_RUNGS, WIDEST, StudySpec
 
 MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto front
@@ -46,7 +46,7 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
             )
         return
     name, least, largest, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
-    if not NAME.fullmatch(name):
+    if not is_name(name):
         yield Problem("fidelity.parameter", f"{name!r} is not a name; use {NAME_RULE}")
     elif any(p.name == name for p in spec.space.parameters):
         yield Problem(

@@ -12,15 +12,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import NamedTuple
 
 import orjson
 
-from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value
+from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value, last_step
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.space import NAME, NAME_RULE, Parameter, Space
+from suggest.space import NAME_RULE, Parameter, Space, is_name
 from suggest.studies.spec_rules import spec_problems
 from suggest.study import Algorithm, Direction, Fidelity, Objective, StudySpec
 from suggest.trial import ValueColumn
@@ -235,7 +234,7 @@ def _parameters(
         path = f"{at}[{place}]"
         if parameter.name in names:
             problems.append(Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}"))
-        elif not NAME.fullmatch(parameter.name):
+        elif not is_name(parameter.name):
             problems.append(Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}"))
         names.add(parameter.name)
         try:
@@ -271,23 +270,15 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
     if is_normal and low == high:
         raise InvalidArgument.at("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
     normal = Normal.within(low, high, scale) if is_normal else None
-    if is_int:
-        first, every = int(low), int(step or 1)
-        return ParameterText(name, Int(first, int(high) - (int(high) - first) % every, scale, every, normal))
-    if step is None:
-        return ParameterText(name, Float(float(low), float(high), scale, normal=normal))
-    return ParameterText(name, _stepped(space, scale, normal))
-
-
-def _stepped(space: pb.FeasibleSpace, scale: Scale, normal: Normal | None) -> Float:
-    """Return the domain up to the last step, because Katib's max need not be on a step. Computed in decimals."""
-    low, high, step = Decimal(space.min), Decimal(space.max), Decimal(space.step)
-    if (high - low) / step > 10**15:
+    if not is_int and step is not None and (high - low) / step > 10**15:
         raise InvalidArgument.at("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
-    last = low + (high - low) // step * step
-    if last == low:
-        return Float(float(low), float(low))
-    return Float(float(low), float(last), scale, float(step), normal=normal)
+    # The end of Katib's range need not be on a step.
+    last = high if step is None else last_step(low, high, step)
+    if last == low < high:
+        return ParameterText(name, Int(int(low), int(low)) if is_int else Float(float(low), float(low)))
+    if is_int:
+        return ParameterText(name, Int(int(low), int(last), scale, int(step or 1), normal))
+    return ParameterText(name, Float(float(low), float(last), scale, step, normal=normal))
 
 
 def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:

@@ -288,7 +288,7 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
     ("change", "path", "words"),
     [
         ({"fidelity": Fidelity("x", 1, 9)}, "fidelity.parameter", "x is also a parameter of the search"),
-        ({"fidelity": Fidelity("two words", 1, 9)}, "fidelity.parameter", "'two words' is not a name"),
+        ({"fidelity": Fidelity("{x}", 1, 9)}, "fidelity.parameter", "'{x}' is not a name"),
         ({"fidelity": Fidelity("epochs", 0, 9)}, "fidelity.min", "0 is not above 0"),
         ({"fidelity": Fidelity("epochs", math.nan, 9)}, "fidelity.min", "nan is not above 0"),
         ({"fidelity": Fidelity("epochs", 1, math.inf)}, "fidelity.max", "inf is not finite"),

@@ -120,9 +120,9 @@ BAD_PARAMETERS = {
         pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
         "x: an int or a double has min and max; omit the list",
     ),
-    "a name with a blank": (
-        choice("two words", "a"),
-        "'two words' is not a name; use a letter or _, then at most 62 letters, digits, or _ . -",
+    "a name with a brace": (
+        choice("{x", "a"),
+        "'{x' is not a name; use 1 to 253 characters that can be printed, without { and }",
     ),
 }
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suggest.domain import last_step
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space, Value
 from tests.unit.searches import examples
@@ -88,14 +89,41 @@ def test_one_value_and_decimal_steps_are_domains(domain: Float | Int) -> None:
 def test_names_are_checked_and_all_problems_come_at_once() -> None:
     wrong = Space(
         (
-            Parameter("1x", Int(0, 1)),
+            Parameter("{x}", Int(0, 1)),
             Parameter("a", Int(2, 1)),
             Parameter("a", Choice(())),
-            Parameter("b" * 64, Int(0, 1)),
+            Parameter("b" * 254, Int(0, 1)),
         )
     )
-    assert [p.path for p in wrong.problems()] == ["1x", "a.min", "a", "a.values", "b" * 64]
+    assert [p.path for p in wrong.problems()] == ["{x}", "a.min", "a", "a.values", "b" * 254]
     assert only_problem(Space(())).message == "no parameters; a search needs at least one"
+
+
+@pytest.mark.parametrize("name", ["--lr", "learning rate", "lr/decay", "model.optimizer[0].lr", "größe", "1x", "a=b"])
+def test_whatever_a_placeholder_can_say_is_a_name(name: str) -> None:
+    assert space(**{name: Float(0, 1)}).problems() == ()
+
+
+@pytest.mark.parametrize("name", ["", "a}b", "two\nlines", "\x1b[2J", "\u202e"])
+def test_a_name_that_no_line_can_show_is_refused(name: str) -> None:
+    assert only_problem(space(**{name: Float(0, 1)})).message == (
+        f"{name!r} is not a name for a parameter; use 1 to 253 characters that can be printed, without {{ and }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step", "last"),
+    [
+        (16, 128, 50, 116),
+        (0.0, 0.3, 0.1, 0.3),
+        (0.0, 0.35, 0.1, 0.3),
+        (1, 5, 9, 1),
+        (-1.0, 1.0, 0.3, 0.8),
+        (3, 3, 2, 3),
+    ],
+)
+def test_a_range_ends_at_its_last_step(low: float, high: float, step: float, last: float) -> None:
+    assert last_step(low, high, step) == last
 
 
 @pytest.mark.parametrize(

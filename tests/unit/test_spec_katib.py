@@ -20,6 +20,7 @@ from controller.spec.katib_template import native_condition
 from controller.spec.problems import ProblemCollector
 from controller.spec.substitute import fill
 from controller.spec.yaml_text import parse
+from suggest.domain import Domain, Float, Int, Normal, Scale
 from suggest.errors import InvalidArgument
 from suggest.studies.study_service import check
 from suggest.study import Fidelity, Pruning
@@ -37,6 +38,40 @@ def test_a_katib_experiment_equals_its_native_file() -> None:
     assert (spec.budget.trials, spec.budget.failed_trials, spec.parallelism) == (4, 2, 2)
     assert (spec.objective.target, spec.objective.value.value, spec.algorithm.seed) == (0.99, "best", 7)
     assert spec.trial.args[0] == "--lr=${lr}"
+
+
+NAMES = ["--lr", "learning rate", "lr/decay", "model.optimizer[0].lr", "größe", "a=b", "1", "\"'<b>&"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_may_have_any_name_that_a_placeholder_can_say(name: str) -> None:
+    quoted = json.dumps(name)
+    text = TEXT.replace("name: lr,", f"name: {quoted},").replace("reference: lr}", f"reference: {quoted}}}")
+    spec = read(text, source="katib.yaml").spec
+    assert spec.space.parameters[0].name == name
+    assert fill(spec.trial.args[0], {name: 0.1}) == "--lr=0.1"
+    assert read(file_text(spec.document), source="native.yaml").spec == spec
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "domain"),
+    [
+        ('min: "16", max: "64", step: "16"', 'min: "16", max: "128", step: "50"', Int(16, 116, step=50)),
+        ('min: "16", max: "64", step: "16"', 'min: "16", max: "64", step: "99"', Int(16, 16)),
+        ('min: "0.001", max: "0.5", distribution: logUniform', 'min: "0", max: "0.35", step: "0.1"',
+         Float(0, 0.3, step=0.1)),
+    ],
+)  # fmt: skip
+def test_a_range_ends_at_its_last_step(old: str, new: str, domain: Domain) -> None:
+    spec = read(TEXT.replace(old, new), source="katib.yaml").spec
+    assert domain in [p.domain for p in spec.space.parameters]
+
+
+def test_the_distribution_is_that_of_the_range_as_it_is_written() -> None:
+    new = 'min: "0", max: "1", step: "0.3", distribution: normal'
+    text = TEXT.replace('min: "0.001", max: "0.5", distribution: logUniform', new)
+    [lr, *_] = read(text, source="katib.yaml").spec.space.parameters
+    assert lr.domain == Float(0, 0.9, step=0.3, normal=Normal.within(0, 1, Scale.LINEAR))
 
 
 def test_limits_of_the_container_are_those_of_a_trial() -> None:

@@ -164,11 +164,11 @@ async def watch(
 
 
 async def all_experiments(
-    workspace: Workspace, namespace: str | None, *, on_error: Callable[[TunerError], None]
+    workspace: Workspace, namespace: str | None, *, on_error: Callable[[TunerError], None], latest: bool = False
 ) -> list[ExperimentRecord]:
     """Return all experiments of one namespace or of all.
 
-    What cannot be read of an experiment is left out and reported to `on_error`.
+    What cannot be read of an experiment is left out and reported to `on_error`. `latest` is as for `gather`.
     """
     try:
         with workspace.opened() as experiments:
@@ -181,7 +181,7 @@ async def all_experiments(
                 try:
                     async with workspace.connected(service) as client:
                         answers = [
-                            await _without_lost_trials(experiments, experiment, client, on_error)
+                            await _without_lost_trials(experiments, experiment, client, on_error, latest=latest)
                             for experiment in reachable
                         ]
                 except (Unavailable, Unauthenticated, PermissionDenied) as error:
@@ -198,9 +198,11 @@ async def _without_lost_trials(
     experiment: Experiment,
     client: SessionClient,
     on_error: Callable[[TunerError], None],
+    *,
+    latest: bool,
 ) -> ExperimentRecord:
     try:
-        return await gather(experiments, experiment, client)
+        return await gather(experiments, experiment, client, latest=latest)
     except StoreBroken as error:
         on_error(error)
         return ExperimentRecord(experiment)

@@ -7,10 +7,12 @@ so this module imports only argparse, json and sqlite3, and opens controller.db 
 from __future__ import annotations
 
 import argparse
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from controller.cli.arguments import parser_of, subparsers
 
@@ -19,8 +21,7 @@ MOST_TRIALS = 500  # the newest trials, which are offered
 _FILES = frozenset({"FILE", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _EXPERIMENTS = frozenset({"NAME", "NAME[/N]", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _STATES = ("queued", "running", "paused", "succeeded", "pruned", "infeasible", "failed", "cancelled")
-_COLUMNS = ("number", "state", "value", "step", "time", "reason", "name", "failureClass", "attempts", "startTime",
-            "endTime", "seconds")  # fmt: skip
+_LOOKED_AT = 5  # the trials whose metrics are offered as columns
 
 
 def script(arguments: argparse.Namespace) -> int:
@@ -124,7 +125,10 @@ class _CommandLine:
 
     def _query(self, statement: str, *values: str) -> list[tuple[str, ...]]:
         """Return the rows of a query; none if there is no store: completion never creates one."""
-        path = _state_directory(self._given.get("state_dir")) / "controller.db"
+        return self._query_in("controller.db", statement, *values)
+
+    def _query_in(self, file: str, statement: str, *values: str) -> list[tuple[str, ...]]:
+        path = _state_directory(self._given.get("state_dir")) / file
         if not path.is_file():
             return []
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
@@ -151,15 +155,31 @@ class _CommandLine:
         return {f"{name}/{row[0]}": row[1] for row in reversed(self._query(query, name, namespace, f"{prefix}*"))}
 
     def _columns(self) -> list[str]:
-        """Return the columns, including the parameters of the experiment if it is named already."""
-        import json
+        """Return the columns, including the parameters and metrics of the experiment if it is named already."""
+        # Loaded here, because the other completions do without it and its 100 ms.
+        from controller.report.text_tables import HEADINGS
 
         query = (
-            "SELECT document FROM revisions JOIN experiments USING (uid) WHERE experiments.name = ? "
+            "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE experiments.name = ? "
             "ORDER BY number DESC LIMIT 1"
         )
         rows = self._query(query, self._positionals[0]) if self._positionals else []
-        return [*_COLUMNS, *(json.loads(rows[0][0])["spec"]["parameters"] if rows else ())]
+        if not rows:
+            return list(HEADINGS)
+        document, study = rows[0]
+        spec = json.loads(document)["spec"]
+        return [*HEADINGS, *spec["parameters"], *(f"metrics.{name}" for name in self._metrics(study, spec))]
+
+    def _metrics(self, study: str, spec: dict[str, Any]) -> list[str]:
+        """Return the metrics that the first trials reported, except the objective's."""
+        _, namespace, _, name = study.split("/")
+        query = (
+            "SELECT DISTINCT metric FROM measurements "
+            f"WHERE namespace = ? AND study = ? AND trial < {_LOOKED_AT} ORDER BY metric"
+        )
+        objective = spec.get("objective", {}).get("metric")
+        rows = self._query_in("studies.db", query, namespace, name)
+        return [metric for (metric,) in rows if metric != objective]
 
 
 def _without_breaks(words: Sequence[str]) -> Iterator[str]:

@@ -73,6 +73,7 @@ new_file = _one("file", metavar="FILE", nargs="?", default="experiment.yaml", he
 name = _one("name", metavar="NAME", help="the experiment")
 names = _one("names", metavar="NAME", nargs="+", help="the experiments")
 experiment_or_study = _one("name", metavar="NAME", help="the experiment, or a study without one")
+name_or_all = _one("name", metavar="NAME", nargs="?", help="the experiment (default: all that are not over)")
 name_or_trial = _one("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
 overrides = _one(
     "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
@@ -153,7 +154,7 @@ def page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which is read-only")
 
 
-best_output = _one("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
+data_output = _one("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
 export_format = _one("--format", choices=("csv", "json"), default="csv", help="(default csv)")
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from controller.cli import terminal
 from controller.report import documents, formatting, text_tables
 from controller.report.documents import Json
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
@@ -116,7 +117,8 @@ class Printer:
 
     def _table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         self._widths = text_tables.widths(columns if self._headers else [""] * len(columns), rows, least=self._widths)
-        self._write(text_tables.aligned(columns, rows, headers=self._first_headers(), least=self._widths))
+        text = text_tables.aligned(columns, rows, headers=self._first_headers(), least=self._widths)
+        self._write(terminal.cropped(text))
 
     def _others(self, elements: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 from controller.app import query
 from controller.app.attempt_logs import LogPart, print_logs
 from controller.app.workspace import described
+from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.listing import Printer
 from controller.cli.options import split_name, workspace_of
-from controller.core.model import FINAL
+from controller.core.model import FINAL, TrialOrFinal
 from controller.phrases import command
 from controller.report import description, documents, formatting, ranking, text_tables
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
-from suggest.errors import InvalidArgument, NotFound, did_you_mean
+from suggest.errors import InvalidArgument, NotFound, TunerError, did_you_mean
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def experiments(arguments: argparse.Namespace) -> ExitCode:
     printer = Printer(arguments)
 
     async def read() -> list[ExperimentRecord]:
-        return await query.all_experiments(
-            workspace, arguments.namespace, on_error=lambda error: print(f"tuner: {error}", file=sys.stderr)
-        )
+        return await query.all_experiments(workspace, arguments.namespace, on_error=_print_error)
 
     async def list_them() -> None:
         records = await read()
@@ -96,6 +95,10 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
+def _print_error(error: TunerError) -> None:
+    print(f"tuner: {error}", file=sys.stderr)
+
+
 def _of_namespace(arguments: argparse.Namespace) -> str:
     return f" of namespace {arguments.namespace}" if arguments.namespace else ""
 
@@ -118,12 +121,17 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     )
     folders = workspace.state.folders(record.experiment.uid)
     now = datetime.now(UTC)
-    if number is None:
-        text = description.describe_experiment(record, folder=folders.root, now=now)
-    elif number is FINAL:
+    if number is FINAL:
         record = query.with_outputs(record)
         if record.final is None:
             raise NotFound(f"the final stage of {name} has not begun; see {command('describe', name)}")
+    if arguments.output != "table":
+        sys.stdout.write(formatting.data_text(_described(record, number), arguments.output))
+        return ExitCode.OK
+    if number is None:
+        text = description.describe_experiment(record, folder=folders.root, now=now)
+    elif number is FINAL:
+        assert record.final is not None
         log = folders.attempt(FINAL, record.final.newest.number).log
         text = description.describe_final(record, record.final, log=log if log.exists() else None, now=now)
     else:
@@ -135,24 +143,58 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
+def _described(record: ExperimentRecord, number: TrialOrFinal | None) -> documents.Json:
+    """Return what `describe` prints as JSON and YAML."""
+    if number is None:
+        return documents.with_file(record, redacted_document(record.experiment.spec.document))
+    if number is FINAL:
+        assert record.final is not None
+        return documents.final(record.final)
+    return documents.with_measurements(record, query.find_trial(record, number))
+
+
 def top(arguments: argparse.Namespace) -> ExitCode:
-    again = False
+    """Show one experiment, or all that are not over; with --watch, until they are."""
+    workspace = workspace_of(arguments)
+    screen = _Screen(redraw=arguments.watch and sys.stdout.isatty())
 
     async def see(record: ExperimentRecord) -> bool:
-        nonlocal again
-        quotas, trouble = await query.gpu_quotas(record.experiment)
-        text = top_text(record, quotas=quotas, trouble=trouble, now=datetime.now(UTC))
-        if arguments.watch and sys.stdout.isatty():
-            text = f"{CLEAR_SCREEN}{text}"
-        elif again:
-            text = f"\n{text}"
-        again = True
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        screen.show(await _top_page(record))
         return not arguments.watch or query.over(record)
 
-    asyncio.run(query.watch(workspace_of(arguments), arguments.name, arguments.namespace, see, every_s=TOP_S))
+    async def see_all() -> None:
+        while True:
+            records = await query.all_experiments(workspace, arguments.namespace, on_error=_print_error, latest=True)
+            pages = [await _top_page(record) for record in records if not query.over(record)]
+            screen.show("\n".join(pages) or f"no experiment{_of_namespace(arguments)} is running or paused\n")
+            if not (arguments.watch and pages):
+                return
+            await asyncio.sleep(TOP_S)
+
+    if arguments.name is None:
+        asyncio.run(see_all())
+    else:
+        asyncio.run(query.watch(workspace, arguments.name, arguments.namespace, see, every_s=TOP_S))
     return ExitCode.OK
+
+
+async def _top_page(record: ExperimentRecord) -> str:
+    quotas, trouble = await query.gpu_quotas(record.experiment)
+    return top_text(record, quotas=quotas, trouble=trouble, now=datetime.now(UTC))
+
+
+class _Screen:
+    """Shows a text again and again: redrawn in place, or below the one before, with an empty line between them."""
+
+    def __init__(self, *, redraw: bool) -> None:
+        self._redraw = redraw
+        self._separator = ""
+
+    def show(self, text: str) -> None:
+        sys.stdout.write(CLEAR_SCREEN if self._redraw else self._separator)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._separator = "\n"
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:
@@ -196,7 +238,6 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
         from controller.report import html_page, output_file
         from controller.ui.vega import VegaBundle
 
-        drawing.check_installed()
         # Another process makes the JavaScript meanwhile, the first time: both take seconds of processor time.
         with ThreadPoolExecutor(1) as executor:
             making = executor.submit(asyncio.run, VegaBundle().text())
@@ -255,8 +296,11 @@ def logs(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
     part = LogPart.parse(name, number, tail=arguments.tail, since=arguments.since, attempt=arguments.attempt)
 
+    # A program may print sequences that retitle a terminal, write into its clipboard or hide lines.
+    stripped = terminal.ControlSequences().strip if sys.stdout.isatty() else bytes
+
     def write(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.write(stripped(data))
         sys.stdout.buffer.flush()
 
     asyncio.run(

@@ -1,4 +1,4 @@
-"""The output of this process: whether stderr is a terminal, whether it may have colors, and what is logged."""
+"""The output of this process: what a terminal gets that a pipe does not, colors, and what is logged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import json
 import logging
 import os
+import re
+import shutil
 import sys
 from datetime import UTC, datetime
 
@@ -73,3 +75,47 @@ def uses_color(arguments: argparse.Namespace) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def cropped(text: str) -> str:
+    """Return the lines cut to the width of the terminal if stdout is one; otherwise, unchanged."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "".join(_cut(line, width) for line in text.splitlines(keepends=True))
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line.rstrip("\n")) <= width else f"{line[: width - 1]}…\n"
+
+
+class ControlSequences:
+    """Removes the control sequences of terminals (ECMA-48) from a stream of UTF-8 that arrives in parts.
+
+    Tabs, line feeds and carriage returns remain. A sequence ends at the end of its line at the latest, so that an
+    unfinished one hides no other line.
+    """
+
+    _SEQUENCE = re.compile(
+        rb"\x1b\[[0-?]*[ -/]*[@-~]?"
+        rb"|\x1b[\]PX^_][^\n\x07\x1b]*(?:\x07|\x1b\\)?"
+        rb"|\x1b[ -/]*[0-~]?"
+        rb"|\xc2[\x80-\x9f]"
+        rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+    )
+    # What the next part may continue: a sequence without its end, or the first byte of a C1 control character.
+    _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\n\x07\x1b]*\x1b?|[ -/]*)|\xc2)\Z")
+
+    _LONGEST = 4096
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def strip(self, data: bytes) -> bytes:
+        data = self._rest + data
+        unfinished = self._UNFINISHED.search(data)
+        end = len(data) if unfinished is None else unfinished.start()
+        if len(data) - end > self._LONGEST:
+            end = len(data)
+        self._rest = data[end:]
+        return self._SEQUENCE.sub(b"", data[:end])

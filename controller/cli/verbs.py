@@ -157,8 +157,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "describe",
         "show the details of an experiment or a trial, and the reason for its state",
         "show:describe",
-        (flags.name_or_trial, flags.service),
+        (flags.name_or_trial, flags.data_output, flags.service),
         example="tuner describe digits/12",
+        more="-o json and yaml print the trial with its measurements, or the experiment with its file.",
     ),
     Verb(
         "logs",
@@ -168,7 +169,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner logs -f digits/12",
         more="NAME alone selects all running trials, and prefixes each line with its trial's number; if no trial is\n"
         "running, it selects the last one. --since is accurate to ten seconds: it may print earlier lines, but\n"
-        "omits none.",
+        "omits none. On a terminal, the output is without its control sequences; a pipe gets every byte.",
     ),
     Verb(
         "report",
@@ -182,7 +183,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "best",
         "print the best trial",
         "show:best",
-        (flags.name, flags.best_output, flags.service),
+        (flags.name, flags.data_output, flags.service),
         example="tuner best digits -o json",
     ),
     Verb(
@@ -212,7 +213,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "top",
         "show running trials, the resources that they use, and why other trials wait",
         "show:top",
-        (flags.name, flags.watch, flags.service),
+        (flags.name_or_all, flags.watch, flags.service),
         example="tuner top digits -w",
     ),
     Verb(
@@ -222,7 +223,7 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.page, flags.service),
         example="tuner ui",
         more="Prints a link that is valid once. The page is served to this machine only; from another machine, use\n"
-        "ssh -L. Requires pip install '.[ui]'.",
+        "ssh -L.",
     ),
     Verb(
         "doctor",

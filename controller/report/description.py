@@ -13,7 +13,7 @@ from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.text_tables import aligned, run_time, shortened, shown_state
+from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from suggest.trial import Measurement, TrialState
 from suggest.url_redaction import redacted_url
 
@@ -64,7 +64,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows)))
     waiting = [entry for entry in record.trials if entry.state is TrialState.QUEUED and entry.waiting]
     if waiting:
-        rows = [[str(entry.trial.number), shortened(record.reason_of(entry), 100)] for entry in waiting[:MOST_WAITING]]
+        rows = [[str(entry.trial.number), one_line(record.reason_of(entry))] for entry in waiting[:MOST_WAITING]]
         truncation = f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
         parts.append("Waiting\n" + _indented(aligned(("TRIAL", "FOR WHAT"), rows) + truncation))
     parts += _events(record.events)
@@ -186,7 +186,7 @@ def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: dat
         "NODE": [attempt.node for attempt in attempts],
         "IMAGE": [formatting.digest(attempt.image) for attempt in attempts],
         "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(attempt, now=now)) else "" for attempt in attempts],
-        "REASON": [shortened(attempt.reason, 80) for attempt in attempts],
+        "REASON": [one_line(attempt.reason) for attempt in attempts],
     }
     filled = {name: cells for name, cells in columns.items() if name not in _TOLD_BY_CLUSTERS or any(cells)}
     return aligned(list(filled), list(zip(*filled.values(), strict=True)))
@@ -248,7 +248,7 @@ def _held_up(record: ExperimentRecord) -> str:
         return ""
     for entry in record.trials:
         if entry.waiting and entry.newest is not None and entry.newest.reason:
-            return f" ({shortened(entry.newest.reason, 100)})"
+            return f" ({one_line(entry.newest.reason)})"
     return ""
 
 
@@ -397,7 +397,7 @@ def _events(events: Sequence[Event]) -> list[str]:
     latest = [event for event in events if event.kind != "created"][-LAST_EVENTS:]
     if not latest:
         return []
-    rows = [[event.time.strftime("%H:%M:%S"), event.kind, shortened(event.message, 100)] for event in latest]
+    rows = [[event.time.strftime("%H:%M:%S"), event.kind, one_line(event.message)] for event in latest]
     return ["Last events (UTC)\n" + _indented(aligned(("", "", ""), rows, headers=False))]
 
 

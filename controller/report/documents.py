@@ -137,23 +137,26 @@ def attempt(execution: Attempt) -> Json:
 def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
     """Return what `export --format json` prints. `file` is the experiment's document with its secrets redacted."""
     return {
-        "experiment": {
-            **experiment(record),
-            "revision": record.experiment.revision,
-            "study": record.experiment.study,
-            "file": dict(file),
-        },
-        "trials": _with_measurements(record),
+        "experiment": with_file(record, file),
+        "trials": [with_measurements(record, entry) for entry in record.trials],
         "events": [event(entry) for entry in record.events],
     }
 
 
-def _with_measurements(record: TrialList) -> list[Json]:
-    return [
-        trial(record, entry)
-        | {"measurements": [measurement(sample) for sample in record.measurements.get(entry.trial.number, ())]}
-        for entry in record.trials
-    ]
+def with_file(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
+    """Return what `describe NAME -o json` prints. `file` is the experiment's document with its secrets redacted."""
+    return {
+        **experiment(record),
+        "revision": record.experiment.revision,
+        "study": record.experiment.study,
+        "file": dict(file),
+    }
+
+
+def with_measurements(record: TrialList, trial_record: TrialRecord) -> Json:
+    """Return what `describe NAME/N -o json` prints: the trial and its measurements, as far as they were read."""
+    samples = record.measurements.get(trial_record.trial.number, ())
+    return trial(record, trial_record) | {"measurements": [measurement(sample) for sample in samples]}
 
 
 def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | None) -> Json:
@@ -180,7 +183,8 @@ def whole_study(record: StudyTrials) -> Json:
     states = [trial_record.state for trial_record in record.trials]
     counts = {state: n for state in TrialState if (n := states.count(state))}
     best = next(iter(record.front), None)
-    return {"study": study(record.study, counts, best), "trials": _with_measurements(record)}
+    trials = [with_measurements(record, entry) for entry in record.trials]
+    return {"study": study(record.study, counts, best), "trials": trials}
 
 
 def measurement(sample: Measurement) -> Json:

@@ -70,7 +70,7 @@ def experiment_rows(records: Sequence[ExperimentRecord], *, now: datetime) -> li
             _done(record),
             "" if (best := record.best) is None else formatting.number(best.value),
             formatting.between(record.experiment.start_time, now),
-            shortened(record.experiment.reason, 60),
+            one_line(record.experiment.reason),
         ]
         for record in records
     ]
@@ -144,32 +144,58 @@ CSV_COLUMNS = ("number", "name", "state", "value", "step", "reason", "failureCla
 MOST_METRICS = 5  # columns of metrics in a table; `--columns` may name others
 
 
+# The columns that every list of trials may show besides its parameters and metrics, with their headings in a table.
+HEADINGS = {
+    "number": "TRIAL",
+    "value": "VALUE",
+    "step": "STEP",
+    "parent": "PARENT",
+    "time": "TIME",
+    "seconds": "SECONDS",
+    "attempts": "ATTEMPTS",
+    "name": "NAME",
+    "state": "STATE",
+    "reason": "REASON",
+    "failureClass": "CLASS",
+    "startTime": "STARTED",
+    "endTime": "ENDED",
+}
+
+
 def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
     """Return all columns that a list of trials may show, by name."""
-    numbers = {
-        "number": Column("number", "TRIAL", lambda row: row.trial.number, lambda row: str(row.trial.number)),
-        "value": Column("value", "VALUE", lambda row: row.trial.value, lambda row: formatting.number(row.trial.value)),
-        "step": Column("step", "STEP", lambda row: row.trial.step, lambda row: _text(row.trial.step)),
-        "parent": Column("parent", "PARENT", lambda row: row.trial.parent, lambda row: _text(row.trial.parent)),
-        "time": Column("time", "TIME", lambda row: _spent(row, now), lambda row: run_time(row, now=now)),
-        "seconds": Column("seconds", "SECONDS", seconds, lambda row: _text(seconds(row))),
-        "attempts": Column("attempts", "ATTEMPTS", lambda row: len(row.attempts), lambda row: str(len(row.attempts))),
+    raw: dict[str, Callable[[TrialRecord], object]] = {
+        "number": lambda row: row.trial.number,
+        "value": lambda row: row.trial.value,
+        "step": lambda row: row.trial.step,
+        "parent": lambda row: row.trial.parent,
+        "time": lambda row: _spent(row, now),
+        "seconds": seconds,
+        "attempts": lambda row: len(row.attempts),
+        "name": lambda row: record.trial_name(row.trial.number),
+        "state": lambda row: row.state.value,
+        "reason": record.reason_of,
+        "failureClass": lambda row: row.trial.failure_class,
+        "startTime": lambda row: _time(row.start_time),
+        "endTime": lambda row: _time(row.end_time),
     }
-    words = {
-        "name": _word("name", "NAME", lambda row: record.trial_name(row.trial.number)),
-        "state": Column("state", "STATE", lambda row: row.state.value, _shown_trial_state),
-        "reason": Column("reason", "REASON", record.reason_of, lambda row: shortened(record.reason_of(row), 60)),
-        "failureClass": _word("failureClass", "CLASS", lambda row: row.trial.failure_class),
-        "startTime": _word("startTime", "STARTED", lambda row: _time(row.start_time)),
-        "endTime": _word("endTime", "ENDED", lambda row: _time(row.end_time)),
+    # Cells that a table shows in another way than a CSV file.
+    shown: dict[str, Callable[[TrialRecord], str]] = {
+        "value": lambda row: formatting.number(row.trial.value),
+        "time": lambda row: run_time(row, now=now),
+        "state": _shown_trial_state,
+        "reason": lambda row: one_line(record.reason_of(row)),
     }
+    fixed = [
+        Column(name, heading, raw[name], shown.get(name, _as_text(raw[name]))) for name, heading in HEADINGS.items()
+    ]
     parameters = [_parameter_column(name) for name in record.parameter_names]
     measured = [_metric_column(record, name) for name in metric_names(record)]
-    return {**numbers, **words, **{column.name: column for column in (*parameters, *measured)}}
+    return {column.name: column for column in (*fixed, *parameters, *measured)}
 
 
-def _word(name: str, heading: str, word: Callable[[TrialRecord], str]) -> Column:
-    return Column(name, heading, word, word)
+def _as_text(raw: Callable[[TrialRecord], object]) -> Callable[[TrialRecord], str]:
+    return lambda row: _text(raw(row))
 
 
 def _parameter_column(name: str) -> Column:
@@ -352,9 +378,8 @@ def run_time(row: TrialRecord, *, now: datetime) -> str:
     return formatting.between(*_span(row, now))
 
 
-def shortened(text: str, width: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _time(time: datetime | None) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from controller.core.model import FINAL
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
-from controller.report.text_tables import aligned, run_time, shortened, shown_state
+from controller.report.text_tables import aligned, one_line, run_time, shown_state
 from suggest.trial import TrialState
 
 MOST_QUEUED = 20
@@ -47,7 +47,7 @@ def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble:
     else:
         parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
     if queued:
-        rows = [[str(entry.trial.number), shortened(record.reason_of(entry), 100)] for entry in queued[:MOST_QUEUED]]
+        rows = [[str(entry.trial.number), one_line(record.reason_of(entry))] for entry in queued[:MOST_QUEUED]]
         truncation = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
         parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + truncation)
     return "".join(parts)

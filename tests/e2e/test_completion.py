@@ -26,7 +26,7 @@ STARTS = {
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     with cli_in(tmp_path_factory.mktemp("completion")) as cli:
         cli.file.write_text(experiment(parameters="rate: {type: float, min: 0, max: 1}", name="digits", trials=12,
-                                          command=["sh", "-c", "echo score=$1", "sh", "${rate}"]))  # fmt: skip
+                                          command=["sh", "-c", "echo score=$1 loss=2", "sh", "${rate}"]))  # fmt: skip
         assert cli.tuner("run", cli.file)[0] == 0
         yield cli
 
@@ -56,6 +56,8 @@ def test_completions_match_what_the_parser_accepts(cli: Cli, capsys: pytest.Capt
     assert words("get", "trials", "digits", "--output=js") == ["--output=json"]
     assert words("get", "trials", "digits", "--state", "failed,pr") == ["failed,pruned"]
     assert words("get", "trials", "digits", "--sort", "-r") == ["-reason", "-rate"]
+    assert words("get", "trials", "digits", "--columns", "number,p") == ["number,parent"]
+    assert words("get", "trials", "digits", "--columns", "metrics") == ["metrics.loss"]
     assert words("-q", "describe", "di") == ["digits"]
     assert words("delete", "other", "di") == ["digits"]
     assert words("describe", "digits/1") == ["digits/1", "digits/10", "digits/11"]

@@ -118,3 +118,21 @@ def test_the_studies_of_the_state_directory_are_those_of_its_experiments(cli: Cl
     assert study["trials"] == {"succeeded": 3, "failed": 1}
     assert cli.tuner("get", "studies", "-o", "name")[1].startswith("tiny-")
     assert json.loads(cli.tuner("get", "trials", study["name"], "-o", "json")[1])[3]["number"] == 3
+
+
+def test_described_trials_and_experiments_are_data_on_request(cli: Cli) -> None:
+    trial = cli.json("describe", "tiny/2", "-o", "json")
+    assert {key: trial[key] for key in ("number", "state", "step")} == {"number": 2, "state": "succeeded", "step": 2}
+    assert [sample["value"] for sample in trial["measurements"] if sample["metric"] == "loss"] == [9, 2]
+    whole = cli.json("describe", "tiny", "-o", "json")
+    assert (whole["name"], whole["state"], whole["revision"]) == ("tiny", "succeeded", 1)
+    assert whole["file"]["spec"]["objective"]["metric"] == "score"
+
+
+def test_a_pipe_gets_whole_reasons(tmp_path: Path) -> None:
+    reason = "a reason of many words " * 9 + "and its end"
+    with cli_in(tmp_path) as cli:
+        cli.file.write_text(experiment(["sh", "-c", f"echo {reason}; exit 42", "sh", "${x}"], trials=1))
+        cli.tuner("run", cli.file)
+        assert reason in cli.tuner("get", "trials", "tiny")[1]
+        assert reason in cli.tuner("describe", "tiny/0")[1]

@@ -37,6 +37,8 @@ def test_a_watched_table_shows_each_change_and_ends_with_the_experiment(cli: Cli
     assert out.splitlines()[2].split() == ["TRIAL", "STATE", "AGE", "STEP", "VALUE"]
     assert out.splitlines()[3].split()[:2] == ["0", "running"]
 
+    assert cli.tuner("top")[1].splitlines()[3].split()[:2] == ["0", "running"]
+
     as_table = cli.start("get", "trials", "tiny", "-w")
     as_json = cli.start("get", "trials", "tiny", "-w", "-o", "json")
     assert as_table.stdout is not None
@@ -54,6 +56,7 @@ def test_a_watched_table_shows_each_change_and_ends_with_the_experiment(cli: Cli
         ["1", "succeeded"],
     ]
     lists = json.loads("[" + (begun + said_after(as_json)).replace("]\n[", "],[") + "]")
+    assert cli.tuner("top") == (0, "no experiment is running or paused\n", "")
     assert [each["state"] for each in lists[0]] == ["running"]
     assert {(each["number"], each["state"]) for part in lists for each in part} >= {(0, "succeeded"), (1, "succeeded")}
 

@@ -214,8 +214,10 @@ $(VENV)/pip.stamp:
 	$(PIP) install --upgrade 'pip>=25.1'
 	@touch $@
 
+# Not quiet: this is the first thing that a person sees, and it takes most of a minute.
 $(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(PIP) install -e '.[examples]'
+	@echo 'installing tuner and the packages that it needs into $(VENV)'
+	@$(filter-out --quiet,$(PIP)) install -e '.[examples]'
 	@touch $@
 
 # What is tested is what the lock file says, each package by its hash.

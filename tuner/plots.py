@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,7 @@ class Figure:
         """Write the figure to a .svg, .png or .json file.
 
         Raises:
-            InvalidArgument: The file's name has another ending, or vl-convert-python is not installed
-                (`pip install '.[report]'`); a .json file needs no package.
+            InvalidArgument: The file's name has another ending.
         """
         from controller.report import drawing
 
@@ -31,15 +29,12 @@ class Figure:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         from controller.report import drawing
-        from suggest.errors import InvalidArgument
 
-        bundle: dict[str, object] = {
+        return {
             "application/vnd.vegalite.v5+json": self.spec,
+            "image/svg+xml": drawing.svg(self.spec),
             "text/plain": repr(self.spec["title"]),
         }
-        with suppress(InvalidArgument):  # without the package the notebook draws the specification, where it can
-            bundle["image/svg+xml"] = drawing.svg(self.spec)
-        return bundle
 
 
 class Plots:

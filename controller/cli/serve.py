@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.cli import terminal, ui
+from controller.cli import terminal
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
 from suggest.address import parse_address
@@ -68,7 +68,6 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def _page(arguments: argparse.Namespace, storage: str) -> Companion:
     """Return what serves the page beside the server. Raises InvalidArgument, FailedPrecondition."""
-    ui.require_libraries()
     from controller.ui import study_server
 
     address = parse_address(arguments.ui)

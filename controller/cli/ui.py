@@ -12,25 +12,13 @@ from controller.cli.exits import ExitCode
 from controller.cli.options import workspace_of
 from suggest.errors import FailedPrecondition, InvalidArgument
 
-LIBRARIES = ("starlette", "uvicorn")
-
-
-def require_libraries() -> None:
-    """Raise FailedPrecondition unless the libraries of the page are installed."""
-    absent = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-    if absent:
-        raise FailedPrecondition(
-            f"the page needs {' and '.join(absent)}; install with: pip install '.[ui]' in tuner's checkout"
-        )
-
 
 def ui(arguments: argparse.Namespace) -> ExitCode:
     if arguments.port is not None and not 0 < arguments.port < 65536:
         raise InvalidArgument.at("--port", f"{arguments.port} is not a port; write 1 to 65535")
-    require_libraries()
     if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
         raise FailedPrecondition(
-            "--optuna needs optuna-dashboard; install with: pip install '.[ui,dashboard]' in tuner's checkout"
+            "--optuna needs optuna-dashboard; install with: pip install '.[dashboard]' in tuner's checkout"
         )
     from controller.ui.server import serve
 

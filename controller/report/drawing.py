@@ -1,8 +1,4 @@
-"""Draw figures in files and pages with vl-convert, which runs Vega-Lite without a browser and a network.
-
-The package is optional (the extra `report`). If it is missing, each function raises an error that says how to install
-it. `bundle` returns the JavaScript that draws figures in a page, including its dependencies.
-"""
+"""Draw figures in files and pages with vl-convert, which runs Vega-Lite without a browser and a network."""
 
 from __future__ import annotations
 
@@ -18,17 +14,9 @@ SCALE = 2.0  # pixels of a PNG per pixel of the figure
 
 
 def bundle() -> str:
-    """Return the JavaScript of Vega, Vega-Lite and vega-embed, some 900 KB.
-
-    Raises InvalidArgument if the package is missing.
-    """
+    """Return the JavaScript of Vega, Vega-Lite and vega-embed, some 900 KB."""
     text: str = _vl_convert().javascript_bundle()
     return text
-
-
-def check_installed() -> None:
-    """Raise InvalidArgument if the package is missing."""
-    _vl_convert()
 
 
 def check_format(path: Path) -> str:
@@ -51,7 +39,7 @@ def write(figure: dict[str, Any], path: Path) -> None:
 
 
 def svg(figure: dict[str, Any]) -> str:
-    """Return the figure as SVG. Raises InvalidArgument if the package is missing."""
+    """Return the figure as SVG."""
     text: str = _vl_convert().vegalite_to_svg(_without_choices(figure))
     return text
 
@@ -63,10 +51,7 @@ def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vl_convert() -> Any:  # Any: the package has no types
-    try:
-        import vl_convert  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        cure = "pip install '.[report]' in tuner's checkout"
-        message = f"figures need the package vl-convert-python, which is not installed; install with {cure}"
-        raise InvalidArgument.at("", message) from None
+    # Loads a JavaScript engine of 90 MB.
+    import vl_convert
+
     return vl_convert

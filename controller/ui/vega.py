@@ -27,20 +27,14 @@ class VegaBundle:
         self._making = asyncio.Lock()
 
     async def text(self) -> bytes:
-        """Return the JavaScript. Raises NotFound without the package."""
+        """Return the JavaScript. Raises NotFound if it cannot be made."""
         async with self._making:
             self._text = self._text or await _read_or_make()
             return self._text
 
 
 async def _read_or_make() -> bytes:
-    try:
-        version = importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        raise NotFound(
-            "figures need a package that is not installed; pip install '.[report]' in tuner's checkout"
-        ) from None
-    file = _cache() / f"vega-{version}.js"
+    file = _cache() / f"vega-{importlib.metadata.version(PACKAGE)}.js"
     with suppress(OSError):
         return file.read_bytes()
     process = await asyncio.create_subprocess_exec(

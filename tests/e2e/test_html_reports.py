@@ -22,7 +22,6 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_the_commands_on_the_page_write_the_files_that_they_name(cli: Cli) -> None:
-    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     assert cli.tuner("run", cli.write(name="digits", trials=4))[0] == 0
     shown = re.findall(r"^tuner (report .*)$", PAGE.read_text(), re.MULTILINE)
     assert len(shown) == 4

@@ -96,13 +96,11 @@ RECORDS = {
 
 @pytest.fixture(scope="module")
 def javascript() -> str:
-    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     return drawing.bundle()
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_vega_lite_draws_every_figure(name: str) -> None:
-    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     record = RECORDS[name]
     for figure in figures.available(record):
         drawn = drawing.svg(figures.FIGURES[figure].draw(record, IMPORTANCES))
@@ -112,7 +110,6 @@ def test_vega_lite_draws_every_figure(name: str) -> None:
 
 @pytest.mark.parametrize("figure", [figures.parallel, figures.contour])
 def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Callable[[TrialList], Any]) -> None:
-    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     evil = "'\"]}\\\u2028<b>"
     space = Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)), Parameter("kind", Choice((evil, "plain")))))
     trials = [
@@ -183,7 +180,6 @@ def test_only_several_objectives_have_a_front() -> None:
 
 
 def test_a_figure_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     figure = figures.contour(RECORDS["mixed"])
     for name, begin in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.json", b"{")):
         drawing.write(figure, tmp_path / name)

@@ -9,7 +9,7 @@ let library = null;
 
 function loaded() {
   library ??= new Promise((resolve, reject) => {
-    const script = h("script", { src: "/static/vega.js", onload: resolve, onerror: () => reject(new Error("no figures: pip install '.[report]'")) });
+    const script = h("script", { src: "/static/vega.js", onload: resolve, onerror: () => reject(new Error("the server could not make the JavaScript of figures")) });
     document.head.append(script);
   });
   return library;

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from controller.app import machine
 from controller.app.experiment_file import FileOptions, directory_of
-from controller.app.sample_manifests import UID, manifests_of
+from controller.app.sample_manifests import UID, served_manifests_of
 from controller.app.state_directory import StateDirectory
 from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
@@ -144,7 +144,7 @@ async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterato
     from controller.app.runtimes import anchor
 
     try:
-        objects = manifests_of(spec)
+        objects = await served_manifests_of(client, spec)
         async for finding in check_needs(client, spec.namespace, objects, anchor=anchor(spec, UID)):
             yield finding
     except TunerError as error:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, TrialOrFinal, attempt_name
 from controller.folders import ExperimentFolders
@@ -20,6 +20,9 @@ from controller.runtime.trial_files import TrialFiles
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState
+
+if TYPE_CHECKING:
+    from controller.runtime.kubernetes.client import KubernetesClient
 
 Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
@@ -35,8 +38,25 @@ def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: Trial
     return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ, files=files)
 
 
-def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> list[Raw]:
-    """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster."""
+async def served_manifests_of(
+    client: KubernetesClient, spec: ExperimentSpec, *, files: TrialFiles | None = None
+) -> list[Raw]:
+    """Return the objects of trial 0 in the form that this cluster's version of the template's kind needs.
+
+    Raises InvalidArgument if it has none, and what the client raises.
+    """
+    from controller.runtime.kubernetes.kinds import served_pod_field
+
+    template = cast("Raw | None", spec.trial.cluster.get("template"))
+    pod_field = "" if template is None else await served_pod_field(client, template)
+    return manifests_of(spec, files=files, pod_field=pod_field)
+
+
+def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_field: str | None = "") -> list[Raw]:
+    """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster.
+
+    For `pod_field` see `build_objects`.
+    """
     from controller.runtime.kubernetes.job_builder import (
         build_files,
         build_objects,
@@ -44,7 +64,7 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
         cannot_be_labeled,
         cannot_be_queued,
     )
-    from controller.runtime.kubernetes.kinds import missing_conditions
+    from controller.runtime.kubernetes.kinds import missing_conditions, not_served
     from controller.runtime.kubernetes.labels import name_problem
     from controller.runtime.kubernetes.resource_quota import demand_of
 
@@ -56,14 +76,18 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None) -> li
     problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
     if part.manifest is not None:
         manifest = part.manifest
-        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labeled(manifest)
+        problems[TEMPLATE] = (
+            missing_conditions(manifest, spec.trial.cluster)
+            or not_served(manifest, pod_field)
+            or cannot_be_labeled(manifest)
+        )
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
         if part.collection is not None:
             problems["spec.metrics"] = cannot_be_collected(manifest)
     if any(problems.values()):
         raise InvalidArgument([Problem(path, message) for path, message in problems.items() if message])
-    objects = build_objects(launch)
+    objects = build_objects(launch, pod_field=pod_field)
     try:
         demand_of(objects)
     except ValueError as error:

@@ -112,12 +112,17 @@ async def check_cluster(client: KubernetesClient, document: Document, state: Sta
     Raises SpecErrors, NotFound, AccessDenied, FailedPrecondition, Unavailable, and ApiError for errors of the server.
     """
     from controller.app.runtimes import anchor
-    from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
+    from controller.app.sample_manifests import UID, final_manifests_of, served_manifests_of
     from controller.runtime.kubernetes.errors import Unreachable
     from controller.runtime.kubernetes.preflight import dry_run_of, no_queue
 
     spec = document.spec
-    objects = manifests_of(spec)
+    try:
+        objects = await served_manifests_of(client, spec)
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+    except Unreachable as error:
+        raise Unavailable(f"{error}; nothing was started") from error
     answers = await asyncio.gather(
         dry_run_of(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
@@ -209,9 +214,13 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The objects that a cluster would get: those of trial 0, and of the final stage if there is one."""
+    """The objects that a cluster would get: those of trial 0, and of the final stage if there is one.
+
+    files: the files of this machine that trials get.
+    """
 
     spec: ExperimentSpec
+    files: trial_files.TrialFiles | None
     trial: Sequence[Raw]
     final: Sequence[Raw]
 
@@ -239,19 +248,20 @@ def dry_run(spec: ExperimentSpec, directory: Path) -> DryRun:
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 
     files = trial_files.read(directory, spec.trial.files)
-    return DryRun(spec, manifests_of(spec, files=files), final_manifests_of(spec))
+    return DryRun(spec, files, manifests_of(spec, files=files), final_manifests_of(spec))
 
 
 async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
-    from controller.app.sample_manifests import UID
+    from controller.app.sample_manifests import UID, served_manifests_of
     from controller.runtime.kubernetes.client import NODES, KubernetesClient, list_allowed
     from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, pods_of, why_unschedulable
 
-    stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace
     async with await KubernetesClient.connect(context or None) as client:
+        trial = await served_manifests_of(client, run.spec, files=run.files)
+        stages = {"A trial": trial, "The final stage": run.final}
         everything = [obj for objects in stages.values() for obj in (*objects, *pods_of(objects))]
         verdicts = await dry_run_of(client, namespace, [anchor(run.spec, UID), *everything])
         if any(verdict.answer in (Answer.NOT_ALLOWED, Answer.REFUSED) for verdict in verdicts):

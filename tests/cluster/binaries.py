@@ -74,6 +74,7 @@ class Module:
         return all((self.folder / file).exists() for file in self.files)
 
 
+TRAINERS = ("2.0", "2.1", "2.2", "2.3")  # versions of Kubeflow Trainer whose definition of TrainJobs tests install
 _VERSION = "k8s.io/component-base/version"
 MODULES = (
     Module(
@@ -87,6 +88,14 @@ MODULES = (
     Module("pause", ("pause",), own=True),
     Module("coredns", ("coredns",)),
     Module("jobset", ("jobsets.yaml",), taken="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+    *(
+        Module(
+            f"trainer-{version}",
+            (f"trainjobs-{version}.yaml",),
+            taken="manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+        )
+        for version in TRAINERS
+    ),
     Module(
         "operators",
         ("kueue", "jobset", "trainer-controller-manager"),
@@ -111,7 +120,7 @@ MODULES = (
         target="operator-binaries",
     ),
 )
-LEVEL_B = ("core", "kwok", "logs", "jobset")
+LEVEL_B = ("core", "kwok", "logs", "jobset", *(f"trainer-{version}" for version in TRAINERS))
 LEVEL_C = ("core", "pause", "coredns")
 OPERATORS = ("operators", "trainingoperator")
 

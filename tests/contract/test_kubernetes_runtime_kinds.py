@@ -12,7 +12,7 @@ import pytest
 
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import Exit
+from controller.runtime.protocol import CannotStart, Exit
 from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running
 from tests.kube.fake_kinds import FakeKind
 from tests.kube.fake_kubelet import stamp
@@ -29,10 +29,10 @@ def experiment(tmp_path: Path) -> Experiment:
 
 
 async def begun(
-    experiment: Experiment, manifest: Raw, plural: str, **cluster: Any
+    experiment: Experiment, manifest: Raw, plural: str, *, published: tuple[str, ...] = (), **cluster: Any
 ) -> tuple[KubernetesRuntime, FakeKind, str, Raw]:
-    """Start an attempt whose object exists, without pods."""
-    played = FakeKind(experiment.api, manifest, plural)
+    """Start an attempt whose object exists, without pods. published: the fields of `spec` that the server names."""
+    played = FakeKind(experiment.api, manifest, plural, fields=published)
     runtime, name = await experiment.open(template=manifest), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=manifest, cluster=cluster))
     return runtime, played, name, await played.until_made(name)
@@ -97,14 +97,36 @@ TRAIN_JOB: Raw = {
 }
 
 
+def patched(spec: Raw) -> Raw:
+    """Return what Trainer 2.2 and later change in the pod template of the job `node`."""
+    (patch,) = spec["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    template: Raw = job["template"]["spec"]["template"]
+    return template
+
+
+def overridden(spec: Raw) -> Raw:
+    (override,) = spec["podTemplateOverrides"]
+    return dict(override)
+
+
+TRAINERS = {
+    "2.1": (("trainer", "podTemplateOverrides"), overridden),
+    "2.2": (("trainer", "runtimePatches"), patched),
+    "not published": ((), patched),
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
 @on_a_loop
-async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(experiment: Experiment) -> None:
-    runtime, played, name, made = await begun(experiment, TRAIN_JOB, "trainjobs")
+async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(experiment: Experiment, trainer: str) -> None:
+    published, template = TRAINERS[trainer]
+    runtime, played, name, made = await begun(experiment, TRAIN_JOB, "trainjobs", published=published)
     assert {"name": "TUNER_OUTPUT_DIR", "value": "/tuner/output"} not in made["spec"]["trainer"]["env"]
     kubelet = experiment.api.kubelet
     pods = [
         played.start_pod(
-            name, f"node-0-{rank}", lambda spec: spec["podTemplateOverrides"][0],
+            name, f"node-0-{rank}", template,
             **{"jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": str(rank)},
         )
         for rank in (1, 0)
@@ -117,6 +139,15 @@ async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(experiment
     played.say(name, **says("Complete"))
     assert (await exit_of(runtime, name)).code == 0
     assert await runtime.read_log(name, 0) == b"score=0.9\n"
+
+
+@on_a_loop
+async def test_a_trainer_that_cannot_label_pods_is_a_mistake_of_configuration(experiment: Experiment) -> None:
+    experiment.api.define(TRAIN_JOB["apiVersion"], "trainjobs", "TrainJob", fields=("trainer", "podSpecOverrides"))
+    runtime = await experiment.open(template=TRAIN_JOB)
+    with pytest.raises(CannotStart, match="has no field for the labels of its pods") as refused:
+        await runtime.start(experiment.launch(0, manifest=TRAIN_JOB))
+    assert refused.value.failure_class is FailureClass.CONFIGURATION
 
 
 RAY_JOB: Raw = {

@@ -13,7 +13,7 @@ As the real one: uids, growing versions, creationTimestamp, generateName, label 
 field selectors (any dotted path, = and !=), 404/409/410, pages, watches whose selectors turn a change into ADDED or
 DELETED, dry runs, deletion of owned objects, logs whose sinceTime counts whole seconds (the API server cuts the
 fraction off on its way to the kubelet, so lines of that second repeat). Missing: schemas, defaults, versions of one
-kind, finalizers other than foreground deletion. `api.define(…)` adds a kind.
+kind, finalizers other than foreground deletion. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
 
 Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") … mend() ·
 hold("POST", "/jobs") … release() (delays such requests; `held` counts them) · forbid("create", "jobs") ·
@@ -144,6 +144,7 @@ class FakeApi:
         self.log_pieces = 1 << 16
         self.kubelet = FakeKubelet(self)
         self._kinds = dict(KINDS)
+        self._schemas: dict[str, Raw] = {}  # of one kind for each group and version
         self._objects: dict[tuple[str, str, str], Raw] = {}
         self._changes: list[Change] = []
         self._lost: set[int] = set()
@@ -229,8 +230,16 @@ class FakeApi:
 
     # Objects, by direct access.
 
-    def define(self, api_version: str, plural: str, kind: str, *, namespaced: bool = True) -> None:
+    def define(
+        self, api_version: str, plural: str, kind: str, *, namespaced: bool = True, fields: tuple[str, ...] = ()
+    ) -> None:
+        """fields: those of its spec that the OpenAPI document names; without any there is no document."""
         self._kinds[api_version, plural] = (kind, namespaced)
+        group, _, version = api_version.rpartition("/")
+        named = [{"group": group, "version": version, "kind": kind}]
+        spec = {"type": "object", "properties": {field: {} for field in fields}}
+        if fields:
+            self._schemas[api_version] = {"properties": {"spec": spec}, "x-kubernetes-group-version-kind": named}
 
     def find(self, plural: str, namespace: str | None, name: str) -> Raw | None:
         return copy.deepcopy(self._objects.get((plural, namespace or "", name)))
@@ -400,6 +409,8 @@ class FakeApi:
         if request.path == "/version":
             date = format_datetime(datetime.now(UTC) + timedelta(seconds=self.ahead_s), usegmt=True)
             return web.json_response({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}, headers={"Date": date})
+        if request.path.startswith("/openapi/v3/apis/"):
+            return web.json_response(self._openapi(request.path.removeprefix("/openapi/v3/apis/")))
         target = self._target(request.path)
         if isinstance(target, str):
             return web.json_response(self._discovery(target))
@@ -449,6 +460,13 @@ class FakeApi:
         if namespace is not None and ("namespaces", "", namespace) not in self._objects and not name:
             raise Failure(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
         return Target(api_version, plural, namespace, name, subresource)
+
+    def _openapi(self, api_version: str) -> Raw:
+        if ("get", "openapi") in self._forbidden:
+            raise Failure(403, "Forbidden", f'forbidden: User "{USER}" cannot get path "/openapi/v3"')
+        if api_version not in self._schemas:
+            raise Failure(404, "NotFound", "the server could not find the requested resource")
+        return {"openapi": "3.0.0", "components": {"schemas": {"a.Kind": self._schemas[api_version]}}}
 
     def _discovery(self, api_version: str) -> Raw:
         resources = [

@@ -16,10 +16,10 @@ NAMESPACE = "user1"
 class FakeKind:
     """Defines the kind of `manifest` on the server, under this plural."""
 
-    def __init__(self, api: FakeApi, manifest: Raw, plural: str) -> None:
+    def __init__(self, api: FakeApi, manifest: Raw, plural: str, *, fields: tuple[str, ...] = ()) -> None:
         self._api, self._plural = api, plural
         self._version, self._kind = manifest["apiVersion"], manifest["kind"]
-        api.define(self._version, plural, self._kind)
+        api.define(self._version, plural, self._kind, fields=fields)
 
     def start_pod(self, job: str, name: str, place: Callable[[Raw], Raw], *, annotations: Raw | None = None,
                   **labels: str) -> str:  # fmt: skip

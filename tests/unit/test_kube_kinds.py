@@ -23,11 +23,14 @@ from controller.runtime.kubernetes.kinds import (
     is_suspended,
     matching_condition,
     missing_conditions,
+    not_served,
     over,
+    pod_templates,
     preset_of,
     status_rules_of,
 )
 from controller.runtime.kubernetes.labels import STATUS_RULES
+from controller.runtime.kubernetes.resource_quota import demand_of
 from tests.unit.launches import a_launch
 
 Raw = dict[str, Any]
@@ -316,8 +319,9 @@ def test_the_coordinator_of_a_job_set_has_the_metrics() -> None:
 
 def test_the_launcher_of_a_train_job_has_the_metrics_if_the_file_names_it() -> None:
     overrides = [{"targetJobs": [{"name": "launcher"}, {"name": "node"}]}]
-    reading = status_rules_of(shown("TrainJob", {}, podTemplateOverrides=overrides))
-    assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
+    for changes in ({"podTemplateOverrides": overrides}, {"runtimePatches": [a_patch("launcher", "node")]}):
+        reading = status_rules_of(shown("TrainJob", {}, **changes))
+        assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
 
 
 def test_a_submitter_in_the_head_pod_has_the_metrics_in_its_container() -> None:
@@ -334,11 +338,22 @@ def test_a_task_that_volcano_has_not_named_yet_is_known_by_its_index() -> None:
 # What it is created with
 
 
-def made(name: str, *, nodes: tuple[str, ...] = (), **spec: Any) -> Raw:
+def made(name: str, *, nodes: tuple[str, ...] = (), pod_field: str = "", **spec: Any) -> Raw:
     manifest = copy.deepcopy(OBJECTS[name])
     manifest["spec"] |= spec
-    (found,) = build_objects(a_launch(template=manifest, nodes=nodes))
+    (found,) = build_objects(a_launch(template=manifest, nodes=nodes), pod_field=pod_field)
     return found
+
+
+def a_patch(*jobs: str, manager: str = "example.org/me") -> Raw:
+    """Return an entry of runtimePatches that names these jobs and changes nothing."""
+    spec = {"replicatedJobs": [{"name": name} for name in jobs]}
+    return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": spec}}}
+
+
+def patched_jobs(spec: Raw) -> list[Raw]:
+    entries = [patch["trainingRuntimeSpec"]["template"]["spec"] for patch in spec["runtimePatches"]]
+    return [job for entry in entries for job in entry["replicatedJobs"]]
 
 
 PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
@@ -349,7 +364,7 @@ PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
     "XGBoostJob": lambda spec: [each["template"] for each in spec["xgbReplicaSpecs"].values()],
     "MPIJob": lambda spec: [each["template"] for each in spec["mpiReplicaSpecs"].values()],
     "MPIJob v2beta1": lambda spec: [each["template"] for each in spec["mpiReplicaSpecs"].values()],
-    "TrainJob": lambda spec: spec["podTemplateOverrides"],
+    "TrainJob": lambda spec: [job["template"]["spec"]["template"] for job in patched_jobs(spec)],
     "RayJob": lambda spec: [
         spec["rayClusterSpec"]["headGroupSpec"]["template"], spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"],
         spec["submitterPodTemplate"],
@@ -400,11 +415,49 @@ def test_init_containers_get_the_variables_too() -> None:
     assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in found["initContainers"][0]["env"]
 
 
-def test_a_train_job_that_says_nothing_of_its_pods_is_overridden_in_the_job_that_trains() -> None:
-    (override,) = made("TrainJob")["spec"]["podTemplateOverrides"]
+def test_a_train_job_that_says_nothing_of_its_pods_is_patched_in_the_job_that_trains() -> None:
+    (patch,) = made("TrainJob")["spec"]["runtimePatches"]
+    assert patch["manager"].startswith("tuner.dev/"), "Trainer demands a path with a domain"
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert (job["name"], set(job["template"]["spec"]["template"])) == ("node", {"metadata"})
+    both = made("TrainJob", runtimePatches=[a_patch("model-initializer")])["spec"]["runtimePatches"]
+    assert [patch["manager"] for patch in both] == ["example.org/me", "tuner.dev/controller"]
+    assert [job["name"] for job in patched_jobs({"runtimePatches": both})] == ["model-initializer", "node"]
+
+
+def test_the_patches_of_a_train_job_are_kept_and_labeled() -> None:
+    mine = a_patch("launcher", "node")
+    mine["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"] = {
+        "spec": {"template": {"spec": {"serviceAccountName": "reader"}}}
+    }
+    (patch,) = made("TrainJob", runtimePatches=[mine])["spec"]["runtimePatches"]
+    launcher, node = [job["template"]["spec"]["template"] for job in patched_jobs({"runtimePatches": [patch]})]
+    assert launcher["spec"] == {"serviceAccountName": "reader"}
+    assert launcher["metadata"]["labels"] == node["metadata"]["labels"]
+
+
+def test_a_change_of_a_template_on_the_cluster_is_not_a_pod_template() -> None:
+    """It has no image, and what it demands is in `trainer`."""
+    container = {"name": "node", "volumeMounts": []}
+    overrides = [{"targetJobs": [{"name": "node"}], "spec": {"containers": [container]}}]
+    mine = a_patch("node")
+    mine["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"] = {
+        "spec": {"template": {"spec": {"containers": [container]}}}
+    }
+    for changes in ({"podTemplateOverrides": overrides}, {"runtimePatches": [mine]}):
+        found = made("TrainJob", **changes)
+        assert list(pod_templates(found)) == []
+        assert demand_of([found]) == demand_of([made("TrainJob")])
+
+
+def test_a_cluster_with_trainer_2_1_gets_overrides() -> None:
+    spec = made("TrainJob", pod_field="podTemplateOverrides")["spec"]
+    assert "runtimePatches" not in spec
+    (override,) = spec["podTemplateOverrides"]
     assert (override["targetJobs"], set(override)) == ([{"name": "node"}], {"targetJobs", "metadata"})
     only = [{"targetJobs": [{"name": "model-initializer"}]}]
     named = [each["targetJobs"] for each in made("TrainJob", podTemplateOverrides=only)["spec"]["podTemplateOverrides"]]
+    assert "runtimePatches" not in made("TrainJob", podTemplateOverrides=only)["spec"], "the file chooses"
     assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
 
 
@@ -526,7 +579,7 @@ def test_an_unknown_version_gives_a_warning() -> None:
             "MPIJob",
             "kubeflow.org/v1 (Training Operator 1.9) and kubeflow.org/v2beta1 (MPI Operator 0.6)",
         ),
-        ("trainer.kubeflow.org/v1", "TrainJob", "trainer.kubeflow.org/v1alpha1 (Trainer 2.1)"),
+        ("trainer.kubeflow.org/v1", "TrainJob", "trainer.kubeflow.org/v1alpha1 (Trainer 2.1 to 2.3)"),
     ],
 )
 def test_another_version_is_read_like_the_known_one_with_a_warning(version: str, kind: str, known: str) -> None:
@@ -572,6 +625,23 @@ def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: R
     assert said in cannot_be_labeled(manifest)
 
 
+@pytest.mark.parametrize(
+    ("spec", "pod_field", "said"),
+    [
+        ({}, None, "has no field for the labels of its pods"),
+        ({}, "", ""),
+        ({}, "runtimePatches", ""),
+        ({"podTemplateOverrides": []}, "podTemplateOverrides", ""),
+        ({"podTemplateOverrides": []}, "runtimePatches", "has no podTemplateOverrides; it has runtimePatches in its"),
+        ({"runtimePatches": []}, "podTemplateOverrides", "has no runtimePatches; it has podTemplateOverrides in its"),
+    ],
+)
+def test_a_train_job_of_another_trainer_is_refused_with_the_cure(spec: Raw, pod_field: str | None, said: str) -> None:
+    found = not_served(obj("trainer.kubeflow.org/v1alpha1", "TrainJob", **spec), pod_field)
+    assert said in found
+    assert bool(said) == bool(found)
+
+
 def test_checking_a_file_does_not_change_it() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
     cannot_be_labeled(OBJECTS["RayJob"])
@@ -592,7 +662,8 @@ BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
 def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
     """The server refuses such an object, but it may be read before that."""
-    for key in ("", *OBJECTS[name]["spec"], "podTemplateOverrides", "submitterPodTemplate", "trainer", "runPolicy"):
+    places = ("podTemplateOverrides", "runtimePatches", "submitterPodTemplate", "trainer", "runPolicy")
+    for key in ("", *OBJECTS[name]["spec"], *places):
         manifest = copy.deepcopy(OBJECTS[name])
         if key:
             manifest["spec"][key] = broken

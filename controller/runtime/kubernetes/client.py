@@ -444,6 +444,25 @@ class KubernetesClient:
                 return discovered
         raise ApiError(404, "NotFound", f"{self.server} has no kind {kind} in {api_version}; install its definition")
 
+    async def spec_fields(self, api_version: str, kind: str) -> frozenset[str] | None:
+        """Return the fields under `spec` of a kind, as the server publishes them; None: it does not publish them.
+
+        Every authenticated user may read the server's OpenAPI document, but few may read the definition of a kind.
+        """
+        group, _, version = api_version.rpartition("/")
+        try:
+            document = await self._connection.call("GET", f"/openapi/v3/{'apis' if group else 'api'}/{api_version}")
+        except ApiError as error:
+            if error.status not in (403, 404, 406):
+                raise
+            return None
+        wanted = {"group": group, "version": version, "kind": kind}
+        for schema in document.get("components", {}).get("schemas", {}).values():
+            if wanted in schema.get("x-kubernetes-group-version-kind", ()):
+                spec = schema.get("properties", {}).get("spec", {})
+                return frozenset(spec["properties"]) if "properties" in spec else None
+        return None
+
     async def close(self) -> None:
         await self._connection.close()
 

@@ -42,11 +42,14 @@ from controller.runtime.protocol import ClusterPart, Launch
 from controller.runtime.trial_files import DIRECTORY, TrialFiles
 
 
-def build_objects(launch: Launch) -> list[Raw]:
-    """Return the objects to create, in this order; the last is the attempt's own object."""
+def build_objects(launch: Launch, *, pod_field: str | None = "") -> list[Raw]:
+    """Return the objects to create, in this order; the last is the attempt's own object.
+
+    pod_field: what `kinds.served_pod_field` returns for the template.
+    """
     part = _part(launch)
     if part.manifest is not None:
-        return [from_template(launch, part)]
+        return [from_template(launch, part, pod_field)]
     job = _job(launch, part)
     return [job] if workers_of(part) == 1 else [service_for(launch, part), job]
 
@@ -398,9 +401,11 @@ _EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
 _OUTPUT_DIR, _CHECKPOINT_DIR = "TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR"
 
 
-def from_template(launch: Launch, part: ClusterPart) -> Raw:
+def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "") -> Raw:
     obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
     preset = preset_of(obj)
+    if pod_field and at(obj, f"spec.{pod_field}") is None:
+        put(obj, f"spec.{pod_field}", [])
     about = obj.get("metadata")
     ours = metadata(launch, part)
     obj["metadata"] = _merged(about, ours, "labels") | {

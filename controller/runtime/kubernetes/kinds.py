@@ -2,12 +2,12 @@
 
 A preset is found by API group and kind; the version decides where two operators share both. What the file itself sets
 (`success`, `failure`, `primary`) is kept in an annotation of the object and takes precedence, so that a controller
-without the file can follow the object. Only `kind_of` and `served` ask the cluster.
+without the file can follow the object. Only `kind_of`, `served_pod_field` and `served` ask the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -93,8 +93,10 @@ class Preset:
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
         defaults: values of fields that the user left out, by path.
         primary_pod: the pod whose log is the attempt's log, derived from the object as the server returns it.
-        templates: the pod templates of an object, or the mappings with `metadata` and `spec` that override them, added
+        templates: the pod templates of an object, or the mappings with `metadata` and `spec` that change them, added
             where they are missing. Labels and affinity go there.
+        pod_fields: the fields of `spec` that change pod templates which the object does not have itself, newest first.
+            A cluster has one of them, or none, by its version of the operator.
         containers: the containers that get the trial's environment.
         between: the kind between the object and the Jobs or pods that events are about: version, plural, kind.
         policy_beside: `restartPolicy` is a field beside the pod template, not in it.
@@ -113,6 +115,7 @@ class Preset:
     primary_pod: Callable[[Raw], PrimaryPod] = lambda obj: PrimaryPod()
     templates: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
     containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
+    pod_fields: tuple[str, ...] = ()
     between: tuple[str, str, str] | None = None
     policy_beside: bool = False
     restarts: bool = False
@@ -124,7 +127,11 @@ class Preset:
 
 
 _SUBMITTER = "ray-job-submitter"
-_OVERRIDES = "spec.podTemplateOverrides"
+# A TrainJob's pod templates are in its runtime, on the cluster. Trainer 2.1 changes them by podTemplateOverrides, later
+# versions by runtimePatches, under the same apiVersion. 2.0 has no field for the labels of pods.
+_PATCHES, _OVERRIDES = POD_FIELDS = ("runtimePatches", "podTemplateOverrides")
+_MANAGER = "tuner.dev/controller"  # of our entry of runtimePatches
+_TRAINS = "node"  # the job of a runtime that runs the program
 
 # Whose log is read
 
@@ -147,8 +154,8 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
 
 
 def _rank_0_of_train_job(obj: Raw) -> PrimaryPod:
-    """Select the job `node`, or the launcher where the file overrides it, as for runtimes with MPI."""
-    name = "launcher" if "launcher" in _overridden(obj) else "node"
+    """Select the job `node`, or the launcher where the file changes it, as for runtimes with MPI."""
+    name = "launcher" if "launcher" in _overridden(obj) | _patched(obj).keys() else _TRAINS
     return PrimaryPod({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
 
 
@@ -171,11 +178,18 @@ def _first_task(obj: Raw) -> PrimaryPod:
 
 def pod_templates(node: object) -> Iterator[Raw]:
     """Yield every pod template in an object of any kind: a mapping whose spec has containers."""
-    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+    for value in _parts(node):
         if is_pod_template(value):
             yield value
         else:
             yield from pod_templates(value)
+
+
+def _parts(node: object) -> Iterable[Any]:
+    """Return what a list or a mapping contains, without changes of templates that are on the cluster."""
+    if isinstance(node, dict):
+        return [value for key, value in node.items() if key not in POD_FIELDS]
+    return node if isinstance(node, list) else ()
 
 
 def is_pod_template(template: object) -> bool:
@@ -191,19 +205,47 @@ def _containers(obj: Raw) -> Iterator[Raw]:
             yield from _mappings(template["spec"].get(key))
 
 
+def _changed_templates(obj: Raw) -> list[Raw]:
+    """Return the changes of a TrainJob's pod templates, by the field that it has."""
+    return _overrides(obj) if at(obj, f"spec.{_OVERRIDES}") is not None else _patches(obj)
+
+
 def _overrides(obj: Raw) -> list[Raw]:
-    """Return the pod template overrides of a TrainJob: its runtime on the cluster has the templates."""
-    overrides = list(_mappings(at(obj, _OVERRIDES)))
-    if "node" not in _overridden(obj):
-        overrides.append({"targetJobs": [{"name": "node"}]})
-        put(obj, _OVERRIDES, overrides)
+    overrides = list(_mappings(at(obj, f"spec.{_OVERRIDES}")))
+    if _TRAINS not in _overridden(obj):
+        overrides.append({"targetJobs": [{"name": _TRAINS}]})
+        put(obj, f"spec.{_OVERRIDES}", overrides)
     return overrides
 
 
 def _overridden(obj: Raw) -> set[str]:
-    """Return the jobs of its runtime that a TrainJob overrides."""
-    named = (_mappings(override.get("targetJobs")) for override in _mappings(at(obj, _OVERRIDES)))
+    """Return the jobs of its runtime that a TrainJob changes by podTemplateOverrides."""
+    named = (_mappings(override.get("targetJobs")) for override in _mappings(at(obj, f"spec.{_OVERRIDES}")))
     return {str(job.get("name")) for jobs in named for job in jobs}
+
+
+def _patches(obj: Raw) -> list[Raw]:
+    jobs = _patched(obj)
+    if _TRAINS not in jobs:
+        job: Raw = {"name": _TRAINS}
+        ours: Raw = {"manager": _MANAGER}
+        put(ours, _PATCHED_JOBS, [job])
+        put(obj, f"spec.{_PATCHES}", [*_mappings(at(obj, f"spec.{_PATCHES}")), ours])
+        jobs[_TRAINS] = [job]
+    patches = [job for same_name in jobs.values() for job in same_name]
+    return [below(below(below(job, "template"), "spec"), "template") for job in patches]
+
+
+_PATCHED_JOBS = "trainingRuntimeSpec.template.spec.replicatedJobs"
+
+
+def _patched(obj: Raw) -> dict[str, list[Raw]]:
+    """Return the jobs of its runtime that a TrainJob changes by runtimePatches, by name."""
+    jobs: dict[str, list[Raw]] = {}
+    for patch in _mappings(at(obj, f"spec.{_PATCHES}")):
+        for job in _mappings(at(patch, _PATCHED_JOBS)):
+            jobs.setdefault(str(job.get("name")), []).append(job)
+    return jobs
 
 
 def _with_submitter(obj: Raw) -> list[Raw]:
@@ -271,8 +313,8 @@ PRESETS = (
         primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "launcher"}), policy_beside=True, restarts=True,
     ),
     Preset(
-        f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
-        primary_pod=_rank_0_of_train_job, templates=_overrides,
+        f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1 to 2.3", (ByType("Complete"),),
+        primary_pod=_rank_0_of_train_job, templates=_changed_templates, pod_fields=POD_FIELDS,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
         between=(f"{JOBSET_GROUP}/v1alpha2", "jobsets", "JobSet"),
     ),
@@ -434,6 +476,37 @@ async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
         if (kind.api_version, kind.kind) == api_version_and_kind:
             return kind
     return await client.discover(*api_version_and_kind)
+
+
+async def served_pod_field(client: KubernetesClient, manifest: AnyObject) -> str | None:
+    """Return which of its preset's `pod_fields` a manifest may have on this cluster; None: none of them.
+
+    "" if the kind needs none, or if the server does not publish which fields it has.
+    """
+    preset = preset_of(manifest)
+    if preset is None or not preset.pod_fields:
+        return ""
+    fields = await client.spec_fields(manifest["apiVersion"], manifest["kind"])
+    if fields is None:
+        return ""
+    return next((field for field in preset.pod_fields if field in fields), None)
+
+
+def not_served(manifest: AnyObject, pod_field: str | None) -> str:
+    """Return why a cluster with this `served_pod_field` cannot run the manifest as a trial; "" if it can."""
+    preset = preset_of(manifest)
+    if preset is None or pod_field == "":
+        return ""
+    kind = manifest.get("kind")
+    if pod_field is None:
+        return (
+            f"this cluster's {kind} has no field for the labels of its pods, by which Tuner finds them (it has neither "
+            f"{' nor '.join(preset.pod_fields)}, as Trainer 2.0); upgrade to {preset.operator}, or write a JobSet"
+        )
+    strange = [name for name in preset.pod_fields if name != pod_field and at(manifest, f"spec.{name}") is not None]
+    if not strange:
+        return ""
+    return f"this cluster's {kind} has no {strange[0]}; it has {pod_field} in its place, so write that"
 
 
 VERSIONS = ("v1beta2", "v1beta1")  # of Kueue's API, newest first; the fields that we read are the same in both

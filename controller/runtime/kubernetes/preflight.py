@@ -43,7 +43,14 @@ from controller.runtime.kubernetes.errors import (
     rule_for,
     unavailable_webhook,
 )
-from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, pod_templates, preset_of, served
+from controller.runtime.kubernetes.kinds import (
+    NOT_INSTALLED,
+    POD_FIELDS,
+    kind_of,
+    pod_templates,
+    preset_of,
+    served,
+)
 from controller.runtime.kubernetes.kubeconfig import ClusterAccess, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 from controller.runtime.kubernetes.objects import (
@@ -581,6 +588,10 @@ _CURES = (
     (r"no PriorityClass", "correct spec.trial.priorityClass; see kubectl get priorityclasses"),
     (r"looking up service account", "correct spec.trial.serviceAccount; see kubectl get serviceaccounts"),
     (r"admission webhook", "the cluster's administrators do not allow it: change the file, or ask them"),
+    (
+        rf'unknown field "spec\.({"|".join(POD_FIELDS)})"',
+        f"Trainer 2.2 and later have {POD_FIELDS[0]}, and 2.1 has {POD_FIELDS[1]}; write the one of your cluster",
+    ),
     (r"unknown field|strict decoding", "correct it in spec.trial.template"),
     (r"has no kind", "or correct apiVersion and kind in spec.trial.template"),
     (r"could not find the requested resource", "install its definition, or correct spec.trial.template"),

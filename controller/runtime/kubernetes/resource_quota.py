@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, cast
 
-from controller.runtime.kubernetes.kinds import at, is_pod_template
+from controller.runtime.kubernetes.kinds import POD_FIELDS, at, is_pod_template
 from controller.runtime.kubernetes.objects import (
     AnyObject,
     Container,
@@ -133,6 +133,7 @@ def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
         for item in node:
             yield from _templates(item, copies)
     elif isinstance(node, dict):
+        node = {key: value for key, value in node.items() if key not in POD_FIELDS}
         inside = (
             copies
             * _whole(node.get("replicas"))

@@ -37,7 +37,7 @@ from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, Kub
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
-from controller.runtime.kubernetes.kinds import at, kind_of, status_rules_of
+from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field, status_rules_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import (
@@ -200,6 +200,7 @@ class KubernetesRuntime:
             target.client, target.namespace, target.anchor, target.holder, clock=self._server_clock,
             changed=self._wakeup.notify,
         )  # fmt: skip
+        self._pod_field: str | None = ""  # of the template, as this cluster has it
         self._strange: set[str] = set()  # uids of objects that have an attempt's name but other parameters
 
     @property
@@ -225,7 +226,9 @@ class KubernetesRuntime:
             return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was created before, and has disappeared", FailureClass.INFRASTRUCTURE)
-        objects = build_objects(launch)
+        if part.manifest is not None and (trouble := not_served(part.manifest, self._pod_field)):
+            raise CannotStart(trouble)
+        objects = build_objects(launch, pod_field=self._pod_field)
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL
             quotas = informer.quotas
@@ -444,6 +447,7 @@ class KubernetesRuntime:
             if error.status != 404:
                 raise
             return
+        self._pod_field = await served_pod_field(self._client, self._target.template)
         await informer.watch(kind)
 
     async def _current(self) -> tuple[Informer, JobCreations]:

@@ -110,12 +110,19 @@ class Trip:
 
 def trip(spec: ExperimentSpec, streak: Streak, *, alone: bool) -> Trip | None:
     """Return the trip if the breaker opens now. `alone` says that no other trial is running."""
+    if not spec.breaker:
+        return None
     first = streak.first or ()
-    if spec.canary_s > 0 and alone and len(first) >= FEWEST_FIRST:
+    if watches_first(spec) and alone and len(first) >= FEWEST_FIRST:
         return Trip(first, f"the first {len(first)} trials failed: {streak.reason}")
     if len(streak.alike) >= max_same_failures(spec):
         return Trip(streak.alike, f"the last {len(streak.alike)} trials failed for one reason: {streak.reason}")
     return None
+
+
+def watches_first(spec: ExperimentSpec) -> bool:
+    """Return whether the first trials have to show that the script works."""
+    return spec.breaker and spec.canary_s > 0
 
 
 def max_same_failures(spec: ExperimentSpec) -> int:
@@ -131,7 +138,7 @@ def max_same_failures(spec: ExperimentSpec) -> int:
 
 def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
     """Return whether one more trial has to show if the script or its parameters made the first trial fail."""
-    return spec.canary_s > 0 and streak.first is not None and len(streak.first) == 1 and not exhausted
+    return watches_first(spec) and streak.first is not None and len(streak.first) == 1 and not exhausted
 
 
 def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:

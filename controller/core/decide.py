@@ -240,7 +240,7 @@ def _one_more(
 def _undecided(unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
     """Return whether all ended trials have failed by themselves while a running trial may still end differently."""
     running = any(trial.occupies_slot for trial in unfinished)
-    return running and snapshot.spec.canary_s > 0 and bool(streak.first)
+    return running and breaker.watches_first(snapshot.spec) and bool(streak.first)
 
 
 def _finish(

@@ -55,6 +55,7 @@ class LogSummary:
     other_names: names in the log, if `metric` is not, each with the number of lines that have it.
     place: the key of the experiment's file that names the metric.
     collected: what was read where the measurements are not in the log.
+    not_finite_fails: a trial whose value is nan or infinite has failed; otherwise it is infeasible.
     """
 
     value: float | None = None
@@ -63,6 +64,7 @@ class LogSummary:
     other_names: Sequence[tuple[str, int]] = ()
     place: str = "spec.objective.metric"
     collected: CollectedSummary | None = None
+    not_finite_fails: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def judge(
     of_trial: bool = True,
     asked_because: str = "",
     timeout_s: float | None = None,
+    may_pause: bool = True,
 ) -> Judgment:
     """Judge how an attempt ended.
 
@@ -89,6 +92,7 @@ def judge(
         of_trial: False for the final stage, which is judged by its exit code alone.
         asked_because: The reason given with the request to stop.
         timeout_s: The attempt's timeout, for the message.
+        may_pause: A command that could not be executed pauses the experiment; otherwise it is an error of the trial.
     """
     # A requested stop comes before the timeout, which may expire within the grace period of that stop.
     if cause is not None and (end.stopped or end.unknown):
@@ -107,7 +111,7 @@ def judge(
         if end.signal in CRASHES:
             return _failed(FailureClass.INFRASTRUCTURE, f"its program crashed ({name})")
         return _failed(FailureClass.INFRASTRUCTURE, f"killed by {name}, which tuner did not send")
-    return _judge_code(end, log, of_trial=of_trial)
+    return _judge_code(end, log, of_trial=of_trial, may_pause=may_pause)
 
 
 def verdict_of(cause: StopCause) -> AttemptState:
@@ -115,7 +119,7 @@ def verdict_of(cause: StopCause) -> AttemptState:
     return AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
 
 
-def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
+def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) -> Judgment:
     message = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
     if end.code == 0 and not of_trial:
         return Judgment(AttemptState.SUCCEEDED)
@@ -127,16 +131,17 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgment:
         if log.value is None:
             return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(log)}")
         if not math.isfinite(log.value):
-            return _failed(
-                FailureClass.METRICS_MISSING, f'the last "{log.metric}" was {log.value}, not a finite number'
-            )
+            reason = f'the last "{log.metric}" was {log.value}, not a finite number'
+            if log.not_finite_fails:
+                return _failed(FailureClass.METRICS_MISSING, reason)
+            return Judgment(AttemptState.INFEASIBLE, reason=reason)
         return Judgment(AttemptState.SUCCEEDED)
     if end.out_of_memory:  # a child process was killed, or the container runtime reports the signal as 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
     excerpt = f": {message}" if message else ", and nothing in its log"
     if (failure_class := class_by_itself(end.code, message)) is not None:
         return _failed(failure_class, f"{called(end.code)}{excerpt}")
-    if end.code in SHELL_CANNOT_EXECUTE and log.value is None:
+    if may_pause and end.code in SHELL_CANNOT_EXECUTE and log.value is None:
         return _failed(FailureClass.CONFIGURATION, f"exit code {end.code} (a command could not be executed){excerpt}")
     return _failed(FailureClass.USER_ERROR, f"exit code {end.code}{excerpt}")
 

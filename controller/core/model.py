@@ -182,12 +182,14 @@ class MetricsRule:
     means the built-in formats.
     source: where the lines come from; None is the standard output.
     collector_image: the image of the sidecar that reads `source` on a cluster; "" is the default one.
+    not_finite_fails: a trial whose value is nan or infinite has failed; otherwise it is infeasible.
     """
 
     step: str = ""
     patterns: tuple[str, ...] = ()
     source: MetricsSource | None = None
     collector_image: str = ""
+    not_finite_fails: bool = True
 
     @property
     def reads_json_only(self) -> bool:
@@ -314,6 +316,7 @@ class ExperimentSpec:
     parallelism: int = 1
     budget: Budget = Budget()
     canary_s: float = 10.0
+    breaker: bool = True  # failures may pause the experiment
     runtime: str = DEFAULT_RUNTIME
     final: TrialTemplate | None = None  # runs once with the best parameters, after the search
     final_weights: tuple[float, ...] = ()  # of the objectives, in the choice of its trial; () = the first one alone

@@ -86,11 +86,13 @@ def _ended(
             other_names,
             _place_of(metric, spec),
             collected,
+            spec.metrics.not_finite_fails,
         ),
         attempt.stop_cause,
         of_trial=attempt.trial is not FINAL,
         asked_because=attempt.reason,
         timeout_s=spec.template_of(attempt.trial).timeout_s,
+        may_pause=spec.breaker,
     )
     value = metrics.value
     carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)

@@ -45,7 +45,16 @@ LEAST_FAILED_TRIALS = 5
 END_BY_THEMSELVES = ("grid", "optuna:grid", "optuna:bruteforce")  # algorithms
 LABELS = "metadata.labels"
 COLLECTOR_IMAGE = "spec.metrics.collectorImage"  # a pause asks for another one
-REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning", COLLECTOR_IMAGE, LABELS)
+REVISABLE = (
+    "spec.trial",
+    "spec.final",
+    "spec.parallelism",
+    "spec.budget",
+    "spec.breaker",
+    "spec.pruning",
+    COLLECTOR_IMAGE,
+    LABELS,
+)
 
 
 def fill_defaults(document: Json) -> None:

@@ -98,8 +98,10 @@ class KatibReader(KatibSectionReader):
             "algorithm": algorithm,
             **self._early_stopping(spec),
             **self._counts(spec),
-            **({"metrics": metrics} if metrics else {}),
+            # Katib knows no pause: failures end the search by their number. A trial that reports nan has succeeded.
+            "metrics": metrics | {"notFinite": "infeasible"},
             "canary": "0s",
+            "breaker": "off",
             **({"runtime": runtime} if "runtime" in spec else {}),
             "trial": self._trial(
                 spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir, beside=collector.custom

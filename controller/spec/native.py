@@ -237,6 +237,14 @@ METRICS = Section(
             says="`TUNER_COLLECTOR_IMAGE`, else `tuner/collector:1`",
             field="collector_image",
         ),
+        Key(
+            "notFinite",
+            Word(("failed", "infeasible")),
+            "What a trial is whose value is nan or infinite; an infeasible one does not count as a failure.",
+            says="`failed`",
+            field="not_finite_fails",
+            value=lambda word: word == "failed",
+        ),
     )
 )
 ALGORITHM = Section(
@@ -357,6 +365,14 @@ SPEC = Section(
             "10s",
             field="canary_s",
             value=parse_duration,
+        ),
+        Key(
+            "breaker",
+            Word(("on", "off")),
+            "Whether the experiment pauses when its first trials, or several in a row, fail for one reason.",
+            "on",
+            field="breaker",
+            value=lambda word: word == "on",
         ),
         Key("runtime", Word(tuple(RUNTIMES)), "Where trials run.", DEFAULT_RUNTIME, field="runtime"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),

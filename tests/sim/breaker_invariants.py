@@ -36,6 +36,8 @@ class BreakerInvariants:
     def check_pause(self, experiment: Experiment, attempts: Sequence[Attempt]) -> None:
         if not experiment.reason.startswith(("the first", "the last")):
             return
+        if not experiment.spec.breaker:
+            raise InvariantViolation(f"paused for {experiment.reason} although the breaker is off")
         self.pauses += 1
         newest = {attempt.trial: attempt for attempt in attempts}
         aside = [attempt for attempt in newest.values() if attempt.rerun]
@@ -64,11 +66,11 @@ class BreakerInvariants:
         most = max(3, spec.parallelism)
         if (limit := spec.budget.failed_trials) is not None and limit > 1:
             most = min(most, limit)
-        if len(causes) >= most and causes[-1] and len(set(causes[-most:])) == 1:
+        if spec.breaker and len(causes) >= most and causes[-1] and len(set(causes[-most:])) == 1:
             raise InvariantViolation(f"{most} trials failed for {causes[-1]}, and it continues")
         if spec.canary_s <= 0:
             return
-        if len(causes) > 1 and not running and all(cause.startswith(ITS_OWN) for cause in causes):
+        if spec.breaker and len(causes) > 1 and not running and all(cause.startswith(ITS_OWN) for cause in causes):
             raise InvariantViolation(f"the first trials failed for {causes}, and it continues")
         live = [each for each in running if each.number != FINAL]
         proven = any(a.step is not None and not _by_itself(a) for a in attempts) or any(
@@ -86,7 +88,7 @@ class BreakerInvariants:
         for trial in trials:
             if trial.state is not TrialState.CANCELLED and trial.number in newest and newest[trial.number].rerun:
                 raise InvariantViolation(f"the experiment ended, and {trial} is still marked to run again")
-        if spec.canary_s <= 0 or "time budget" in reason or any(newest[n].reviewed for n in newest):
+        if not spec.breaker or spec.canary_s <= 0 or "time budget" in reason or any(newest[n].reviewed for n in newest):
             return
         ended = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
         if ended and all(t.state is TrialState.FAILED and t.failure_class in ITS_OWN for t in ended):

@@ -157,6 +157,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         ),
         metrics=MetricsRule(source=draw(st.sampled_from([None, None, MetricsFile("metrics.txt")]))),
         canary_s=draw(st.sampled_from([0.0, 3.0, 10.0])),
+        breaker=draw(st.sampled_from([True, True, True, False])),
     )
 
 

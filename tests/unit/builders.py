@@ -67,6 +67,7 @@ def a_spec(
     trials: int | None = None,
     failed_trials: int | None = None,
     canary_s: float = 10.0,
+    breaker: bool = True,
     wall_clock_s: float | None = None,
     objective: ExperimentObjective | None = None,
     trial: TrialTemplate | None = None,
@@ -83,6 +84,7 @@ def a_spec(
         parallelism=parallelism,
         budget=Budget(trials, failed_trials, wall_clock_s),
         canary_s=canary_s,
+        breaker=breaker,
         final=final,
         document={"name": name},
     )

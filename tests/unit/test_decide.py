@@ -328,6 +328,21 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [gone(1, BAD, None, "no module y", "userError"), Suggest(1)],
     ),
     (
+        "without the breaker the first failures pause nothing",
+        snapshot(a_spec(breaker=False), said(1, "no module x"), done={BAD: 1}, streak=ONE_BAD),
+        [gone(1, BAD, None, "no module x", "userError"), Suggest(1)],
+    ),
+    (
+        "nor do later ones that are alike",
+        snapshot(a_spec(breaker=False), said(9, "lr=0.3"), done={OK: 5, BAD: 2}, streak=ALIKE),
+        [gone(9, BAD, None, "lr=0.3", "userError"), Suggest(1)],
+    ),
+    (
+        "but their number ends the experiment",
+        snapshot(a_spec(failed_trials=3, breaker=False), done={OK: 5, BAD: 3}, streak=ALIKE),
+        [done(ExperimentState.FAILED, "3 trials failed (budget.failedTrials: 3)", ReasonCode.TOO_MANY_FAILURES)],
+    ),
+    (
         "what runs beside the second may still show that it is not the script",
         snapshot(four, said(1, "b"), open_trial(2, RUNNING), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
         [gone(1, BAD, None, "b", "userError")],

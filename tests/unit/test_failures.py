@@ -305,3 +305,17 @@ def test_retries_are_counted_by_class(
         attempt(n, AttemptState.FAILED if c else AttemptState.CANCELLED, failed=c) for n, c in enumerate(history, 1)
     ]
     assert may_retry(attempts, retries) is again
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_can_mean_infeasible(value: float) -> None:
+    log = LogSummary(value, "loss", not_finite_fails=False)
+    reason = f'the last "loss" was {value}, not a finite number'
+    assert judge(Exit(START, code=0), log, None) == Judgment(INFEASIBLE, reason=reason)
+    assert judge(Exit(START, code=1), log, None).verdict is FAILED
+
+
+def test_a_missing_command_is_an_error_of_the_trial_where_nothing_pauses() -> None:
+    log = LogSummary(last_line="sh: trian: not found")
+    judged = judge(Exit(START, code=127), log, None, may_pause=False)
+    assert judged == failed(USER, "exit code 127: sh: trian: not found")

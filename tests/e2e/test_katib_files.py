@@ -1,0 +1,76 @@
+"""Katib's files run on this machine by Katib's rules, as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import called
+
+FILE = """apiVersion: kubeflow.org/v1beta1
+kind: Experiment
+metadata: {name: rules}
+spec:
+  objective: {type: maximize, goal: 0.99, objectiveMetricName: accuracy}
+  algorithm: {algorithmName: grid}
+  parallelTrialCount: 1
+  maxTrialCount: 5
+  parameters:
+    - {name: --depth, parameterType: int, feasibleSpace: {min: "1", max: "5"}}
+  trialTemplate:
+    primaryContainerName: main
+    trialParameters: [{name: depth, reference: --depth}]
+    trialSpec:
+      apiVersion: batch/v1
+      kind: Job
+      spec:
+        template:
+          spec:
+            restartPolicy: Never
+            containers:
+              - {name: main, image: any, command: [sh, -c, 'SCRIPT', sh, "${trialParameters.depth}"]}
+"""
+WORKS = "echo accuracy=0.$1"
+
+
+def tuner(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return called.run_tuner([*words, "--state-dir", folder / "state"], folder=folder, env=os.environ)
+
+
+def run(folder: Path, script: str, more: str = "") -> subprocess.CompletedProcess[str]:
+    text = FILE.replace("SCRIPT", script).replace("  maxTrialCount: 5\n", f"  maxTrialCount: 5\n{more}")
+    (folder / "katib.yaml").write_text(text)
+    return tuner("run", "katib.yaml", folder=folder)
+
+
+def states(folder: Path) -> list[str]:
+    listed = tuner("get", "trials", "rules", "-o", "json", folder=folder)
+    return [trial["state"] for trial in json.loads(listed.stdout)]
+
+
+def test_a_parameter_named_after_its_flag_reaches_the_trial(tmp_path: Path) -> None:
+    assert run(tmp_path, f"{WORKS}; echo $TUNER_PARAMETERS").returncode == 0
+    best = json.loads(tuner("best", "rules", "-o", "json", folder=tmp_path).stdout)
+    assert (best["value"], best["parameters"]) == (0.5, {"--depth": 5})
+    logs = tuner("logs", "rules/0", folder=tmp_path).stdout
+    assert '{"--depth": 1}' in logs or '{"--depth":1}' in logs
+
+
+@pytest.mark.parametrize("script", ["exit 3", "no-such-program", "echo loss=1"])
+def test_as_many_failures_as_max_failed_trial_count_fail_the_experiment(tmp_path: Path, script: str) -> None:
+    done = run(tmp_path, script, "  maxFailedTrialCount: 4\n")
+    assert (done.returncode, states(tmp_path)) == (1, ["failed"] * 4)
+
+
+def test_without_max_failed_trial_count_failures_do_not_end_the_search(tmp_path: Path) -> None:
+    done = run(tmp_path, f"if [ $1 -lt 5 ]; then exit 3; fi; {WORKS}")
+    assert (done.returncode, states(tmp_path)) == (0, [*["failed"] * 4, "succeeded"])
+
+
+def test_a_trial_that_reports_nan_is_no_failure(tmp_path: Path) -> None:
+    done = run(tmp_path, f"if [ $1 -lt 5 ]; then echo accuracy=nan; else {WORKS}; fi", "  maxFailedTrialCount: 1\n")
+    assert (done.returncode, states(tmp_path)) == (0, [*["infeasible"] * 4, "succeeded"])

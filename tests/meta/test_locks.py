@@ -16,7 +16,7 @@ PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[.*\])?==(?P<version>\S+)( ; .*)?
 
 # What each was made for: the project with these extras, and these groups.
 LOCKS: dict[str, tuple[list[str], list[str]]] = {
-    "requirements.lock": (["examples", "kubernetes", "postgres", "ui"], ["dev"]),
+    "requirements.lock": (["examples", "kubernetes", "postgres"], ["dev"]),
     "requirements-torch.lock": (["examples", "cifar10"], []),
     "requirements-integrations.lock": (
         [
@@ -25,7 +25,6 @@ LOCKS: dict[str, tuple[list[str], list[str]]] = {
             "lightgbm",
             "lightning",
             "mlflow",
-            "report",
             "sklearn",
             "tensorboard",
             "torch",

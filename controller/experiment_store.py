@@ -11,6 +11,7 @@ import functools
 import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from sqlalchemy.dialects.sqlite import Insert, insert
 from controller import experiment_tables as tables
 from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, TrialOrFinal, Uid
 from suggest import failpoints
-from suggest.errors import AlreadyExists, StoreBroken, Unavailable
+from suggest.errors import AlreadyExists, InvalidArgument, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
 
 if TYPE_CHECKING:
@@ -162,6 +163,20 @@ class SqlExperimentStore:
 
     # Experiments
 
+    def check(self) -> Mapping[str, int]:
+        """Read every page and row. Return the numbers of rows by table. Raises StoreBroken."""
+        with self._errors(), self._engine.connect() as connection:
+            (problem,) = connection.exec_driver_sql("PRAGMA quick_check(1)").one()
+        if problem != "ok":
+            raise StoreBroken(f"{self._path}: it is damaged (SQLite: {problem}); restore it from a backup")
+        numbers = Counter[str]()
+        for experiment in self.experiments():
+            numbers["experiments"] += 1
+            self.revisions(experiment.uid)
+            numbers["attempts"] += len(self.attempts(experiment.uid))
+            numbers["events"] += len(self.events(experiment.uid))
+        return numbers
+
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
         try:
@@ -183,7 +198,8 @@ class SqlExperimentStore:
 
     def _experiments(self, query: sa.Select[Any], **values: str) -> list[Experiment]:
         rows = self._rows(query, **values)
-        return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
+        with self._reading_rows():
+            return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
         """Store a revision together with the experiment, and return the experiment under it."""
@@ -195,7 +211,8 @@ class SqlExperimentStore:
 
     def revisions(self, uid: Uid) -> list[Revision]:
         rows = self._rows(_REVISIONS, of_uid=uid)
-        return [tables.revision_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
+        with self._reading_rows():
+            return [tables.revision_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
 
     def request_stop(self, uid: Uid, *, wanted: bool = True) -> None:
         with self._writing(_REQUEST) as connection:
@@ -230,18 +247,23 @@ class SqlExperimentStore:
         return self._attempts(_ATTEMPTS_THAT_CHANGE, of_uid=uid, trials=json.dumps([*trials, tables.FINAL_ROW]))
 
     def _attempts(self, query: sa.Select[Any], **values: str | int) -> list[Attempt]:
-        return [tables.attempt_of(row) for row in self._rows(query, **values)]
+        rows = self._rows(query, **values)
+        with self._reading_rows():
+            return [tables.attempt_of(row) for row in rows]
 
     def latest_events(self, uid: Uid, count: int) -> list[Event]:
         """Return the last events, oldest first."""
-        return [tables.event_of(row) for row in reversed(self._rows(_LATEST_EVENTS, of_uid=uid, count=count))]
+        rows = self._rows(_LATEST_EVENTS, of_uid=uid, count=count)
+        with self._reading_rows():
+            return [tables.event_of(row) for row in reversed(rows)]
 
     def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         if trial is None:
             rows = self._rows(_EVENTS, of_uid=uid)
         else:
             rows = self._rows(_EVENTS_OF_TRIAL, of_uid=uid, trial=tables.trial_column(trial))
-        return [tables.event_of(row) for row in rows]
+        with self._reading_rows():
+            return [tables.event_of(row) for row in rows]
 
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:  # Any: the columns of a table
         text, its_own = _sql(query)
@@ -249,6 +271,17 @@ class SqlExperimentStore:
             result = connection.exec_driver_sql(text, its_own | values)
             names = list(result.keys())
             return [dict(zip(names, row, strict=True)) for row in result]  # faster to read than SQLAlchemy's mappings
+
+    @contextmanager
+    def _reading_rows(self) -> Iterator[None]:
+        """Report values that nobody wrote as damage. Nothing but conversions of rows belongs inside."""
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, InvalidArgument) as error:
+            raise StoreBroken(
+                f"{self._path}: a row is damaged ({type(error).__name__}: {error}); restore a backup (tuner db restore "
+                "DIR), or see with tuner db check what else is damaged"
+            ) from error
 
     @contextmanager
     def _writing(self, points: tuple[str, str]) -> Iterator[sa.Connection]:

@@ -17,11 +17,18 @@ from suggest.errors import InvalidArgument, NotFound
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    from suggest.server.admin import schema_versions
+    from controller.experiment_store import SqlExperimentStore
+    from controller.spec import from_document
+    from suggest.server.admin import check_rows, schema_versions
 
-    current, newest = schema_versions(storage_of(arguments))
+    storage = storage_of(arguments)
+    current, newest = schema_versions(storage)
     if current == newest:
         print(f"schema {current}, the newest")
+        print(f"{_counted(check_rows(storage))}; every row can be read")
+        if arguments.storage is None and (state := state_of(arguments)).controller_db.exists():
+            with closing(SqlExperimentStore(state.controller_db, from_document)) as experiments:
+                print(f"{_counted(experiments.check())}; every row can be read")
         return ExitCode.OK
     print(f"schema {current}; the newest is {newest}")
     cure = rendered(command("db", "upgrade"), arguments)

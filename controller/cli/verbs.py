@@ -256,11 +256,12 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (
             Verb(
                 "check",
-                "print the schema version of the study store",
+                "print the schema version of the study store, and read all its rows",
                 "db:check",
                 (flags.storage,),
                 example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
-                more="Changes nothing. The exit code is 0 if it is the newest, 5 if there is no store, 7 otherwise.",
+                more="Changes nothing. Without --storage, also reads controller.db. The exit code is 0 if the schema\n"
+                "is the newest and every row can be read, 5 if there is no store, 7 otherwise.",
             ),
             Verb(
                 "upgrade",

@@ -17,7 +17,7 @@ from suggest.trial import TrialState
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from suggest.server.access.protection import Protection
@@ -83,6 +83,12 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
     if current is None:
         raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it")
     return current, upgrades.HEAD
+
+
+def check_rows(storage_url: str) -> Mapping[str, int]:
+    """Read every row of a store with the newest schema. Return their numbers by table. Raises StoreBroken."""
+    with closing(open_store(storage_url)) as store:
+        return store.check()
 
 
 def sqlite_file(storage_url: str) -> Path | None:

@@ -39,6 +39,9 @@ class Database(Readable, Protocol):
     def lock_schema(self, connection: Connection) -> None:
         """Keep other processes from changing the schema until the transaction ends."""
 
+    def check_pages(self, connection: Connection) -> None:
+        """Read every page of the database. Raises StoreBroken."""
+
     def refuse_emptied(self) -> None:
         """Check a database without tables. Raises StoreBroken if it contained a store before."""
 

@@ -19,7 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from suggest.errors import InvalidArgument, StoreBroken, StoreUnavailable
 from suggest.storage.statements import Statements
-from suggest.storage.study_json import read_json
+from suggest.storage.study_json import DamagedRow, read_json
 from suggest.url_redaction import redacted_url
 
 POOL = 20  # connections; more than a server has worker threads
@@ -64,6 +64,8 @@ def translated(place: str) -> Iterator[None]:
     """
     try:
         yield
+    except DamagedRow as e:
+        raise e.broken(place) from e
     except PoolTimeout as e:
         raise StoreUnavailable(f"{place}: all {POOL} connections have been busy for {WAIT_S:g} s; try again") from e
     except SQLAlchemyError as e:
@@ -153,6 +155,9 @@ class PostgresDatabase:
 
     def lock_schema(self, connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+
+    def check_pages(self, connection: Connection) -> None:
+        """Do nothing: PostgreSQL has pg_amcheck for this."""
 
     def refuse_emptied(self) -> None:
         """Accept a database without tables: people create it before Tuner opens it."""

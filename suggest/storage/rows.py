@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from sqlalchemy import JSON, Row
 
+from suggest.errors import InvalidArgument
 from suggest.storage.store import StudyRecord
-from suggest.storage.study_json import space_document, space_of, spec_document, spec_of
+from suggest.storage.study_json import DamagedRow, space_document, space_of, spec_document, spec_of
 from suggest.storage.study_tables import trials as trials_table
 from suggest.study import PastSpace, Study, StudyName
 from suggest.trial import Measurement, RungResult, Trial, TrialBatch, TrialState
@@ -54,7 +55,27 @@ def study_columns(record: StudyRecord) -> Columns:
     }
 
 
+# What reading a value that nobody wrote raises.
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, InvalidArgument)
+
+
+def state_of(word: str) -> TrialState:
+    """Raises DamagedRow."""
+    try:
+        return _STATES[word]
+    except LookupError as e:
+        raise DamagedRow(f"{word!r} is not a state of a trial") from e
+
+
 def study_of(row: AnyRow) -> Study:
+    """Raises DamagedRow."""
+    try:
+        return _study_of(row)
+    except _DAMAGE as e:
+        raise DamagedRow(f"study {row.namespace}/{row.study}: {_said(e)}") from e
+
+
+def _study_of(row: AnyRow) -> Study:
     return Study(
         name=StudyName(row.namespace, row.study),
         uid=row.uid,
@@ -199,7 +220,20 @@ def trial_of(row: AnyRow) -> Trial:
     """Read a trial from a row with all columns of `trials`, in their order.
 
     The columns are read by position: a study has thousands of trials, and access by name would double the time.
+
+    Raises DamagedRow.
     """
+    try:
+        return _trial_of(row)
+    except _DAMAGE as e:
+        raise DamagedRow(f"trial {row.namespace}/{row.study}/{row.number}: {_said(e)}") from e
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _trial_of(row: AnyRow) -> Trial:
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
      end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs,
@@ -207,10 +241,10 @@ def trial_of(row: AnyRow) -> Trial:
     # Only engines read deleted trials, and treat them as cancelled.
     return Trial(
         number,
-        TrialState.CANCELLED if deleted else _STATES[word],
-        parameters,
-        None if deleted else value,
-        None if deleted else step,
+        TrialState.CANCELLED if deleted else state_of(word),
+        dict(parameters),
+        None if deleted or value is None else float(value),
+        None if deleted or step is None else int(step),
         reason,
         failure_class,
         client_id,
@@ -230,4 +264,9 @@ def trial_of(row: AnyRow) -> Trial:
 
 
 def measurement_of(row: AnyRow) -> Measurement:
-    return Measurement(row.attempt, row.metric, row.step, math.nan if row.value is None else row.value)
+    """Raises DamagedRow."""
+    try:
+        value = math.nan if row.value is None else float(row.value)
+        return Measurement(int(row.attempt), row.metric, int(row.step), value)
+    except _DAMAGE as e:
+        raise DamagedRow(f"measurement of trial {row.namespace}/{row.study}/{row.trial}: {_said(e)}") from e

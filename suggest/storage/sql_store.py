@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -46,6 +47,7 @@ from suggest.storage.rows import (
     past_document,
     record_of,
     reopened_columns,
+    state_of,
     study_columns,
     study_of,
     trial_columns,
@@ -122,7 +124,7 @@ class StudyStore:
     def study(self, name: StudyName) -> StudyRecord | None:
         with self._database.reading(single=True) as connection:
             row = connection.execute(_STUDY, named(name)).one_or_none()
-        return None if row is None else record_of(row)
+            return None if row is None else record_of(row)
 
     def studies(
         self, namespace: str | None, *, labels: Mapping[str, str], after: StudyName | None, limit: int
@@ -137,6 +139,17 @@ class StudyStore:
             query = query.where(self._statements.has_label(key, value))
         with self._database.reading(single=True) as connection:
             return [study_of(row) for row in connection.execute(query)]
+
+    def check(self) -> Mapping[str, int]:
+        """Read every page, study, trial and measurement. Return their numbers by table. Raises StoreBroken."""
+        numbers = Counter[str]()
+        with self._database.reading() as connection:
+            self._database.check_pages(connection)
+            for table, read in ((studies, study_of), (trials, trial_of), (measurements, measurement_of)):
+                for row in connection.execute(select(table)):
+                    read(row)
+                    numbers[table.name] += 1
+        return numbers
 
     def counts(self, namespace: str) -> Counts:
         """Count what the namespace contains, including deleted trials. Slow for large namespaces."""
@@ -220,7 +233,7 @@ class StudyStore:
         query = select(m.trial, m.attempt, m.step, m.value).where(*theirs, m.metric == metric)
         ended = select(trials.c.number, trials.c.state, trials.c.value).where(*of_judged)
         with self._database.reading() as connection:
-            ends = {number: (TrialState(state), value) for number, state, value in connection.execute(ended)}
+            ends = {number: (state_of(state), value) for number, state, value in connection.execute(ended)}
             later = {row[0]: row[1] for row in connection.execute(newest)}
             rows = connection.execute(query.order_by(m.trial, m.attempt, m.step)).all()
         for trial, group in itertools.groupby(rows, key=itemgetter(0)):
@@ -321,7 +334,7 @@ class StudyStore:
     def _one_trial(self, query: Select[Any]) -> Trial | None:  # a row has too many columns for a type
         with self._database.reading(single=True) as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else trial_of(row)
+            return None if row is None else trial_of(row)
 
     def trials(
         self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int
@@ -351,7 +364,7 @@ class StudyStore:
         )
         with self._database.reading(single=True) as connection:
             for row in connection.execute(query.group_by(*whose, trials.c.state)):
-                found[StudyName(row.namespace, row.study)][TrialState(row.state)] = row.trials
+                found[StudyName(row.namespace, row.study)][state_of(row.state)] = row.trials
         return found
 
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:

@@ -23,7 +23,7 @@ from suggest.deadline import locked
 from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
 from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
 from suggest.storage.statements import Statements
-from suggest.storage.study_json import read_json
+from suggest.storage.study_json import DamagedRow, read_json
 
 WRITES = 200  # small writes between two checkpoints; a large write counts as this many
 _PAUSE_S = 2.0  # the shortest pause between two checkpoints
@@ -35,12 +35,15 @@ log = logging.getLogger(__name__)
 class WalCheckpoints:
     """Checkpoints the WAL in a thread, which lives from the first checkpoint until close().
 
-    `turn` is the lock that a writer holds.
+    `turn` is the lock that a writer holds. `mark` is called after each checkpoint.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock) -> None:
+    def __init__(
+        self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock, *, mark: Callable[[], None]
+    ) -> None:
         self._connect = connect
         self._turn = turn
+        self._mark = mark
         self._writes = 0
         self._due = threading.Event()
         self._closed = threading.Event()
@@ -83,6 +86,7 @@ class WalCheckpoints:
             # SQLite restarts the log only after a checkpoint of all of it, which needs a moment without writes.
             with self._turn:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._mark()
 
 
 BUSY_TIMEOUT_S = 5.0
@@ -116,6 +120,8 @@ def translated(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except DamagedRow as e:
+        raise e.broken(str(path)) from e
     except (SQLAlchemyError, sqlite3.Error) as e:
         cause = e.orig if isinstance(e, DBAPIError) else e
         code = getattr(cause, "sqlite_errorcode", None)
@@ -151,7 +157,7 @@ class SqliteDatabase:
             self._single.rollback()
         self.file.watch()
         self._readers = self._engine(QueuePool, "BEGIN")
-        self._checkpoints = WalCheckpoints(self._connect, self._turn)
+        self._checkpoints = WalCheckpoints(self._connect, self._turn, mark=self._mark)
 
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
@@ -181,6 +187,11 @@ class SqliteDatabase:
     def lock_schema(self, connection: Connection) -> None:
         """Do nothing: a writer already excludes all others."""
 
+    def check_pages(self, connection: Connection) -> None:
+        (problem,) = connection.exec_driver_sql("PRAGMA quick_check(1)").one()
+        if problem != "ok":
+            raise StoreBroken(f"{self.path}: {_CURES[sqlite3.SQLITE_CORRUPT]} (SQLite: {problem})")
+
     def refuse_emptied(self) -> None:
         self.file.refuse_emptied()
 
@@ -207,6 +218,10 @@ class SqliteDatabase:
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # `WalCheckpoints` does it
         connection.execute(f"PRAGMA synchronous = {self._sync}")
         return connection
+
+    def _mark(self) -> None:
+        self.file.check()
+        self.file.mark()
 
     def _use_wal(self) -> None:
         """Switch to WAL. SQLite's busy timeout does not apply to this switch, so concurrent first starts retry here."""

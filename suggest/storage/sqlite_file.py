@@ -2,7 +2,10 @@
 
 SQLite finds a database and its two side files (-wal, -shm) by name and relies on nobody moving or removing them. If
 somebody does, SQLite keeps writing to a file without a name, or mixes the log of one database into another. Therefore
-every transaction checks that the three names still lead to the files that were opened.
+every transaction checks that the three names still lead to the files that were opened, and a hidden file beside the
+database records which file the log was written for: after a crash, SQLite would replay it into any file of that name.
+
+A database never shrinks, because nothing here runs VACUUM: a smaller file is another one that was copied over it.
 
 The service and the controller use this module. Standard library only, and no SQL. Never open a database that may be in
 use as a plain file: closing that file would drop the locks that SQLite holds on the database in this process.
@@ -11,13 +14,15 @@ use as a plain file: closing that file would drop the locks that SQLite holds on
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import sqlite3
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
@@ -25,15 +30,16 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 RECENT_S = 0.001  # a check before a transaction may be this old: a file cannot be replaced and used in that time
 SIDE_FILES = ("-wal", "-shm")
 
-_MARK = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store.\n"
+_ABOUT = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store."
 _RESTORE = "restore a backup (tuner db restore DIR)"
 
 
 class DatabaseFile:
     """Creates and watches the files of a SQLite database.
 
-    Call `create` before the first connection, `watch` after its first read, then `check` around every transaction.
-    Thread-safe from `watch` on. A hidden marker file beside the database records that a store was created here.
+    Call `create` before the first connection, `watch` after its first read, then `check` around every transaction, and
+    `mark` when the store is complete and after checkpoints. Thread-safe from `watch` on. `mark` writes the hidden file
+    beside the database, which records that a store was created here, and which file its log belongs to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,6 +48,7 @@ class DatabaseFile:
         self._mark = path.with_name(f".{path.name}.created")
         self._found: tuple[int, int] | None = None  # inode and device of the file that is about to be opened
         self._watched: tuple[tuple[str, int, int], ...] = ()  # name, inode, device
+        self._size = 0  # of the database, at least
         self._lost = ""
         self._checked = -math.inf  # monotonic time before the last check
 
@@ -73,6 +80,7 @@ class DatabaseFile:
             self._refuse_log("is empty")
             if marked:
                 raise self.emptied()
+        self._refuse_foreign_log()
         self._found = self._identity()
 
     def refuse_emptied(self) -> None:
@@ -81,10 +89,24 @@ class DatabaseFile:
             raise self.emptied()
 
     def mark(self) -> None:
-        """Record that the store is complete: from now on an empty file is an error."""
-        if not self._mark.exists():
-            with suppress(OSError), open(self._mark, "w", encoding="utf-8", opener=_private) as mark:
-                mark.write(_MARK.format(name=self.path.name))
+        """Record that the store is complete, and which files are open: from now on an empty file is an error."""
+        inodes = [inode for _, inode, _ in self._watched]
+        mark = {"about": _ABOUT.format(name=self.path.name), "file": inodes[0], "log": inodes[1], "size": self._size}
+        if mark == self._read_mark():
+            return
+        partial = self._mark.with_name(f"{self._mark.name}.{os.getpid()}.{threading.get_ident()}")
+        with suppress(OSError):
+            with open(partial, "w", encoding="utf-8", opener=_private) as file:
+                json.dump(mark, file)
+            partial.replace(self._mark)
+
+    def _read_mark(self) -> dict[str, Any]:
+        """Return what `mark` wrote; empty if there is nothing that can be read."""
+        try:
+            content = json.loads(self._mark.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def emptied(self) -> StoreBroken:
         return StoreBroken(
@@ -117,6 +139,7 @@ class DatabaseFile:
         if self._found not in (None, found[0][1:]):
             # A restore happened meanwhile, and moved away the file that was opened.
             raise StoreUnavailable(f"{self.path}: the file has just been replaced; try again")
+        self._size = _size(self.path)
         self._watched = tuple(found)
 
     def check(self, *, within_s: float = 0.0) -> None:
@@ -130,6 +153,8 @@ class DatabaseFile:
         now = time.monotonic()
         if now - self._checked < within_s:
             return
+        # Read before the sizes are: another thread may see, and store, a size that is larger than the one seen here.
+        least = self._size
         for name, inode, device in self._watched:
             try:
                 status = os.stat(name)  # noqa: PTH116 - as above
@@ -139,6 +164,10 @@ class DatabaseFile:
                 raise StoreUnavailable(f"{name}: {e.strerror}; make it accessible and try again") from e
             if status.st_ino != inode or status.st_dev != device:
                 raise self._gone(name, "replaced")
+            if name == self._names[0]:
+                if status.st_size < least:
+                    raise self._gone(name, "overwritten")
+                self._size = status.st_size
         self._checked = now
 
     def _identity(self) -> tuple[int, int] | None:
@@ -155,6 +184,23 @@ class DatabaseFile:
             f"back or {_RESTORE}, and start again"
         )
         return StoreBroken(self._lost)
+
+    def _refuse_foreign_log(self) -> None:
+        """Raise StoreBroken if the log was written for another file than the one that is here now.
+
+        A folder that was copied as a whole has new inodes for both, and a log that fits.
+        """
+        log = Path(self._names[1])
+        mark = self._read_mark()
+        if not (_size(log) and mark) or _inode(log) != mark.get("log"):
+            return
+        replaced = _inode(self.path) != mark.get("file")
+        if replaced or _size(self.path) < mark.get("size", 0):
+            raise StoreBroken(
+                f"{self.path}: the file was {'replaced' if replaced else 'overwritten'} while it was in use, and its "
+                f"log {log.name} belongs to the one before; stop what uses it, then move {log.name} away to start with "
+                f"the file as it is, put the old file back, or {_RESTORE}"
+            )
 
     def _refuse_log(self, how: str) -> None:
         log = Path(self._names[1])
@@ -181,6 +227,13 @@ def restoring(path: Path) -> Path:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def _size(path: Path) -> int:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from typing import Any
 
+from suggest.errors import StoreBroken
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
@@ -18,11 +19,28 @@ Document = dict[str, Any]
 _decode = json.JSONDecoder().raw_decode
 
 
+class DamagedRow(Exception):
+    """A row of the store has what nobody wrote there."""
+
+    def broken(self, place: str) -> StoreBroken:
+        """Return the error for people."""
+        return StoreBroken(
+            f"{place} is damaged ({self}); restore a backup (tuner db restore DIR), or see with tuner db check what "
+            "else is damaged"
+        )
+
+
 def read_json(text: str | bytes) -> Any:
-    """Parse the output of json.dumps in half the time of json.loads: a study's trials have thousands of documents."""
-    if isinstance(text, bytes):
-        text = text.decode()
-    return {} if text == "{}" else _decode(text)[0]
+    """Parse the output of json.dumps in half the time of json.loads: a study's trials have thousands of documents.
+
+    Raises DamagedRow.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        return {} if text == "{}" else _decode(text)[0]
+    except (TypeError, ValueError) as e:
+        raise DamagedRow(f"{text[:40]!r} is not JSON") from e
 
 
 def spec_document(spec: StudySpec) -> Document:

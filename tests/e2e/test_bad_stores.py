@@ -101,6 +101,40 @@ def test_an_unusable_store_gives_one_sentence_and_works_again_when_restored(
     assert (code, out.split(" (")[0]) == (0, "tiny: best score 0.334957")
 
 
+DAMAGE = [
+    ("studies.db", "UPDATE trials SET parameters = '{\"x\": 0.' WHERE number = 1", "is not JSON"),
+    ("studies.db", "UPDATE trials SET parameters = '[0.5]' WHERE number = 1", "tiny-.*/1"),
+    ("studies.db", "UPDATE trials SET state = 'sleeping' WHERE number = 1", "sleeping"),
+    ("studies.db", "UPDATE trials SET value = 'high' WHERE number = 1", "tiny-.*/1"),
+    ("studies.db", "UPDATE studies SET spec = '{}'", "study default/tiny-"),
+    ("studies.db", "UPDATE studies SET spec = 'spec'", "is not JSON"),
+    ("controller.db", "UPDATE attempts SET state = 'sleeping'", "sleeping"),
+    ("controller.db", "UPDATE attempts SET start_time = 'noon'", "noon"),
+    ("controller.db", "UPDATE experiments SET state = 'sleeping'", "sleeping"),
+    ("controller.db", "UPDATE revisions SET document = '{'", "JSON"),
+]
+
+
+@pytest.mark.parametrize(("database", "damage", "told"), DAMAGE)
+def test_a_damaged_row_is_damage_not_a_bug(finished: Cli, cli: Cli, database: str, damage: str, told: str) -> None:
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    with closing(sqlite3.connect(cli.folder / "state" / database)) as connection, connection:
+        connection.execute(damage)
+    for words in (("extend", "tiny", "--trials", "3"), ("db", "check")):
+        code, _, err = cli.tuner(*words)
+        assert (code, err.count("\n")) == (7, 1), err
+        assert "damaged" in err
+        assert "restore a backup (tuner db restore DIR)" in err
+        assert re.search(told, err)
+
+
+def test_db_check_reads_every_row(finished: Cli) -> None:
+    code, out, err = finished.tuner("db", "check")
+    assert (code, err) == (0, "")
+    assert "1 study, 2 trials, 2 measurements; every row can be read" in out
+    assert re.search("1 experiment, 2 attempts, [0-9]+ events; every row can be read", out)
+
+
 def test_a_missing_study_is_not_recreated_for_a_resumed_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment(waits=True))
     run = cli.start("run", cli.file)

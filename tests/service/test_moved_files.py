@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.backup import back_up_one
 from controller.core.model import Revision
 from controller.experiment_store import Changes, SqlExperimentStore
 from suggest.errors import StoreBroken, TunerError
@@ -20,7 +21,7 @@ from suggest.storage.sqlite_store import SqliteStore
 from suggest.trial import Trial
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, running
-from tests.service.load import a_client, started
+from tests.service.load import a_client, eventually, started
 from tests.service.running import NAME, SPEC, a_process
 from tests.unit.builders import a_spec, an_experiment, at
 
@@ -233,6 +234,69 @@ def test_a_store_of_an_older_version_gets_its_marker_when_opened(path: Path) -> 
         opened(path)
 
 
+# A backup that is put in the place of a store in use
+
+
+def move_over(backup: Path, path: Path) -> None:
+    backup.rename(path)
+
+
+def copy_over(backup: Path, path: Path) -> None:
+    shutil.copyfile(backup, path)
+
+
+PUTS = [move_over, copy_over]
+
+
+@pytest.fixture
+def killed(folder: Path) -> tuple[Path, Path]:
+    """A backup with 100 trials, and a store with 400, whose server was killed after a checkpoint."""
+    path, backup = folder / "state" / "studies.db", folder / "backup.db"
+    path.parent.mkdir()
+    with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        client.suggest(NAME, 100, client_id="c", request_id="first")
+        back_up_one(path, backup)
+        client.suggest(NAME, 300, client_id="c", request_id="later")
+        least = path.stat().st_size + (backup.stat().st_size >> 1)
+        eventually(lambda: path.stat().st_size > least)
+        started(client, "in the log")
+        server.kill()
+    assert Path(f"{path}-wal").stat().st_size
+    return path, backup
+
+
+@pytest.mark.parametrize("put", PUTS, ids=lambda put: put.__name__)
+def test_a_log_is_not_replayed_into_another_file(killed: tuple[Path, Path], put: Callable[[Path, Path], None]) -> None:
+    path, backup = killed
+    content = backup.read_bytes()
+    put(backup, path)
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match=r"its log studies.db-wal belongs to the one before; .*tuner db restore"):
+            SqliteStore(path)
+    assert path.read_bytes() == content
+    Path(f"{path}-wal").rename(path.with_name("away"))
+    assert len(trials(path)) == 100
+
+
+def test_a_kill_or_a_copy_of_the_whole_folder_is_not_mistaken_for_another_file(killed: tuple[Path, Path]) -> None:
+    path, _ = killed
+    copy = path.parent.with_name("copy")
+    shutil.copytree(path.parent, copy)
+    assert len(trials(copy / path.name)) == 401
+    assert len(trials(path)) == 401
+
+
+def test_a_smaller_file_copied_over_an_open_store_is_noticed(killed: tuple[Path, Path], folder: Path) -> None:
+    path, backup = killed
+    with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        started(client, "r0")
+        copy_over(backup, path)
+        with pytest.raises(StoreBroken, match=r"studies.db was overwritten while .*tuner db restore"):
+            started(client, "r1")
+        server.stop()
+
+
 def trials(path: Path) -> list[int]:
     with closing(SqliteStore(path)) as store:
-        return [t.number for t in store.trials(NAME, states=[], client_id="", after=-1, limit=99)]
+        return [t.number for t in store.trials(NAME, states=[], client_id="", after=-1, limit=999)]

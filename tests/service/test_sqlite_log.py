@@ -112,7 +112,7 @@ class ClosesWhenAsked(threading.Event):
 
 
 def test_closing_works_at_any_moment(path: Path) -> None:
-    checkpoints = WalCheckpoints(lambda: sqlite3.connect(path), threading.Lock())
+    checkpoints = WalCheckpoints(lambda: sqlite3.connect(path), threading.Lock(), mark=lambda: None)
     checkpoints._closed = ClosesWhenAsked(checkpoints._due)
     checkpoints.written(large=True)
     assert checkpoints._thread is not None

@@ -14,7 +14,7 @@ from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import PLACES, CustomCollector, KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
-from controller.spec.katib_settings import ALGORITHMS, NOT_HERE, TRIAL_DIR, KatibSetting, whole
+from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
 from controller.spec.problems import ProblemCollector
 from suggest.domain import Normal, Scale, last_step
@@ -36,7 +36,11 @@ _PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
 _SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
-_REFUSED = {"nasConfig": "a search for a network's layers is not supported; write the layers as parameters"}
+_OF_LAYERS = ("enas", "darts")
+_LAYERS = (
+    "a search for a network's layers (nasConfig, enas, darts) is not supported; describe the layers by parameters with "
+    "conditions in a native file, as in examples/layers/experiment.yaml"
+)
 
 
 class KatibReader(KatibSectionReader):
@@ -78,9 +82,11 @@ class KatibReader(KatibSectionReader):
         if self._data.get("kind") != "Experiment":
             self._problems.add("kind", "only an Experiment of Katib's objects is supported; write kind: Experiment")
         spec = self._mapping(self._data, "spec", "")
+        if self._searches_layers(spec):
+            return None
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
         known_keys = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
-        self._only(spec, "spec", (*_SPEC, *known_keys), _REFUSED)
+        self._only(spec, "spec", (*_SPEC, *known_keys))
         if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
             self._problems.add("spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}")
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
@@ -109,13 +115,26 @@ class KatibReader(KatibSectionReader):
         }
         metadata = self._mapping(self._data, "metadata", "")
         name = metadata.get("name")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if name is None and "generateName" in metadata:
+            cure = "write metadata.name, or add --set metadata.name=NAME for each run"
+            self._problems.add("metadata.generateName", f"tuner run continues an experiment by its name; {cure}")
+        elif not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
             self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
         metadata_kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
         if len(self._problems.found) > before:
             return None
         return {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": metadata_kept, "spec": native}
+
+    def _searches_layers(self, spec: Json) -> bool:
+        """Return whether the file searches a network's layers. One problem says so, instead of one for each key."""
+        algorithm = spec.get("algorithm")
+        name = algorithm.get("algorithmName") if isinstance(algorithm, dict) else None
+        if "nasConfig" not in spec and name not in _OF_LAYERS:
+            return False
+        at = "spec.nasConfig" if "nasConfig" in spec else "spec.algorithm.algorithmName"
+        self._problems.add(at, _LAYERS, at_key="nasConfig" in spec)
+        return True
 
     def _objective(self, spec: Json) -> Json:
         at = "spec.objective"
@@ -145,9 +164,8 @@ class KatibReader(KatibSectionReader):
         self._only(section, at, ("algorithmName", "algorithmSettings"))
         name = section.get("algorithmName")
         if not isinstance(name, str) or name not in ALGORITHMS:
-            refused = NOT_HERE.get(name) if isinstance(name, str) else None
             message = "must be specified" if name is None else f"unknown algorithm name {name!r}"
-            self._problems.add(f"{at}.algorithmName", refused or f"{message}; write {', '.join(ALGORITHMS)}")
+            self._problems.add(f"{at}.algorithmName", f"{message}; write {', '.join(ALGORITHMS)}")
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}

@@ -136,7 +136,3 @@ ALGORITHMS = {
         },
     ),
 }
-NOT_HERE = {
-    "enas": "enas is not supported: write the choices of its layers as parameters, with conditions in a native file",
-    "darts": "darts is not supported: write the choices of its layers as parameters, with conditions in a native file",
-}

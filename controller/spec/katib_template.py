@@ -54,12 +54,44 @@ _POD = (
     "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef"
 )
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
-_CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
+_CONTAINER = ("name", "image", "command", "args", "env", "resources")
+# Fields of a container that do not change what its program computes.
+_WITHOUT_EFFECT = (
+    "imagePullPolicy",
+    "livenessProbe",
+    "ports",
+    "readinessProbe",
+    "resizePolicy",
+    "securityContext",
+    "startupProbe",
+    "stdin",
+    "stdinOnce",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+)
+_ON_CLUSTER = "or run with --runtime kubernetes"
 _NOT_ON_THIS_MACHINE = {
-    "volumeMounts": "volumes are not mounted on this machine; remove it, and give the command a path that is there",
-    "envFrom": "is not supported; write the variables out under env",
-    "workingDir": "is not supported; trials start in the file's folder",
+    "volumeMounts": f"volumes are not mounted on this machine; give the command a path that is there, {_ON_CLUSTER}",
+    "volumeDevices": f"this machine attaches no volumes; remove it, {_ON_CLUSTER}",
+    "envFrom": f"is not read on this machine; write the variables out under env, {_ON_CLUSTER}",
+    "workingDir": f"trials start in the file's folder on this machine; write paths from there, {_ON_CLUSTER}",
+    "lifecycle": f"its commands do not run on this machine; run them in the container's command, {_ON_CLUSTER}",
 }
+# Fields of a Job and of its pods that change what a trial computes, where a process on this machine cannot do the same.
+_NOT_A_PROCESS = (
+    (
+        "spec.template.spec",
+        "initContainers",
+        f"they do not run on this machine; do their work in the container's command, {_ON_CLUSTER}",
+    ),
+    ("spec.template.spec", "hostAliases", f"names of hosts are those of this machine; remove it, {_ON_CLUSTER}"),
+    ("spec.template.spec", "resourceClaims", f"this machine has no such devices; remove it, {_ON_CLUSTER}"),
+    ("spec", "suspend", f"a trial that waits for someone to start it never ends; remove it, {_ON_CLUSTER}"),
+)
+_DEADLINE = "activeDeadlineSeconds"
+# Numbers of pods of a Job. A trial on this machine is one process.
+_PODS = ("parallelism", "completions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +196,7 @@ class KatibTemplateReader(KatibSectionReader):
                 self._problems.add(below, "its name or reference occurs twice; remove one")
             elif reference.startswith("${trialSpec."):
                 names[name] = self._of_metadata(reference, job, f"{below}.reference")
-            elif reference not in parameters:
+            elif parameters and reference not in parameters:  # without parameters, a problem says so already
                 self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
                 names[name] = ""
             else:
@@ -351,7 +383,8 @@ class KatibTemplateReader(KatibSectionReader):
         for i in range(len(containers)):
             if i != index:
                 self._problems.add(f"{at}[{i}]", "only the primary container runs on this machine; remove the others")
-        self._only(container, f"{at}[{index}]", _CONTAINER, _NOT_ON_THIS_MACHINE)
+        self._check_process(job)
+        self._only(container, f"{at}[{index}]", (*_CONTAINER, *_WITHOUT_EFFECT), _NOT_ON_THIS_MACHINE)
         used: set[str] = set()
         env: dict[str, str] = {}
         known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}  # Katib adds it to the container
@@ -376,7 +409,19 @@ class KatibTemplateReader(KatibSectionReader):
         if trial_dir:
             words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
-        return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
+        resources = self._resources(container, f"{at}[{index}].resources")
+        return {**words, "env": env, **image, **resources, **_times(job)}
+
+    def _check_process(self, job: Json) -> None:
+        """Refuse fields that a process on this machine cannot follow, and that change what the trial computes."""
+        at = "spec.trialTemplate.trialSpec"
+        for path, key, message in _NOT_A_PROCESS:
+            if _at(job, path).get(key):
+                self._problems.add(f"{at}.{path}.{key}", message, at_key=True)
+        for key in _PODS:
+            if _at(job, "spec").get(key, 1) not in (0, 1, None):
+                message = f"a trial is one process on this machine; write {key}: 1, {_ON_CLUSTER}"
+                self._problems.add(f"{at}.spec.{key}", message)
 
     def _resources(self, container: Json, at: str) -> Json:
         """Return the limits, or the requests where there is no limit."""
@@ -389,8 +434,10 @@ class KatibTemplateReader(KatibSectionReader):
         amounts = resources.get("limits") or resources.get("requests") or {}
         native: Json = {}
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
+            if key == "ephemeral-storage":
+                continue  # a limit of the disk does not change what the trial computes
             if key not in _RESOURCES:
-                self._problems.add(f"{at}.{key}", f"{key} is not supported; remove it")
+                self._problems.add(f"{at}.{key}", f"this machine cannot give {key}; remove it, {_ON_CLUSTER}")
             elif key == "memory":
                 native["memory"] = amount
             else:
@@ -423,6 +470,25 @@ class KatibTemplateReader(KatibSectionReader):
             parts += [literal(text[end : match.start()]), names.get(match[1], "")]
             end = match.end()
         return "".join([*parts, literal(text[end:])])
+
+
+def _at(data: Json, path: str) -> Json:
+    """Return the mapping at a path of keys; an empty one if there is none."""
+    part: object = data
+    for key in path.split("."):
+        part = part.get(key) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _times(job: Json) -> Json:
+    """Return the native keys of a Job's deadline and of its pods' grace period, in seconds."""
+    pod = _at(job, "spec.template.spec")
+    deadlines = [each for each in (_at(job, "spec").get(_DEADLINE), pod.get(_DEADLINE)) if isinstance(each, int)]
+    grace = pod.get("terminationGracePeriodSeconds")
+    return {
+        **({"timeout": f"{min(deadlines)}s"} if deadlines else {}),
+        **({"gracePeriod": f"{grace}s"} if isinstance(grace, int) else {}),
+    }
 
 
 def _escaped(text: str) -> str:

@@ -33,6 +33,11 @@ def _itself(path: str) -> str:
     return path
 
 
+def _is_at(path: str, root: str) -> bool:
+    """Return whether `path` is `root` or below it."""
+    return path == root or path.startswith((f"{root}.", f"{root}["))
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
     """The places of each path's key and value. The path of the root is "".
@@ -43,6 +48,14 @@ class Marks:
     keys: dict[str, Mark]
     values: dict[str, Mark]
     place_of: Callable[[str], str] = _itself
+
+    def below(self, path: str) -> Marks:
+        """Return the marks of what is at `path`, as those of a text of its own."""
+        keys, values = (
+            {key[len(path) :].removeprefix("."): mark for key, mark in table.items() if _is_at(key, path)}
+            for table in (self.keys, self.values)
+        )
+        return Marks(keys, values)
 
     def nearest(self, path: str, *, at_key: bool = False) -> Mark:
         """Return the mark of `path`, or of the closest path above it that the text has."""
@@ -107,7 +120,7 @@ class ProblemCollector:
 
     def within(self, path: str) -> bool:
         """Return whether there is a problem at or below `path`."""
-        return any(c.path == path or c.path.startswith((f"{path}.", f"{path}[")) for c in self.found)
+        return any(_is_at(c.path, path) for c in self.found)
 
     def located(self, marks: Marks) -> list[LocatedProblem]:
         located = [(marks.place_of(c.path), c) for c in self.found]

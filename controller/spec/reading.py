@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeGuard
@@ -104,7 +104,7 @@ def read(
     Raises:
         SpecErrors: The file or an override cannot be used.
     """
-    data, marks, config_maps = _documents(text, source)
+    data, marks, others = _documents(text, source)
     if not is_file:
         marks = Marks({}, {"": NOWHERE})
     wrong: list[LocatedProblem] = []
@@ -122,13 +122,15 @@ def read(
         from controller.spec.katib import KatibReader  # lazy: most files are native
         from controller.spec.katib_template import ConfigMaps
 
-        katib = KatibReader(data, problems, ConfigMaps(config_maps, config_map_of))
+        katib = KatibReader(
+            data, problems, ConfigMaps([each for each in others if _is_config_map(each)], config_map_of)
+        )
         data = katib.native()
         document = _check(data, native := ProblemCollector())
         wrong += problems.located(marks)
         marks = replace(marks, place_of=katib.place_of)
         wrong += native.located(marks)
-        warnings = tuple(katib.warnings)
+        warnings = (*katib.warnings, *_not_created(others))
     else:
         document, warnings = _check(data, problems), ()
         wrong += problems.located(marks)
@@ -146,20 +148,49 @@ def _at_its_place(warning: str, marks: Marks) -> str:
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
-    """Return the experiment, its marks, and the ConfigMaps that a file of Katib's may have beside it."""
+    """Return the experiment, its marks, and the other objects that a file of Katib's has beside it."""
     documents = parse_documents(text, source)
-    experiments = [document for document in documents if _is_katib(document[0])] or documents
+    objects = [each for data, marks in documents for each in _objects(data, marks)]
+    experiments = [each for each in objects if _is_katib(each[0]) and each[0].get("kind") == "Experiment"]
+    if len(experiments) > 1:
+        names = ", ".join(_name_of(data) for data, _ in experiments)
+        message = f"another experiment begins here, of {names}; write each into its own file, and run each file"
+        raise SpecErrors(source, [LocatedProblem(experiments[1][1].values[""], "", message)])
+    if not experiments:
+        if len(documents) > 1:
+            raise SpecErrors(source, [second_document(documents[1][1])])
+        return (*documents[0], [])
     data, marks = experiments[0]
-    config_maps: list[Json] = []
-    for other, place in documents:
-        is_config_map = isinstance(other, dict) and (other.get("apiVersion"), other.get("kind")) == ("v1", "ConfigMap")
-        if isinstance(other, dict) and is_config_map and other is not data:
-            config_maps.append(other)
-        elif other is not data:
-            raise SpecErrors(source, [second_document(place)])
-    if config_maps and not _is_katib(data):
-        raise SpecErrors(source, [second_document(documents[1][1])])
-    return data, marks, config_maps
+    return data, marks, [other for other, _ in objects if isinstance(other, dict) and other is not data]
+
+
+def _objects(data: Data, marks: Marks) -> Iterator[tuple[Data, Marks]]:
+    """Yield a document, or the objects in it if it is a `List`, as kubectl reads it."""
+    match data:
+        case {"apiVersion": "v1", "kind": "List", "items": list(items)}:
+            for index, item in enumerate(items):
+                yield item, marks.below(f"items[{index}]")
+        case _:
+            yield data, marks
+
+
+def _is_config_map(data: Json) -> bool:
+    return (data.get("apiVersion"), data.get("kind")) == ("v1", "ConfigMap")
+
+
+def _name_of(data: object) -> str:
+    match data:
+        case {"metadata": {"name": name}}:
+            return str(name)
+    return "?"
+
+
+def _not_created(others: Iterable[Json]) -> Iterator[str]:
+    """Yield a warning for each object beside the experiment that only kubectl creates."""
+    for other in others:
+        if not _is_config_map(other):
+            name = f"{other.get('kind', 'object')} {_name_of(other)}"
+            yield f"{name}: only the experiment of this file is read; if its trials need this, create it with kubectl"
 
 
 def _without_namespace(data: Data) -> str:

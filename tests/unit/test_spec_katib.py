@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +225,7 @@ BAD = [
     ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
     ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
     ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
-    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: enas is not supported"),
+    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: a search for a network's layers"),
     ("random_state", "seed", "spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random"),
     ("parallelTrialCount: 2", "parallelTrialCount: 5", "spec.parallelTrialCount: should be less than or equal"),
     ("maxTrialCount: 4", "maxTrialCount: 0", "spec.maxTrialCount: expected a whole number from 1, got 0"),
@@ -240,8 +240,39 @@ BAD = [
         "spec.algorithm.algorithmName: unknown algorithm name ['random']",
     ),
     ("image: tuner-digits", "volumeMounts: []", "containers[0].volumeMounts: volumes are not mounted on this machine"),
-    ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not supported"),
-    ("image: tuner-digits", "resources: {limits: {example.com/fpga: 1}}", "resources.example.com/fpga: "),
+    ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not read on this machine"),
+    ("image: tuner-digits", "lifecycle: {postStart: {}}", "containers[0].lifecycle: its commands do not run on this"),
+    ("image: tuner-digits", "workingDir: /app", "containers[0].workingDir: trials start in the file's folder"),
+    (
+        "image: tuner-digits",
+        "resources: {limits: {example.com/fpga: 1}}",
+        "cannot give example.com/fpga; remove it, or",
+    ),
+    (
+        "            restartPolicy: Never",
+        "            initContainers: [{name: data, image: data}]\n            restartPolicy: Never",
+        "spec.initContainers: they do not run on this machine; do their work in the container's command, or run with",
+    ),
+    (
+        "            restartPolicy: Never",
+        "            hostAliases: [{ip: 10.1.1.1, hostnames: [db]}]\n            restartPolicy: Never",
+        "spec.hostAliases: names of hosts are those of this machine; remove it, or run with --runtime kubernetes",
+    ),
+    (
+        "      spec:\n        template:",
+        "      spec:\n        completions: 3\n        template:",
+        "trialSpec.spec.completions: a trial is one process on this machine; write completions: 1, or run with",
+    ),
+    (
+        "      spec:\n        template:",
+        "      spec:\n        suspend: true\n        template:",
+        "trialSpec.spec.suspend: a trial that waits for someone to start it never ends; remove it, or run with",
+    ),
+    (
+        "name: katib-random",
+        "generateName: random-",
+        "metadata.generateName: tuner run continues an experiment by its name; write metadata.name, or add --set",
+    ),
     ("image: tuner-digits", "resources: {limits: {cpu: many}}", "resources.cpu: expected a number, got 'many'"),
     (
         "- name: training",
@@ -450,7 +481,7 @@ CONFIG_MAPS = [
         "    retain: true # successCondition",
         "successCondition: must be specified for this template",
     ),
-    ("kind: ConfigMap", "kind: Secret", "a second document begins here; one file holds one experiment"),
+    ("kind: ConfigMap", "kind: Secret", "the ConfigMap default/training-templates is not in this file; add it"),
 ]
 
 
@@ -460,6 +491,89 @@ def test_a_config_map_without_a_usable_template_is_refused(good: str, bad: str, 
     with pytest.raises(SpecErrors) as caught:
         read(CONFIG_MAP.replace(good, bad, 1), source="katib.yaml")
     assert message in str(caught.value)
+
+
+def test_deadline_and_grace_period_of_the_pod_are_those_of_a_trial() -> None:
+    pod = "            activeDeadlineSeconds: 90\n            terminationGracePeriodSeconds: 5\n"
+    text = TEXT.replace("            restartPolicy", f"{pod}            restartPolicy")
+    text = text.replace(
+        "      spec:\n        template:", "      spec:\n        activeDeadlineSeconds: 60\n        template:"
+    )
+    trial = read(text, source="katib.yaml").spec.trial
+    assert (trial.timeout_s, trial.grace_s) == (60.0, 5.0)
+
+
+def test_fields_of_the_container_without_effect_on_its_program_are_accepted() -> None:
+    more = "ports: [{containerPort: 80}]\n                securityContext: {runAsUser: 0}\n                "
+    limits = "resources: {limits: {ephemeral-storage: 5Gi}}"
+    text = TEXT.replace("image: tuner-digits", f"{more}{limits}")
+    assert read(text, source="katib.yaml").spec.trial.command == read(TEXT, source="katib.yaml").spec.trial.command
+
+
+NAS = TEXT.replace("algorithmName: random", "algorithmName: enas").replace(
+    TEXT[TEXT.index("  parameters:") : TEXT.index("  trialTemplate:")], "  nasConfig: {graphConfig: {numLayers: 3}}\n"
+)
+
+
+@pytest.mark.parametrize("text", [NAS, NAS.replace("enas", "random"), TEXT.replace("maximize", "most").replace(
+    "algorithmName: random", "algorithmName: darts")])  # fmt: skip
+def test_a_search_for_layers_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(SpecErrors) as refused:
+        read(text, source="katib.yaml")
+    [problem] = refused.value.located
+    assert "describe the layers by parameters with conditions in a native file" in problem.message
+
+
+CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"
+
+
+def listed(*texts: str) -> str:
+    items = [parse(text, "")[0] for text in texts]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def test_the_experiment_of_a_list_is_read_as_if_it_were_alone() -> None:
+    [experiment, config_map] = CONFIG_MAP.split("---\n")
+    for text, alone in ((listed(TEXT), TEXT), (listed(config_map, experiment), CONFIG_MAP)):
+        assert read(text, source="list.json").spec == read(alone, source="katib.yaml").spec
+    overridden = read(listed(TEXT), source="list.json", overrides=["metadata.name=other", "spec.maxTrialCount=7"])
+    assert (overridden.spec.name, overridden.spec.budget.trials) == ("other", 7)
+
+
+def test_problems_in_a_list_have_their_place_in_the_file() -> None:
+    listing = "apiVersion: v1\nkind: List\nitems:\n- " + TEXT[TEXT.index("apiVersion") :].replace("\n", "\n  ")
+    with pytest.raises(SpecErrors) as alone:
+        read(TEXT.replace('min: "0.001"', 'min: "0.9"'), source="katib.yaml")
+    with pytest.raises(SpecErrors) as in_list:
+        read(listing.replace('min: "0.001"', 'min: "0.9"'), source="katib.yaml")
+    [one], [other] = alone.value.located, in_list.value.located
+    assert (other.path, other.message) == (one.path, one.message)
+    assert (other.mark.line, other.mark.column) == (one.mark.line + 2, one.mark.column + 2)
+
+
+@pytest.mark.parametrize("text", [f"{CLAIM}---\n{TEXT}", f"{TEXT}---\n{CLAIM}", listed(CLAIM, TEXT)])
+def test_an_object_beside_the_experiment_is_left_to_kubectl_with_a_warning(text: str) -> None:
+    document = read(text, source="katib.yaml")
+    assert document.spec == read(TEXT, source="katib.yaml").spec
+    assert document.warnings == (
+        "PersistentVolumeClaim data: only the experiment of this file is read; if its trials need this, create it with "
+        "kubectl",
+    )
+
+
+@pytest.mark.parametrize("several", [lambda one, two: f"{one}---\n{two}", listed], ids=["documents", "list"])
+def test_several_experiments_in_a_file_are_refused_with_the_cure(several: Callable[[str, str], str]) -> None:
+    with pytest.raises(SpecErrors) as refused:
+        read(several(TEXT, TEXT.replace("katib-random", "second")), source="katib.yaml")
+    [problem] = refused.value.located
+    assert problem.message == (
+        "another experiment begins here, of katib-random, second; write each into its own file, and run each file"
+    )
+
+
+def test_a_name_given_on_the_command_line_takes_the_place_of_a_generated_one() -> None:
+    text = TEXT.replace("name: katib-random", "generateName: random-")
+    assert read(text, source="katib.yaml", overrides=["metadata.name=random-1"]).spec.name == "random-1"
 
 
 def test_a_template_is_read_from_the_clusters_config_map() -> None:

@@ -14,7 +14,7 @@ from statistics import fmean, mean, median_high, median_low
 
 from suggest import events
 from suggest.errors import InvalidArgument
-from suggest.katib.suggestions import MAX_TRIALS, parsed
+from suggest.katib.suggestions import MAX_TRIALS, parsed, parsed_experiment
 from suggest.katib.trial_reader import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import StoppingFrame
@@ -48,7 +48,7 @@ class KatibEarlyStopping:
         """Return the stopping rule, or none while too few trials have reached the step. Raises InvalidArgument."""
         if len(frame.trials) > MAX_TRIALS:
             raise InvalidArgument.at("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")
-        spec = parsed(pb.Experiment, frame.experiment, "experiment").spec
+        spec = parsed_experiment(frame.experiment).spec
         settings, objective = read_settings(spec.early_stopping), spec.objective
         if objective.type not in (pb.MINIMIZE, pb.MAXIMIZE):
             raise InvalidArgument.at("experiment.spec.objective.type", "must be minimize or maximize")

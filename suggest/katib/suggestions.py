@@ -163,11 +163,7 @@ class KatibSuggestions:
             if (known := self._experiments.get(raw)) is not None:
                 self._experiments.move_to_end(raw)
                 return known
-        if len(raw) > MAX_EXPERIMENT_BYTES:
-            raise InvalidArgument.at(
-                "experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values"
-            )
-        experiment = read_experiment(parsed(pb.Experiment, raw, "experiment"))
+        experiment = read_experiment(parsed_experiment(raw))
         if len(raw) > REMEMBERED_BYTES:
             return experiment
         with self._lock:
@@ -299,6 +295,15 @@ class KatibSuggestions:
                 f"experiment {experiment.name}: every point of its space has been suggested; the search is finished"
             )
         return answers
+
+
+def parsed_experiment(raw: bytes) -> pb.Experiment:
+    """Parse the experiment of a request. Raises InvalidArgument."""
+    if len(raw) > MAX_EXPERIMENT_BYTES:
+        raise InvalidArgument.at(
+            "experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values"
+        )
+    return parsed(pb.Experiment, raw, "experiment")
 
 
 def parsed(kind: type[M], raw: bytes, path: str) -> M:

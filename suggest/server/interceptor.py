@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError
 
 from suggest import deadline, events
@@ -41,7 +42,8 @@ from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import caller_of, host_of, known_as
 from suggest.server.access.caller import name as known_name
 from suggest.server.connection_limits import ConnectionLimits
-from suggest.server.in_flight import PLACE_BYTES, InFlightLimits
+from suggest.server.decoded_size import DecodedSize
+from suggest.server.in_flight import ARRIVAL_S, InFlightLimits
 from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
 from suggest.server.rpcs import Rpc, resource_of, rpc_of
@@ -52,7 +54,6 @@ log = logging.getLogger(__name__)
 SLOW_S = 1.0
 LARGE_BYTES = 8 << 10  # size of a large request, about a hundred measurements
 PARSING_S = 0.02  # parsing holds the GIL; after a request that took longer to parse, its caller's next one waits
-ARRIVAL_S = 30.0  # how long a request may take to arrive after its headers
 
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -87,7 +88,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._store_health = store_health
         self._authorizer = authorizer
         self._in_flight = in_flight
-        self._places = -(-received_bytes // PLACE_BYTES)
+        self._received_bytes = received_bytes
         self.connections = ConnectionLimits(None)  # replaced once the server's port is known
         self._denial_log = denial_log
         self._certified = certified and authorizer is None
@@ -228,8 +229,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         is_limited = not method.startswith(HEALTH)
         is_recorded = rpc_of(method).recorded and is_limited
         in_flight = self._in_flight
+        decoded_size = _decoded_size(method)
 
-        async def received(requests: object, context: Context) -> Any:
+        async def received(stream: object, context: Context) -> Any:
             peer = context.peer()
             caller = ""
             try:
@@ -245,30 +247,40 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except TunerError as e:
                 entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
                 await self._refuse(context, e, method, entry)
-            size = 0
+            requests = in_flight.requests(named=bool(known_name()))
+            held = 0
             try:
-                await in_flight.begin_arriving(caller, self._places)
-                try:
-                    async with asyncio.timeout(ARRIVAL_S):
-                        serialized = await _message(context)
-                    in_flight.take_request(caller, len(serialized))
-                    size = len(serialized)
-                finally:
-                    in_flight.end_arriving(caller, self._places)
+                async with requests.arriving(caller, self._received_bytes):
+                    serialized = await requests.in_time(caller, _message(context), self._received_bytes)
+                    size = await self._decoded_bytes(decoded_size, serialized)
+                    try:
+                        requests.hold_decoded(caller, size)
+                    except TunerError:
+                        # Only this frame holds the bytes, which must be gone before others arrive.
+                        del serialized
+                        raise
+                    held = size
                 reply = await answer(serialized, context, caller)
                 context.add_done_callback(self._taken(caller, reply))
                 return reply
             except TimeoutError:
-                late = TimedOut(f"the request did not arrive within {ARRIVAL_S:g} s; send it again")
+                late = TimedOut(
+                    f"the request did not arrive within {ARRIVAL_S:g} s, or was slow while others waited; send it again"
+                )
                 await self._refuse(context, late, method)
             except TunerError as e:
                 await self._refuse(context, e, method)
             finally:
-                if size:
-                    in_flight.release_request(caller, size)
+                requests.release_decoded(caller, held)
                 in_flight.leave(caller)
 
         return received
+
+    async def _decoded_bytes(self, decoded_size: DecodedSize, serialized: bytes) -> int:
+        """Return the size of a request as decoded. A large one is counted in the thread that parses such."""
+        if len(serialized) <= LARGE_BYTES:
+            return decoded_size.bytes_of(serialized)
+        return await asyncio.get_running_loop().run_in_executor(self._parser, decoded_size.bytes_of, serialized)
 
     def _taken(self, caller: str, reply: Reply) -> Any:  # a callback; grpc's stubs do not export its type
         """Count a reply until it was sent, or the client is gone."""
@@ -420,6 +432,13 @@ class _Method:
 class Reply:
     message: Any
     serialized: bytes
+
+
+def _decoded_size(method: str) -> DecodedSize:
+    """Return how the size of the method's request is estimated."""
+    service, _, name = method.removeprefix("/").partition("/")
+    kind = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name].input_type
+    return DecodedSize.of(kind, framed=rpc_of(method).framed)
 
 
 def _freed(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:

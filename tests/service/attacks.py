@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 import resource
 import socket
@@ -27,12 +28,14 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import Client
+from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.http2 import LARGEST_WINDOW, RawConnection
+from tests.service.katib_caller import a_request, a_trial, an_experiment
 from tests.service.running import ServerProcess
 
 MINE = StudyName("mallory", "mine")
@@ -42,6 +45,10 @@ SERVICE = "/tuner.suggest.v1.SuggestService/"
 HEALTH = "/grpc.health.v1.Health/"
 SETTLED_S = 3.0
 ELSEWHERE = "127.0.0.9"  # the attackers' address; the bystander is 127.0.0.1
+EIGHT_HOSTS = tuple(f"127.0.2.{n}" for n in range(1, 9))
+KATIB = "/api.v1.beta1."
+KATIB_BYTES = 15 << 20  # of a request that Katib's port receives
+POINT = {"lr": "0.02", "layers": "2", "kind": "sgd"}
 
 Begun = Callable[[], None]
 
@@ -70,17 +77,24 @@ class Figures:
 
 
 class Bystander:
-    """Three threads: one reads a study, one reports many measurements, one connects repeatedly."""
+    """Three threads: one reads a study, one reports many measurements, one connects repeatedly.
 
-    def __init__(self, address: str, token: str) -> None:
+    With the address of Katib's port, a fourth one asks there for suggestions, as Katib's controller does.
+    """
+
+    def __init__(self, address: str, token: str, katib_address: str = "") -> None:
         self.figures = Figures()
         self._over = threading.Event()
         self._address = address
+        self._katib_address = katib_address
         self._metadata = (("authorization", f"Bearer {token}"),)
         with Client(address, token=token, timeout_s=DEADLINE_S) as client:
             client.create_study(THEIRS, a_spec(2), request_id="create")
             self._trial = client.suggest(THEIRS, 1, client_id="c", request_id="first").trials[0].number
-        self._threads = [threading.Thread(target=each) for each in (self._read, self._report, self._connect)]
+        callers = [self._read, self._report, self._connect]
+        if katib_address:
+            callers.append(self._suggest)
+        self._threads = [threading.Thread(target=each) for each in callers]
         for thread in self._threads:
             thread.start()
 
@@ -127,6 +141,14 @@ class Bystander:
                 check = health_pb2_grpc.HealthStub(channel).Check
                 self._timed("new connection", lambda check=check: check(health_pb2.HealthCheckRequest(), timeout=20))  # type: ignore[misc]
 
+    def _suggest(self) -> None:
+        trials = [a_trial(f"search-{n}", POINT, accuracy=str(n)) for n in range(100)]
+        request = a_request(an_experiment(), trials)
+        with grpc.insecure_channel(self._katib_address) as channel:
+            stub = SuggestionStub(channel)
+            while not self._over.wait(0.05):
+                self._timed("GetSuggestions", lambda: stub.GetSuggestions(request, timeout=DEADLINE_S))
+
 
 class Memory(threading.Thread):
     """Samples the resident memory of a process until stopped."""
@@ -158,7 +180,8 @@ class Memory(threading.Thread):
 @contextmanager
 def attacked(name: str, server: ServerProcess, token: str, seconds: float) -> Iterator[None]:
     """Run an attack until it ends or the `with` block ends."""
-    command = [sys.executable, "-m", "tests.service.attacks", name, server.address, token, str(seconds)]
+    address = server.katib_address if name in KATIB_ATTACKS else server.address
+    command = [sys.executable, "-m", "tests.service.attacks", name, address, token, str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -444,7 +467,165 @@ def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
     asyncio.run(watch())
 
 
-ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
+# Attacks on Katib's port, which needs no token, from eight hosts at once
+
+
+def katib_trials(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send histories of 15 MiB of empty trials: eight million of two bytes each."""
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", b"\x12\0" * (KATIB_BYTES // 2))
+
+
+def katib_assignments(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send one trial of 15 MiB of empty assignments."""
+    trial = _field(0x12, _field(0x12, _field(0x1A, b"\x0a\0" * (KATIB_BYTES // 2))))
+    experiment = _field(0x0A, an_experiment().SerializeToString())
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", experiment + trial)
+
+
+def katib_labels(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send one trial of 15 MiB of labels."""
+    labels = b"".join(_field(0x22, _field(0x0A, f"{n:x}".encode())) for n in range(KATIB_BYTES // 10))
+    experiment = _field(0x0A, an_experiment().SerializeToString())
+    request = experiment + _field(0x12, _field(0x0A, b"t") + _field(0x12, labels))
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
+
+
+def katib_texts(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Validate 15 MiB of choices of one character."""
+    space = _field(0x1A, b"\x1a\x01x" * (KATIB_BYTES // 3))
+    request = _field(0x0A, _field(0x12, _field(0x0A, _field(0x0A, space))))
+    _from_eight_hosts(address, begun, end_s, "Suggestion/ValidateAlgorithmSettings", request)
+
+
+def katib_lines(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Report 15 MiB of empty lines."""
+    lines = _field(0x12, b"\x0a\0" * (KATIB_BYTES // 2))
+    _from_eight_hosts(address, begun, end_s, "DBManager/ReportObservationLog", lines)
+
+
+def katib_unknown(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send 15 MiB of fields that the message does not have, in trials, in groups, and as deep as a parser goes."""
+    nested = b"\x7b" * 90 + b"\x7c" * 90
+    trials = _field(0x12, b"\x78\0\x7a\0" * 1000) * 1000
+    content = trials + nested * ((KATIB_BYTES - len(trials)) // len(nested))
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", content)
+
+
+def katib_nested(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send messages nested deeper than any parser reads, 15 MiB of them."""
+    content = b""
+    while len(content) < KATIB_BYTES - 16:
+        content = _field(0x12, content)
+        if len(content) > 10_000:
+            content *= 2
+    _from_eight_hosts(address, begun, end_s, "EarlyStopping/GetEarlyStoppingRules", content[:KATIB_BYTES])
+
+
+def katib_histories(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send correct histories as long as the port receives, of trials that the server does not know."""
+    trials = [a_trial(f"search-{n}", POINT, accuracy=str(n)) for n in range(10_000)]
+    request = a_request(an_experiment(), trials).SerializeToString()
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
+
+
+def katib_slow(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send requests of 15 MiB on 80 connections, a few bytes at a time."""
+    connections = [RawConnection(address, source=host) for host in EIGHT_HOSTS for _ in range(10)]
+    head = b"\0" + KATIB_BYTES.to_bytes(4)
+    streams = [connection.open(f"{KATIB}Suggestion/GetSuggestions") for connection in connections]
+    for connection, stream in zip(connections, streams, strict=True):
+        connection.send(stream, head)
+    begun()
+    while time.monotonic() < end_s:
+        for place, connection in enumerate(connections):
+            try:
+                if not connection.send(streams[place], b"\x12\0" * 8000) or not connection.look(0.0001):
+                    raise ConnectionError
+                if connection.ended(streams[place]):
+                    streams[place] = connection.open(f"{KATIB}Suggestion/GetSuggestions")
+                    connection.send(streams[place], head)
+            except OSError:
+                continue
+
+
+def katib_gzip(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send 15 kB that unpack to 15 MiB of empty trials."""
+    packed = gzip.compress(b"\x12\0" * (KATIB_BYTES // 2))
+    message = b"\x01" + len(packed).to_bytes(4) + packed
+    _from_eight_hosts(
+        address, begun, end_s, "Suggestion/GetSuggestions", message, framed=True, metadata=(("grpc-encoding", "gzip"),)
+    )
+
+
+def _field(tag: int, content: bytes) -> bytes:
+    length, left = bytearray(), len(content)
+    while left >= 128:
+        length.append(left % 128 + 128)
+        left //= 128
+    return bytes((tag, *length, left)) + content
+
+
+def _from_eight_hosts(
+    address: str,
+    begun: Begun,
+    end_s: float,
+    method: str,
+    request: bytes,
+    *,
+    framed: bool = False,
+    metadata: tuple[tuple[str, str], ...] = (),
+) -> None:
+    """Send a request again and again, on two connections of each of eight hosts. Replies are not waited for."""
+    content = request if framed else b"\0" + len(request).to_bytes(4) + request
+
+    def repeat(host: str) -> None:
+        while time.monotonic() < end_s:
+            connection = RawConnection(address, source=host)
+            with contextlib.suppress(OSError):
+                while time.monotonic() < end_s and _sent(
+                    connection, connection.open(KATIB + method, metadata), content
+                ):
+                    pass
+            connection.close()
+
+    threads = [threading.Thread(target=repeat, args=(host,)) for host in EIGHT_HOSTS for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    begun()
+    for thread in threads:
+        thread.join()
+
+
+def _sent(connection: RawConnection, stream: int, content: bytes) -> bool:
+    """Send a request, and wait for the end of its call. Return False if the server has closed the connection."""
+    sent, until = 0, time.monotonic() + 10
+    view = memoryview(content)
+    while not connection.ended(stream) and time.monotonic() < until:
+        sent += connection.send(stream, view[sent : sent + (1 << 20)])
+        if sent == len(content):
+            connection.end(stream)
+            sent += 1
+        if not connection.look(0.05 if sent > len(content) else 0.001):
+            return False
+    return connection.ended(stream)
+
+
+KATIB_ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
+    each.__name__: each
+    for each in (
+        katib_trials,
+        katib_assignments,
+        katib_labels,
+        katib_texts,
+        katib_lines,
+        katib_unknown,
+        katib_nested,
+        katib_histories,
+        katib_slow,
+        katib_gzip,
+    )
+}
+ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = KATIB_ATTACKS | {
     each.__name__: each
     for each in (
         validate,

@@ -28,6 +28,7 @@ class RawConnection:
         self._windows: dict[int, int] = {}  # how much may be sent on each stream
         self._initial = 65535
         self._read = b""
+        self._ended: set[int] = set()  # streams
         settings = struct.pack("!HI", 4, window)
         self.socket.sendall(PREFACE + _frame(SETTINGS, 0, 0, settings))
         if window > 65535:
@@ -58,7 +59,15 @@ class RawConnection:
         """Cancel a call. It no longer counts as one of the connection's concurrent streams."""
         self.socket.sendall(_frame(RST_STREAM, 0, stream, struct.pack("!I", CANCEL)))
 
-    def send(self, stream: int, content: bytes) -> int:
+    def end(self, stream: int) -> None:
+        """End the request of a call."""
+        self.socket.sendall(_frame(DATA, END_STREAM, stream, b""))
+
+    def ended(self, stream: int) -> bool:
+        """Return whether the server has ended the call, as far as its frames were read."""
+        return stream in self._ended
+
+    def send(self, stream: int, content: bytes | memoryview) -> int:
         """Send as many bytes as the windows allow now, and return their number."""
         sent = 0
         while sent < len(content):
@@ -99,6 +108,8 @@ class RawConnection:
         self.socket.close()
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):
+            self._ended.add(stream)
         if kind == WINDOW_UPDATE:
             (more,) = struct.unpack("!I", payload)
             if stream:
@@ -115,8 +126,8 @@ class RawConnection:
             self.socket.sendall(_frame(PING, ACK, 0, payload))
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+def _frame(kind: int, flags: int, stream: int, payload: bytes | memoryview) -> bytes:
+    return b"".join((len(payload).to_bytes(3), bytes((kind, flags)), stream.to_bytes(4), payload))
 
 
 def _literal(name: str, value: str) -> bytes:

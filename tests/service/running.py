@@ -67,7 +67,7 @@ class ServerProcess:
     """A server process. With `revive`, a new one is started whenever it dies, until stop().
 
     With port 0 in `address`, the system chooses the port. Without a file of `tokens`, the server needs no token.
-    `descriptors` are the soft and the hard limit of file descriptors.
+    `descriptors` are the soft and the hard limit of file descriptors. With `katib`, it also has a port for Katib.
     """
 
     def __init__(
@@ -80,8 +80,11 @@ class ServerProcess:
         tokens: Path | None = None,
         descriptors: tuple[int, int] | None = None,
         python: Sequence[str] = (),
+        katib: bool = False,
     ) -> None:
         self.address = address
+        self.katib_address = ""  # of a server that also listens for Katib's clients
+        self._katib = katib
         self._tokens = str(tokens or "")
         self._descriptors = descriptors
         self._python = tuple(python)
@@ -119,9 +122,10 @@ class ServerProcess:
 
     def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
         program = (
-            "import sys; from suggest.server import Protection, Server, serve; tokens = sys.argv[3]; "
+            "import sys; from suggest.server import Protection, Server, ServerOptions, serve; tokens = sys.argv[3]; "
             "protection = Protection(insecure=not tokens, tokens=tokens); "
-            "sys.exit(serve(Server(sys.argv[2], sys.argv[1], protection=protection)))"
+            f"options = ServerOptions(katib={(0,) if self._katib else ()}); "
+            "sys.exit(serve(Server(sys.argv[2], sys.argv[1], protection=protection, options=options)))"
         )
         if self._descriptors is not None:
             program = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {self._descriptors}); {program}"
@@ -141,6 +145,7 @@ class ServerProcess:
             rest = process.communicate()[1]
             raise AssertionError(f"the server did not start: {line}{rest}")
         self.address = line.removeprefix("listening on ").partition(",")[0]
+        self.katib_address = line.partition("Katib at ")[2].strip()
         return process
 
     def _watch(self) -> None:

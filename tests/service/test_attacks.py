@@ -31,12 +31,12 @@ pytestmark = [
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_bystander_is_served_throughout(tmp_path: Path, attack: str) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", mallory=("all", ["mallory"]), alice=("all", ["alice"]))
-    server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, descriptors=(1024, 20_000))
+    server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, descriptors=(1024, 20_000), katib=True)
     try:
-        alone = Bystander(server.address, secret("alice"))
+        alone = Bystander(server.address, secret("alice"), server.katib_address)
         time.sleep(ALONE_S)
         alone_ms = alone.stop().longest_ms("GetStudy")
-        bystander = Bystander(server.address, secret("alice"))
+        bystander = Bystander(server.address, secret("alice"), server.katib_address)
         memory = Memory(server.pid)
         with attacked(attack, server, secret("mallory"), SECONDS):
             time.sleep(SECONDS)

@@ -52,10 +52,10 @@ def hanging_on_everything() -> list[pb.Parameter]:
     return [a_choice(range(1000)), *hanging]
 
 
-def full_of_nothing() -> list[pb.Parameter]:
-    """Return parameters with two million unset values in 3.8 MiB."""
+def full_of_nothing(parameters: int) -> list[pb.Parameter]:
+    """Return parameters with 9,900 unset values each, of two bytes."""
     empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
-    return [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
+    return [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(parameters)]
 
 
 def hanging_on_nothing() -> list[pb.Parameter]:
@@ -94,14 +94,14 @@ TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
         "spec.parameters",
     ),
     ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(hanging_on_everything())), "spec.parameters"),
-    ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(full_of_nothing())), "spec.parameters"),
+    ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(full_of_nothing(100))), "spec.parameters"),
     (
         "ImportTrials",
         lambda: pb.ImportTrialsRequest(
             parent=STUDY,
             request_id="r",
             source="s",
-            trials=[pb.FinishedTrial(measurements=[pb.Measurement()] * 9_000)] * 200,
+            trials=[pb.FinishedTrial(measurements=[pb.Measurement()] * 9_000)] * 100,
         ),
         "trials",
     ),
@@ -163,6 +163,13 @@ def test_too_large_a_request_is_refused_at_once_with_the_field(
     assert status is not None
     assert any(detail.Unpack(bad) for detail in status.details)
     assert [violation.field for violation in bad.field_violations] == [path]
+
+
+def test_a_request_that_decodes_to_too_much_is_refused_before_it_is_parsed(stub: SuggestServiceStub) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(full_of_nothing(200))), timeout=PATIENCE_S)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "MiB once decoded; at most 128 MiB" in (refused.value.details() or "")
 
 
 def test_a_thousand_problems_are_reported_at_once_too(stub: SuggestServiceStub) -> None:

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from suggest.errors import RateLimited
+from suggest.errors import InvalidArgument, RateLimited
 from suggest.server import in_flight
-from suggest.server.in_flight import InFlightLimits
+from suggest.server.in_flight import InFlightLimits, Requests
 
 
 def test_a_caller_has_a_limit_of_calls_and_streams() -> None:
@@ -39,60 +39,126 @@ def test_a_caller_has_a_limit_of_calls_and_streams() -> None:
     asyncio.run(play())
 
 
-def test_a_few_requests_of_a_caller_arrive_at_a_time_and_delay_no_other_caller() -> None:
+MIB = 1 << 20
+
+
+class Arrivals:
+    """Requests that are being received, each as a task that ends when `end` is called for it."""
+
+    def __init__(self, requests: Requests) -> None:
+        self.requests = requests
+        self.begun: list[str] = []
+        self._tasks: dict[str, tuple[asyncio.Task[None], asyncio.Future[bytes]]] = {}
+
+    async def add(self, name: str, caller: str, size: int) -> None:
+        """Add a request of a caller. Its name is in `begun` once it may be received."""
+        content = asyncio.get_running_loop().create_future()
+
+        async def receive() -> None:
+            async with self.requests.arriving(caller, size):
+                self.begun.append(name)
+                await self.requests.in_time(caller, content, size)
+
+        self._tasks[name] = asyncio.create_task(receive()), content
+        await asyncio.sleep(0)
+
+    async def end(self, name: str, content: bytes = b"") -> None:
+        task, arriving = self._tasks[name]
+        arriving.set_result(content)
+        await task
+        await asyncio.sleep(0)
+
+    async def cancel(self, name: str) -> None:
+        task, _ = self._tasks[name]
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def outcome(self, name: str) -> BaseException | None:
+        task, _ = self._tasks[name]
+        await asyncio.wait([task])
+        return task.exception()
+
+
+def test_a_caller_receives_as_much_at_a_time_as_is_free_and_delays_no_other_caller() -> None:
     async def play() -> None:
-        them = InFlightLimits()
-        for _ in range(in_flight.ARRIVING):
-            them.enter("a")
-            await them.begin_arriving("a")
-        them.enter("a")
-        waits = asyncio.create_task(them.begin_arriving("a"))
-        them.enter("b")
-        await them.begin_arriving("b")
-        await asyncio.sleep(0)
-        assert not waits.done()
-        them.end_arriving("a")
-        await waits
-        gone = asyncio.create_task(them.begin_arriving("a"))
-        last = asyncio.create_task(them.begin_arriving("a"))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.wait([gone])
-        them.end_arriving("a")
-        await last
+        arrivals = Arrivals(InFlightLimits().requests(named=False))
+        for name, caller in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+            await arrivals.add(name, caller, in_flight.ARRIVING_BYTES // 3)
+        assert arrivals.begun == ["a1", "b1"]
+        await arrivals.end("b1")
+        assert arrivals.begun == ["a1", "b1"], "a has a third, and would leave a third"
+        await arrivals.add("c1", "c", in_flight.ARRIVING_BYTES // 3)
+        await arrivals.end("a1")
+        assert arrivals.begun == ["a1", "b1", "c1", "a2"]
+        for name in ("c1", "a2"):
+            await arrivals.end(name)
 
     asyncio.run(play())
 
 
-def test_requests_that_may_be_larger_take_several_places_while_they_arrive() -> None:
+def test_a_request_that_is_given_up_while_it_waits_takes_no_room() -> None:
     async def play() -> None:
-        them = InFlightLimits()
-        for _ in range(in_flight.ARRIVING // 4):
-            them.enter("a")
-            await them.begin_arriving("a", 4)
-        them.enter("a")
-        small = asyncio.create_task(them.begin_arriving("a"))
-        large = asyncio.create_task(them.begin_arriving("a", 4))
-        await asyncio.sleep(0)
-        assert not small.done()
-        them.end_arriving("a", 4)
-        await small
-        await asyncio.sleep(0)
-        assert not large.done(), "three places are free"
-        them.end_arriving("a")
-        await large
+        arrivals = Arrivals(InFlightLimits().requests(named=False))
+        for name in ("first", "gone", "last"):
+            await arrivals.add(name, "a", in_flight.ARRIVING_BYTES // 2)
+        await arrivals.cancel("gone")
+        await arrivals.end("first")
+        assert arrivals.begun == ["first", "last"]
+        await arrivals.end("last")
 
     asyncio.run(play())
 
 
-def test_a_caller_has_a_limit_of_request_bytes() -> None:
-    them = InFlightLimits()
-    them.enter("a")
-    them.take_request("a", in_flight.REQUEST_BYTES + 1)  # gRPC limits the size of a single call
-    with pytest.raises(RateLimited, match="32 MiB of unanswered requests"):
-        them.take_request("a", 1)
-    them.release_request("a", in_flight.REQUEST_BYTES + 1)
-    them.take_request("a", 1)
+def test_a_caller_with_small_requests_does_not_wait_for_those_with_large_ones() -> None:
+    async def play() -> None:
+        arrivals = Arrivals(InFlightLimits().requests(named=False))
+        for turn in range(3):
+            await arrivals.add(f"large{turn}", "mallory", 16 * MIB)
+            await arrivals.end(f"large{turn}", b"x" * 16 * MIB)
+        for caller in ("mallory", "eve"):
+            await arrivals.add(caller, caller, 16 * MIB)
+            await arrivals.add(f"{caller}, waiting", caller, 16 * MIB)
+        await arrivals.add("small", "alice", 16 * MIB)
+        assert arrivals.begun[3:] == ["mallory", "eve", "small"]
+        for name in ("small", "mallory", "eve"):
+            await arrivals.end(name)
+        for name in ("mallory, waiting", "eve, waiting"):
+            await arrivals.end(name)
+
+    asyncio.run(play())
+
+
+def test_a_slow_request_gives_way_to_a_caller_that_receives_nothing() -> None:
+    async def play() -> None:
+        arrivals = Arrivals(InFlightLimits().requests(named=False))
+        for caller in ("a", "b", "c"):
+            await arrivals.add(caller, caller, in_flight.ARRIVING_BYTES // 3)
+        await arrivals.add("d", "d", in_flight.ARRIVING_BYTES // 3)
+        assert isinstance(await arrivals.outcome("a"), TimeoutError)
+        assert arrivals.begun == ["a", "b", "c", "d"]
+        for name in ("b", "c", "d"):
+            await arrivals.end(name)
+
+    asyncio.run(play())
+
+
+def test_requests_not_answered_yet_have_one_total_for_all_callers_without_a_name() -> None:
+    limits = InFlightLimits()
+    unnamed, named = limits.requests(named=False), limits.requests(named=True)
+    for number, mib in enumerate((128, 64, 32, 16)):
+        unnamed.hold_decoded(f"127.0.0.{number}", mib * MIB)
+    with pytest.raises(RateLimited, match=r"127\.0\.0\.0 has 128 MiB of unanswered requests"):
+        unnamed.hold_decoded("127.0.0.0", MIB)
+    unnamed.hold_decoded("127.0.0.9", MIB)
+    named.hold_decoded("alice", 128 * MIB)
+    unnamed.release_decoded("127.0.0.0", 128 * MIB)
+    unnamed.hold_decoded("127.0.0.9", 64 * MIB)
+
+
+def test_a_request_larger_than_its_share_is_refused_for_good() -> None:
+    requests = InFlightLimits().requests(named=False)
+    with pytest.raises(InvalidArgument, match="takes up to 129 MiB once decoded; at most 128 MiB"):
+        requests.hold_decoded("a", 129 * MIB)
 
 
 def test_unread_replies_block_further_replies_to_that_caller_until_they_are_read() -> None:

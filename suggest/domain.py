@@ -87,7 +87,7 @@ def _json_problem(value: object, depth: int, left: list[int]) -> str:
         case None | bool():
             return ""
         case str():
-            return "" if _encodable(value) else f"{value!r} has half a surrogate pair, which is not text"
+            return "" if encodable(value) else f"{value!r} has half a surrogate pair, which is not text"
         case int():
             return "" if abs(value) <= EXACT else f"{value} is beyond ±2^53, where doubles skip whole numbers"
         case float():
@@ -98,7 +98,7 @@ def _json_problem(value: object, depth: int, left: list[int]) -> str:
             return next((p for each in value if (p := _json_problem(each, depth + 1, left))), "")
         case dict():
             for key, each in value.items():
-                if not isinstance(key, str) or not _encodable(key):
+                if not isinstance(key, str) or not encodable(key):
                     return f"the key {key!r} is not text; the keys of an object are"
                 if problem := _json_problem(each, depth + 1, left):
                     return problem
@@ -106,7 +106,7 @@ def _json_problem(value: object, depth: int, left: list[int]) -> str:
     return f"{value!r} is not JSON; use text, a number, true, false, null, a list or an object"
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 

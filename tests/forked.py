@@ -308,6 +308,9 @@ def become(request: dict[str, Any], files: Sequence[int]) -> None:
     for standard, fd in enumerate(files, start=1):
         os.dup2(fd, standard)
         os.close(fd)
+    # The streams of the parent believe that they can seek, as in its own files.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", buffering=1, closefd=False)
     from suggest import failpoints
 
     os.chdir(request["cwd"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
 from controller.spec import Document, NoConfigMap, read, read_path
+from suggest.domain import encodable
 from suggest.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class ExperimentFile:
             raise InvalidArgument.at(
                 "--context", "applies to a cluster, and trials run on this machine; add --runtime kubernetes"
             )
+        if not encodable(str(directory)):
+            raise InvalidArgument.at("", f"the folder {str(directory)!a} has a name that is not UTF-8; rename it")
         return cls(document, directory)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from controller.cli import exits
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_options_of, workspace_of
+from controller.cli.terminal import write_data
 from controller.phrases import command, quantity
 from suggest.errors import FailedPrecondition
 
@@ -48,7 +49,7 @@ def init(arguments: argparse.Namespace) -> ExitCode:
     from controller.spec import starter
 
     if arguments.file == "-":
-        sys.stdout.write(starter())
+        write_data(starter())
         return ExitCode.OK
     path = Path(arguments.file)
     try:
@@ -71,14 +72,14 @@ def convert(arguments: argparse.Namespace) -> ExitCode:
         raise FailedPrecondition(f"{document.source} is a native file already")
     for warning in document.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    sys.stdout.write(file_text(document.spec.document))
+    write_data(file_text(document.spec.document))
     return ExitCode.OK
 
 
 def schema(_arguments: argparse.Namespace) -> ExitCode:
     from controller.spec import schema as make
 
-    print(json.dumps(make(), indent=2, ensure_ascii=False))
+    write_data(json.dumps(make(), indent=2, ensure_ascii=False) + "\n")
     return ExitCode.OK
 
 
@@ -107,9 +108,9 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
 
     run = make(_validated(arguments).spec, directory_of(arguments.file))
     if arguments.dry_run == "client":
-        sys.stdout.write(_heading(run.spec) + yaml_documents([*run.trial, *pods_of(run.trial)]))
+        write_data(_heading(run.spec) + yaml_documents([*run.trial, *pods_of(run.trial)]))
         if run.final:
-            sys.stdout.write(_FINAL_HEADING + yaml_documents([*run.final, *pods_of(run.final)]))
+            write_data(_FINAL_HEADING + yaml_documents([*run.final, *pods_of(run.final)]))
         return ExitCode.OK
     answer = asyncio.run(ask_server(run, context=arguments.context))
     for verdict in answer.verdicts:

@@ -68,7 +68,7 @@ class Printer:
             return
         match self._output:
             case "csv":
-                self._write(text_tables.csv_text(*csv(), headers=self._first_headers()))
+                self._write_data(text_tables.csv_text(*csv(), headers=self._first_headers()))
             case "table":
                 if elements or self._begun:  # no header for an empty list
                     self._table(*table(datetime.now(UTC)))
@@ -91,7 +91,7 @@ class Printer:
                 # A CSV file has one header, so metrics that appear later get no column.
                 self._columns = self._columns or self._selection.columns(columns) or text_tables.csv_columns(record)
                 rows = text_tables.csv_rows(part, self._columns, columns)
-                self._write(text_tables.csv_text(self._columns, rows, headers=self._first_headers()))
+                self._write_data(text_tables.csv_text(self._columns, rows, headers=self._first_headers()))
             case "table":
                 names = self._selection.columns(columns) or text_tables.table_columns(record)
                 if names != self._columns:
@@ -123,7 +123,7 @@ class Printer:
     def _others(self, elements: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
             case "json" | "yaml" as form:
-                self._write(formatting.data_text(list(elements), form))
+                self._write_data(formatting.data_text(list(elements), form))
             case _:
                 self._write("".join(f"{name}\n" for name in names))
 
@@ -131,6 +131,10 @@ class Printer:
         self._begun = True
         sys.stdout.write(text)
         sys.stdout.flush()
+
+    def _write_data(self, text: str) -> None:
+        self._begun = True
+        terminal.write_data(text)
 
 
 class _Selection:

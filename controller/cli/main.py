@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import os
 import sys
 
@@ -24,9 +25,26 @@ HIDDEN = "__complete"  # called by the scripts of `tuner completion`, not by peo
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the console script and return the exit code. `--help` and wrong usage exit the process, as in argparse."""
     try:
+        set_up_streams()
         return _main(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
         return 130  # ExitCode.INTERRUPTED, which may not be imported yet
+
+
+def set_up_streams() -> None:
+    """Let every character pass stdin, stdout and stderr, and replace those that the caller has closed.
+
+    A character that the encoding lacks is shown as its escape, such as `\\u65e5`.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Before any other file takes the descriptor, which subprocesses inherit and write to.
+            assert os.open(os.devnull, os.O_RDWR) == descriptor
+            stream = os.fdopen(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8")
+            setattr(sys, name, stream)
+        if isinstance(stream, io.TextIOWrapper):  # a caller may have put another object in its place
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _main(words: Sequence[str]) -> int:

@@ -126,7 +126,7 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
         if record.final is None:
             raise NotFound(f"the final stage of {name} has not begun; see {command('describe', name)}")
     if arguments.output != "table":
-        sys.stdout.write(formatting.data_text(_described(record, number), arguments.output))
+        terminal.write_data(formatting.data_text(_described(record, number), arguments.output))
         return ExitCode.OK
     if number is None:
         text = description.describe_experiment(record, folder=folders.root, now=now)
@@ -204,9 +204,9 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     record = ranking.ranked(latest)
     match arguments.output:
         case "json" | "yaml" as form:
-            sys.stdout.write(formatting.data_text(ranking.document(record, query.importances(record)), form))
+            terminal.write_data(formatting.data_text(ranking.document(record, query.importances(record)), form))
         case "csv":
-            sys.stdout.write(text_tables.trials_csv(record))
+            terminal.write_data(text_tables.trials_csv(record))
         case _:
             sys.stdout.write(
                 ranking.text(record, query.importances(record), limit=None if arguments.all else ranking.SHOWN)
@@ -265,7 +265,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     match arguments.output:
         case "json" | "yaml" as form:
             document = documents.best(record, query.find_trial(record, trial.number), estimate)
-            sys.stdout.write(formatting.data_text(document, form))
+            terminal.write_data(formatting.data_text(document, form))
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
             if estimate is not None and (summary := estimated(record.experiment, estimate)):
@@ -284,11 +284,12 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     else:
         record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
     if not as_json:
-        sys.stdout.write(text_tables.trials_csv(record))
+        terminal.write_data(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):
-        print(formatting.json_text(documents.whole_study(record)))
+        terminal.write_data(formatting.data_text(documents.whole_study(record), "json"))
     else:
-        print(formatting.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
+        whole = documents.whole(record, redacted_document(record.experiment.spec.document))
+        terminal.write_data(formatting.data_text(whole, "json"))
     return ExitCode.OK
 
 

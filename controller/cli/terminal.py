@@ -1,4 +1,4 @@
-"""The output of this process: what a terminal gets that a pipe does not, colors, and what is logged."""
+"""The output of this process: data, what a terminal gets that a pipe does not, colors, and what is logged."""
 
 from __future__ import annotations
 
@@ -56,6 +56,13 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
         logging.DEBUG if arguments.verbose else logging.INFO if as_json else logging.ERROR
     )
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.ERROR)
+
+
+def write_data(text: str) -> None:
+    """Write JSON, YAML or CSV to stdout: in UTF-8, whatever the encoding of the terminal, because programs read it."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
+    sys.stdout.buffer.flush()
 
 
 def live(arguments: argparse.Namespace) -> bool:

@@ -12,7 +12,7 @@ JOBS ?= auto
 # One at a time: .ci/run installs for the cluster's tests and for others at the same time.
 APT := flock /run/lock/tuner-apt.lock apt-get
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
-  unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
+  unit/test_optuna_studies.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
 INTEGRATIONS := hydra keras lightgbm lightning mlflow sklearn tensorboard torch transformers wandb
 AXE := build/axe
 OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py

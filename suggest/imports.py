@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from suggest.domain import NO_MEMBER, NoMember, json_problem, number
 from suggest.errors import Problem, did_you_mean
 from suggest.space import Assignment, Choice, Domain, Int, Space, Value
-from suggest.study import Direction
+from suggest.study import Objective
 from suggest.trial import NO_LABELS, Measurement, Outcome
 
 MAX_ROWS = 100_000  # trials of one source, because a study is held in memory
@@ -35,19 +35,20 @@ class Source:
 
     title: the name for people.
     identity: the same text whenever the same source is read again.
-    direction, metric: the source's objective, if known.
+    objectives: the source's objectives, if known, that of the value first; a metric is "" if it has no name.
     trials: the trials with their places in the source, such as `line 7`.
     left_out: what cannot be imported, and how many of it.
     refused: the problems of other trials; paths are places.
+    remark: what a person should know about how the source was read.
     """
 
     title: str
     identity: str
     trials: Sequence[tuple[str, FinishedTrial]]
-    direction: Direction | None = None
-    metric: str = ""
+    objectives: Sequence[Objective] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     refused: Sequence[Problem] = ()
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,8 +309,9 @@ def become(request: dict[str, Any], files: Sequence[int]) -> None:
         os.dup2(fd, standard)
         os.close(fd)
     # The streams of the parent believe that they can seek, as in its own files.
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", buffering=1, closefd=False)
+    encoding = sys.stdout.encoding
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False)
     from suggest import failpoints
 
     os.chdir(request["cwd"])

@@ -1,7 +1,7 @@
 """Read finished trials from a CSV file with a column for each parameter, objective and constraint.
 
-This reads the output of `tuner export` and of Optuna's `trials_dataframe`, and files written by hand. The domain of a
-parameter determines how a text is interpreted. Problems are reported by line.
+This reads the output of `tuner export`, of Optuna's `trials_dataframe`, of W&B, MLflow and Ray Tune, and files written
+by hand. The domain of a parameter determines how a text is interpreted. Problems are reported by line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from controller.app.csv_states import NotTold, StateColumn, StateColumns, state_columns
 from controller.core.model import ExperimentSpec
+from controller.named_files import open_without_waiting
 from controller.report.text_tables import CSV_COLUMNS
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
@@ -23,20 +25,15 @@ from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Parameter
 
-_PREFIXES = ("parameters.", "params_")  # in the columns of tuner and Optuna
-_METRICS = "metrics."  # in the columns of tuner
+_PREFIXES = ("parameters.", "params_", "params.", "config/")  # in the columns of tuner, Optuna, MLflow and Ray Tune
+_METRICS = "metrics."  # in the columns of tuner and MLflow
 _VALUES = ("value", "values_0")
 _WRITTEN = (  # how the headers of tuner and Optuna begin
     [*CSV_COLUMNS],
     ["number", "value", "datetime_start", "datetime_complete", "duration"],
 )
-_STATES = {
-    "": TrialState.SUCCEEDED,
-    "complete": TrialState.SUCCEEDED,
-    "fail": TrialState.FAILED,
-    **{state.value: state for state in TrialState if state.finished and state is not TrialState.CANCELLED},
-}
-_OPEN = {"running", "queued", "waiting", "cancelled"}
+_STATE = "state"  # in the columns of tuner and Optuna
+MAX_LINE = 1_000_000  # characters
 
 
 def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, str]) -> Source:
@@ -50,64 +47,110 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     title = "standard input" if path == "-" else path
     try:
         # Without a translation of line ends, because a cell may have some.
-        with open(0 if path == "-" else path, encoding="utf-8-sig", newline="", closefd=path != "-") as file:
+        with open(
+            0 if path == "-" else path,
+            encoding="utf-8-sig",
+            newline="",
+            closefd=path != "-",
+            opener=open_without_waiting,
+        ) as file:
             return _read(file, title, spec, value, fill)
     except FileNotFoundError:
         raise NotFound(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise _wrong(title, "is a directory; name a file in it") from None
     except UnicodeDecodeError as error:
         raise _wrong(title, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The meaning of the columns. `state` is "" if there is no such column.
+    """The meaning of the columns.
 
     value: of the first objective.
     further: those of the other objectives and of the constraints, by metric.
+    ours: the file was written by tuner or Optuna.
     """
 
     parameters: Mapping[str, str]
     value: str
     further: Mapping[str, str]
-    state: str
+    ours: bool
+
+    def states(self, rows: Sequence[Mapping[str, str]]) -> StateColumns:
+        """Return the columns that say how trials ended."""
+        names = rows[0].keys() if rows else ()
+        taken = {*self.parameters.values(), self.value, *self.further.values()}
+        if self.ours:
+            return StateColumns([StateColumn(_STATE)] if _STATE in names and _STATE not in taken else [])
+        own = (*_PREFIXES, _METRICS)  # those of parameters and metrics that the experiment does not have
+        return state_columns([name for name in names if name not in taken and not name.startswith(own)], rows)
 
 
 def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> Source:
-    rows = csv.reader(file)
-    trials: list[tuple[str, FinishedTrial]] = []
+    reader = csv.reader(_lines(file, title))
+    rows: dict[str, Mapping[str, str]] = {}  # by place
     refused: list[Problem] = []
-    left_out: Counter[str] = Counter()
-    occurrences: Counter[str] = Counter()
     try:
-        header = [name.strip() for name in next(rows, [])]
+        header = [name.strip() for name in next(reader, [])]
         if not any(header):
             raise _wrong(title, "is empty; expected a line with the names of the columns")
         if header[0].startswith(("{", "[")):
             raise _wrong(title, "is JSON; expected CSV, as `export --format csv` writes it")
         columns = _columns(header, title, spec, value, fill)
-        for cells in rows:
-            place = f"line {rows.line_num}"
+        for count, cells in enumerate(reader):
+            place = f"line {reader.line_num}"
+            if count == MAX_ROWS:
+                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the most important part")
             if not any(cell.strip() for cell in cells):
                 continue
-            if len(trials) + len(refused) >= MAX_ROWS:
-                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the most important part")
             if len(cells) != len(header):
                 refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
                 continue
-            row = dict(zip(header, cells, strict=True))
-            if _word(row, columns) in _OPEN:
-                left_out["not finished"] += 1
-                continue
-            digest = hashlib.sha256("\0".join(cells).encode()).hexdigest()[:32]
-            occurrences[digest] += 1
-            try:
-                trials.append((place, _trial(row, columns, spec, fill, f"{digest}-{occurrences[digest]}")))
-            except ValueError as error:
-                refused.append(Problem(place, str(error)))
+            rows[place] = dict(zip(header, cells, strict=True))
     except csv.Error as error:
-        raise _wrong(title, f"line {rows.line_num} is not CSV ({error})") from None
+        raise _wrong(title, f"line {reader.line_num} is not CSV ({error})") from None
+    states = columns.states([*rows.values()])
+    trials: list[tuple[str, FinishedTrial]] = []
+    left_out: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
+    for place, row in rows.items():
+        digest = hashlib.sha256("\0".join(row.values()).encode()).hexdigest()[:32]
+        try:
+            end, column = states.end(row)
+            if isinstance(end, NotTold):
+                left_out[end.value] += 1
+                continue
+            occurrences[digest] += 1
+            outcome = _outcome(row, columns, end, column)
+            trials.append((place, _trial(row, columns, spec, fill, outcome, f"{digest}-{occurrences[digest]}")))
+        except ValueError as error:
+            refused.append(Problem(place, str(error)))
     # The id depends only on the rows, because the same row in another file is the same result.
-    return Source(title[-256:], "csv", trials, left_out=left_out, refused=refused)
+    return Source(
+        title[-256:], "csv", trials, left_out=left_out, refused=refused, remark=_remark(states, columns, trials)
+    )
+
+
+def _lines(file: TextIO, title: str) -> Iterator[str]:
+    """Yield the lines. Raises InvalidArgument for a line that may never end, as in /dev/zero."""
+    while line := file.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise _wrong(title, f"has a line of more than {MAX_LINE:,} characters; it is not a CSV file")
+        yield line
+
+
+def _remark(states: StateColumns, columns: _Columns, trials: Sequence[tuple[str, FinishedTrial]]) -> str:
+    """Return a sentence about the columns of another program that say how trials ended; "" without such columns."""
+    if columns.ours or not (states.used or states.unused):
+        return ""
+    ended = Counter(trial.outcome.state.value for _, trial in trials)
+    counts = ", ".join(f"{n} {state}" for state, n in ended.items()) or "none finished"
+    used = ", ".join(column.name for column in states.used)
+    told = [f"how trials ended is taken from {used} ({counts})"] if used else []
+    if states.unused:
+        told.append(f"{', '.join(states.unused)} may also say it, but not in words such as failed, and is not used")
+    return "; ".join(told)
 
 
 def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> _Columns:
@@ -123,11 +166,13 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
             problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
-    candidates = [spec.objective.metric, *_VALUES]
+    metric = spec.objective.metric
+    candidates = [metric, *_VALUES, _METRICS + metric]
     named = header if header[0] else header[1:]  # without the index of a frame
-    if any(named[: len(columns)] == columns for columns in _WRITTEN):
+    ours = any(named[: len(columns)] == columns for columns in _WRITTEN)
+    if ours:
         # Here, a metric may have the name of another column, such as step.
-        candidates = [*_VALUES, spec.objective.metric]
+        candidates = [*_VALUES, metric]
     taken = parameters.values()
     candidates = [column for column in dict.fromkeys(candidates) if column not in taken]
     present = [column for column in candidates if column in header]
@@ -137,29 +182,41 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
         column = f"column {value!r}" if value else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
         problems.append(_problem(title, f"has no {column}; it has {shown}; select one with --value COLUMN"))
     further: dict[str, str] = {}
-    if present and any(constraint.metric == spec.objective.metric for constraint in spec.constraints):
-        further[spec.objective.metric] = present[0]
-    for place, metric in enumerate(spec.criteria.metrics[1:], start=1):
-        names = [_METRICS + metric, metric, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
+    if present and any(constraint.metric == metric for constraint in spec.constraints):
+        further[metric] = present[0]
+    for place, other in enumerate(spec.criteria.metrics[1:], start=1):
+        names = [_METRICS + other, other, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
         matching = [column for column in names if column in header and column not in taken]
         if matching:
-            further[metric] = matching[0]
+            further[other] = matching[0]
         else:
-            problems.append(
-                _problem(title, f"has no column {metric!r}, and a succeeded trial needs it; it has {shown}")
-            )
+            problems.append(_problem(title, f"has no column {other!r}, and a succeeded trial needs it; it has {shown}"))
     if problems:
         raise InvalidArgument(problems)
-    return _Columns(parameters, present[0], further, "state" if "state" not in taken else "")
+    return _Columns(parameters, present[0], further, ours)
+
+
+def _outcome(row: Mapping[str, str], columns: _Columns, state: TrialState, column: str) -> Outcome:
+    """Return the outcome of a trial that ended in a state, as a column says. Raises ValueError with the problem."""
+    reason = row.get("reason", "").strip()
+    if state is TrialState.SUCCEEDED:
+        return Outcome(state, _value(row, columns.value, state))
+    if not reason and not columns.ours:
+        reason = f"{column}: {row[column].strip()}"
+    if state is TrialState.PRUNED:
+        return Outcome(state, _value(row, columns.value, state), reason=reason)
+    return Outcome(state, reason=reason, failure_class=row.get("failureClass", ""))
 
 
 def _trial(
-    row: Mapping[str, str], columns: _Columns, spec: ExperimentSpec, fill: Mapping[str, str], source_id: str
+    row: Mapping[str, str],
+    columns: _Columns,
+    spec: ExperimentSpec,
+    fill: Mapping[str, str],
+    outcome: Outcome,
+    source_id: str,
 ) -> FinishedTrial:
     """Return the trial of a row. Raises ValueError with the problem of the row."""
-    word = _word(row, columns)
-    if word not in _STATES:
-        raise ValueError(f"state: {word!r} is not one of {', '.join(filter(None, _STATES))}")
     parameters: dict[str, Value] = {}
     for parameter in spec.space.ordered:
         column = columns.parameters.get(parameter.name)
@@ -169,19 +226,13 @@ def _trial(
             if not text:
                 continue
         parameters[parameter.name] = read_value(parameter, text)
-    state, reason = _STATES[word], row.get("reason", "").strip()
+    state = outcome.state
     if state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
-        outcome = Outcome(state, reason=reason, failure_class=row.get("failureClass", ""))
         return FinishedTrial(parameters, outcome, source_id=source_id)
-    outcome = Outcome(state, _value(row, columns.value, state), reason=reason if state is TrialState.PRUNED else "")
     # As measurements, because `tuner export` takes the values of all metrics but the first from there.
     values = ((metric, _value(row, column, state)) for metric, column in columns.further.items())
     measured = [Measurement(1, metric, 0, value) for metric, value in values if value is not None]
     return FinishedTrial(parameters, outcome, measured, source_id=source_id)
-
-
-def _word(row: Mapping[str, str], columns: _Columns) -> str:
-    return row.get(columns.state, "").strip().lower()
 
 
 def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | None:

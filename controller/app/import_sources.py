@@ -1,10 +1,13 @@
-"""The sources of imported trials: an experiment, a study in a store, an Optuna database, a CSV file.
+"""The sources of imported trials: an experiment, a study in a store, an Optuna database or journal, a CSV file.
 
 Everything is read before anything is written: a source's store is closed before the target's store is opened.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +18,7 @@ from controller.app.experiments import find
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import ExperimentSpec, by_trial
+from controller.named_files import open_without_waiting
 from controller.phrases import command
 from controller.search import study_name
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, TrialState
@@ -22,7 +26,7 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_yo
 from suggest.server import admin
 from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Assignment
-from suggest.study import Direction, Study
+from suggest.study import Study
 from suggest.url_redaction import redacted_url
 
 MOST_MEASURED = 10_000  # measurements of one trial, the limit of one request
@@ -32,7 +36,7 @@ MOST_MEASURED = 10_000  # measurements of one trial, the limit of one request
 class SourceChoice:
     """A source as a person names it.
 
-    source: the name of an experiment, the URL of a store, or a CSV file.
+    source: the name of an experiment, the URL of a store, a CSV file or a journal file of Optuna.
     study: the study, for a store with several.
     value: the source of the value: a column, a metric or an objective.
     fill: NAME=VALUE for parameters that the source lacks.
@@ -51,7 +55,7 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     if "://" in text:
         url = _absolute(text)
         if admin.is_optunas(url):
-            return _fitting(admin.optuna_source(url, chosen.study, value), spec, value, fill)
+            return _of_optuna(url, chosen, spec, fill)
         current, newest = admin.schema_versions(url)
         place = redacted_url(text)
         if current != newest:
@@ -62,9 +66,12 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
         async with workspace.connected(url) as client:
             study = await _study_named(client, chosen.study, place)
             return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, value, fill)
-    if _is_sqlite(text):
-        raise InvalidArgument.at("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")
-    if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
+    if text == "-" or text.endswith(".csv") or "/" in text or Path(text).exists():
+        beginning = _beginning(text)
+        if beginning.startswith(b"SQLite format 3\0"):
+            raise InvalidArgument.at("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")
+        if re.match(rb'\{[^\n]*"op_code": ?\d', beginning):
+            return _of_optuna(text, chosen, spec, fill)
         return read_csv(text, spec, value=value, fill=fill)
     with workspace.opened() as experiments:
         experiment = find(experiments, text, None)
@@ -75,13 +82,20 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     return _fitting(source, spec, value, fill)
 
 
-def _is_sqlite(path: str) -> bool:
-    """Return whether the file is an SQLite database."""
+def _beginning(path: str) -> bytes:
+    """Return the first bytes of a file; none of a pipe or a device, which can be read only once."""
     try:
-        with Path(path).open("rb") as file:
-            return file.read(16) == b"SQLite format 3\0"
+        with open(path, "rb", opener=open_without_waiting) as file:
+            return file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except (OSError, ValueError):
-        return False
+        return b""
+
+
+def _of_optuna(place: str, chosen: SourceChoice, spec: ExperimentSpec, fill: dict[str, str]) -> Source:
+    objectives = [objective.metric for objective in spec.criteria.objectives]
+    constraints = [constraint.metric for constraint in spec.constraints]
+    source = admin.optuna_source(place, chosen.study, chosen.value, objectives, constraints)
+    return _fitting(source, spec, chosen.value, fill)
 
 
 def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
@@ -142,8 +156,7 @@ async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
                 source_id=str(trial.number),
             )
             finished.append((f"trial {trial.number}", copy))
-    objective = study.spec.objective
-    return Source(title[:256], f"study-{study.uid}", finished, objective.direction, objective.metric, left_out=left_out)
+    return Source(title[:256], f"study-{study.uid}", finished, study.spec.objectives, left_out=left_out)
 
 
 def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
@@ -158,16 +171,18 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     Raises FailedPrecondition.
     """
     objective = spec.objective
-    direction = objective.direction
-    if source.direction not in (None, direction):
+    theirs = source.objectives[0] if source.objectives else replace(objective, metric="")
+    others = {other.metric: other for other in source.objectives[1:]}
+    for ours, same in [(objective, theirs), *((further, others.get(further.metric)) for further in spec.further)]:
+        if same is not None and same.direction is not ours.direction:
+            raise FailedPrecondition(
+                f"{source.title} {same.direction.value}s {same.metric or 'its objective'}, but {spec.name} "
+                f"{ours.direction.value}s {ours.metric}: good trials would count as bad ones"
+            )
+    if theirs.metric and theirs.metric != objective.metric and value != theirs.metric:
         raise FailedPrecondition(
-            f"{source.title} {Direction(source.direction).value}s its objective, but {spec.name} {direction.value}s "
-            f"{objective.metric}: good trials would count as bad ones"
-        )
-    if source.metric and source.metric != objective.metric and value != source.metric:
-        raise FailedPrecondition(
-            f"the objective of {source.title} is {source.metric}, and that of {spec.name} is {objective.metric}; if "
-            f"both are the same metric, add --value {source.metric}"
+            f"the objective of {source.title} is {theirs.metric}, and that of {spec.name} is {objective.metric}; if "
+            f"both are the same metric, add --value {theirs.metric}"
         )
     filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
     fitting = [
@@ -177,7 +192,7 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
                 trial,
                 parameters={**filled, **trial.parameters},
                 measurements=[
-                    _renamed(measurement, source.metric, objective.metric) for measurement in trial.measurements
+                    _renamed(measurement, theirs.metric, objective.metric) for measurement in trial.measurements
                 ],
             ),
         )

@@ -231,6 +231,8 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
     new = quantity(tally.new, "trial")
     print(f"{name}: {new} imported from {imported.source.title}{before}{left_out(imported.source)}", flush=True)
+    if imported.source.remark:
+        print_line(imported.source.remark)
     parameters = experiment.spec.space.by_name
     if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in parameters]:
         print_line(f"ignored, not parameters of {name} (number of trials): {', '.join(unknown[:8])}")

@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 from controller.core.model import ExperimentSpec
 from controller.core.runtime_traits import is_on_cluster
+from controller.named_files import open_without_waiting
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
@@ -260,7 +261,7 @@ def _content(source: str) -> bytes:
         size = Path(source).stat().st_size
         if size > MAX_BYTES:
             raise _unreadable(source, too_large(size))
-        with Path(source).open("rb") as file:
+        with open(source, "rb", opener=open_without_waiting) as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         cure = f"{command('init', source)} writes one to start from"

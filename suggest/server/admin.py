@@ -17,7 +17,7 @@ from suggest.trial import TrialState
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from suggest.server.access.protection import Protection
@@ -116,7 +116,7 @@ def is_optunas(storage_url: str) -> bool:
         NotFound: there is no database, or it contains studies of neither.
         Unavailable: the database does not answer.
     """
-    from suggest.optuna_storage.optuna_database import tables_of
+    from suggest.optuna_storage.optuna_studies import tables_of
 
     tables = tables_of(storage_url)
     if "suggest_schema_version" in tables:
@@ -126,15 +126,17 @@ def is_optunas(storage_url: str) -> bool:
     raise NotFound(f"{redacted_url(storage_url)}: contains neither tuner's nor Optuna's studies")
 
 
-def optuna_source(storage_url: str, study: str, value: str) -> Source:
-    """Return the finished trials of a study in an Optuna database.
+def optuna_source(
+    place: str, study: str, value: str, objectives: Sequence[str] = (), constraints: Sequence[str] = ()
+) -> Source:
+    """Return the finished trials of a study of Optuna, in a database or a journal file.
 
-    `study` may be "" if the database has only one. `value` selects an objective by name or number, and may be "" if
-    there is only one. Raises NotFound, InvalidArgument, Unavailable.
+    `study` may be "" if there is only one. `value` selects the first objective by name or number, and may be "" if it
+    is clear. `objectives` and `constraints` are the metrics to read. Raises NotFound, InvalidArgument, Unavailable.
     """
-    from suggest.optuna_storage.optuna_database import read
+    from suggest.optuna_storage.optuna_studies import read
 
-    return read(storage_url, study, value)
+    return read(place, study, value, objectives, constraints)
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:

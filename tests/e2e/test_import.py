@@ -6,7 +6,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import optuna
 import pytest
+from optuna.distributions import FloatDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import create_trial
 
 from tests.e2e.cli import Cli, cli_in, experiment
 
@@ -74,3 +79,31 @@ def test_a_file_without_the_right_columns_creates_no_experiment(cli: Cli) -> Non
     assert (code, "bad.csv: has no column for x; it has y, loss; or add --fill x=VALUE" in err) == (2, True), err
     assert "has no column 'score' or 'value' for the value" in err
     assert list((cli.folder / "state" / "experiments").iterdir()) == []
+
+
+def test_a_journal_of_optuna_with_several_objectives_is_imported(cli: Cli) -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = JournalStorage(JournalFileBackend(str(cli.folder / "journal.log")))
+    study = optuna.create_study(storage=storage, study_name="mine", directions=["maximize", "minimize"])
+    x = {"x": FloatDistribution(0.0, 1.0)}
+    study.add_trial(create_trial(values=[0.9, 3.0], params={"x": 0.25}, distributions=x))
+    cli.file.write_text(
+        experiment().replace(
+            "objective: {metric: score, direction: maximize}",
+            "objectives: [{metric: score, direction: maximize}, {metric: size, direction: minimize}]",
+        )
+    )
+    code, out, err = cli.tuner("import", cli.file, "--from", "journal.log")
+    assert (code, out) == (0, "tiny: 1 trial imported from mine in journal.log\n"), err
+    [trial] = cli.trials()
+    assert (trial["value"], trial["parameters"]) == (0.9, {"x": 0.25})
+
+
+def test_a_crashed_run_of_wandb_is_imported_as_a_failure_and_told(cli: Cli) -> None:
+    (cli.folder / "wandb.csv").write_text(
+        '"Name","State","x","score"\n"a","finished",0.1,0.9\n"b","crashed",0.5,0.99\n'
+    )
+    code, _, err = cli.tuner("import", cli.file, "--from", "wandb.csv")
+    assert code == 0
+    assert "how trials ended is taken from State (1 succeeded, 1 failed)" in err
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded", "failed"]

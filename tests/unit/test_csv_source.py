@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def test_a_column_of_a_parameter_is_not_named_as_a_missing_one(tmp_path: Path) -
     named = read(
         FILE.replace("metric: score", "metric: value").replace("    x:", "    value:"), source="named.yaml"
     ).spec
-    with pytest.raises(InvalidArgument, match="has no column 'values_0' for the value; it has value, n, kind"):
+    with pytest.raises(InvalidArgument, match=r"has no column 'values_0' or 'metrics\.value' for the value; it has"):
         source(tmp_path, "value,n,kind\n0.5,2,1\n", spec=named)
 
 
@@ -243,3 +244,81 @@ def test_a_parameter_called_state_is_a_parameter(tmp_path: Path) -> None:
 def test_an_export_as_json_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidArgument, match="is JSON; expected CSV, as `export --format csv` writes it"):
         source(tmp_path, text)
+
+
+def ends(found: Source) -> list[tuple[str, str]]:
+    return [(trial.outcome.state.value, trial.outcome.reason) for _, trial in found.trials]
+
+
+@pytest.mark.parametrize(
+    "column", ["State", "STATUS", "status", "Run State", "run.status", "tags.runStatus", "Verdict"]
+)
+@pytest.mark.parametrize("word", ["crashed", "killed", "FAILED", "ERROR", "TrialState.FAIL", "STATE_ERRORED"])
+def test_a_crashed_run_of_another_program_is_a_failure(tmp_path: Path, column: str, word: str) -> None:
+    found = source(tmp_path, f"Name,{column},x,n,kind,score\na,finished,0.5,3,1,0.9\nb,{word},0.5,3,1,0.99\n")
+    assert ends(found) == [("succeeded", ""), ("failed", f"{column}: {word}")]
+    assert found.remark == f"how trials ended is taken from {column} (1 succeeded, 1 failed)"
+
+
+@pytest.mark.parametrize(
+    ("word", "left_out"), [("running", "not finished"), ("SCHEDULED", "not finished"), ("aborted", "cancelled")]
+)
+def test_a_run_without_a_result_is_left_out_with_a_word(tmp_path: Path, word: str, left_out: str) -> None:
+    found = source(tmp_path, f"State,x,n,kind,score\n{word},0.5,3,1,0.9\nfinished,0.5,3,1,0.8\n")
+    assert (ends(found), found.left_out) == ([("succeeded", "")], {left_out: 1})
+
+
+def test_the_columns_of_mlflow_and_ray_tune_are_known(tmp_path: Path) -> None:
+    mlflow = "run_id,status,params.x,params.n,params.kind,metrics.score\na,FINISHED,0.5,3,1,0.9\nb,KILLED,0.5,3,1,1.0\n"
+    assert [state for state, _ in ends(source(tmp_path, mlflow))] == ["succeeded", "failed"]
+    ray = "score,done,config/x,config/n,config/kind\n0.9,True,0.5,3,1\n0.95,False,0.5,3,1\n"
+    found = source(tmp_path, ray)
+    assert (rows(found), found.left_out) == ([("line 2", 0.5, 3, 1, 0.9)], {"not finished": 1})
+
+
+def test_of_several_columns_each_may_say_that_a_trial_failed(tmp_path: Path) -> None:
+    found = source(tmp_path, "status,failed,x,n,kind,score\ndone,false,0.5,3,1,0.9\ndone,true,0.5,3,1,0.9\n")
+    assert ends(found) == [("succeeded", ""), ("failed", "failed: true")]
+
+
+def test_an_unknown_word_is_refused_and_another_column_is_named(tmp_path: Path) -> None:
+    found = source(tmp_path, "State,http_status,x,n,kind,score\nfinishd,200,0.5,3,1,0.9\ndone,500,0.5,3,1,0.9\n")
+    assert [p.message for p in found.refused] == [
+        "State: 'finishd' is not a state such as succeeded, finished, failed, crashed, pruned, infeasible, running; "
+        "did you mean finished?"
+    ]
+    assert found.remark == (
+        "how trials ended is taken from State (1 succeeded); http_status may also say it, but not in words such as "
+        "failed, and is not used"
+    )
+
+
+@pytest.mark.parametrize("header", ["error,x,n,kind,score", "parameters.mode,x,n,kind,score", "mode,x,n,kind,score"])
+def test_a_column_that_says_something_else_is_not_a_state(tmp_path: Path, header: str) -> None:
+    words = {"error": "1", "parameters.mode": "running", "mode": "fast"}[header.partition(",")[0]]
+    found = source(tmp_path, f"{header}\n{words},0.5,3,1,0.9\n")
+    assert (ends(found), found.remark) == ([("succeeded", "")], "")
+
+
+def test_a_pipe_is_read_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "results.csv"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidArgument, match="is empty; expected a line with the names"):
+        read_csv(str(pipe), SPEC, value="", fill={})
+    reading, writing = os.pipe()  # as the shell's <(command) makes one
+    with os.fdopen(reading, "rb"):
+        with os.fdopen(writing, "w") as file:
+            file.write("score,x,n,kind\n1,0.5,3,1\n")
+        assert rows(read_csv(f"/dev/fd/{reading}", SPEC, value="", fill={})) == [("line 2", 0.5, 3, 1, 1.0)]
+
+
+@pytest.mark.parametrize(("path", "message"), [("/dev/zero", "has a line of more than"), ("/", "is a directory")])
+def test_what_is_not_a_file_of_lines_is_named(path: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        read_csv(path, SPEC, value="", fill={})
+
+
+def test_lines_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_source, "MAX_ROWS", 3)
+    with pytest.raises(InvalidArgument, match="has more than 3 rows"):
+        source(tmp_path, "score,x,n,kind\n" + "\n" * 4)

@@ -16,7 +16,7 @@ from controller.spec import read
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.server.admin import Source
-from suggest.study import Direction
+from suggest.study import Direction, Objective
 from suggest.url_redaction import redacted_url
 
 FILE = """
@@ -33,7 +33,8 @@ TRIAL = FinishedTrial({"x": 0.5}, Outcome(TrialState.SUCCEEDED, 1.0), [Measureme
 
 
 def a_source(direction: Direction | None = Direction.MAXIMIZE, metric: str = "score") -> Source:
-    return Source("theirs", "id", [("trial 0", TRIAL)], direction, metric)
+    objectives = [] if direction is None else [Objective(metric, direction)]
+    return Source("theirs", "id", [("trial 0", TRIAL)], objectives)
 
 
 def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
 
 
 def test_another_direction_is_refused() -> None:
-    with pytest.raises(FailedPrecondition, match=r"theirs minimizes its objective, but tiny maximizes score: good"):
+    with pytest.raises(FailedPrecondition, match=r"theirs minimizes score, but tiny maximizes score: good"):
         _fitting(a_source(Direction.MINIMIZE), SPEC, "", {})
     assert _fitting(a_source(None), SPEC, "", {}) == a_source(None), "a file says nothing of it"
 

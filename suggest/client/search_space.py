@@ -174,7 +174,7 @@ def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choi
 def named(parameters: Parameters, *, caller: str = "study") -> tuple[Parameter, ...]:
     """Return the parameters with their keys as names. Raises TypeError."""
     if not isinstance(parameters, Mapping):
-        refuse(caller, "parameters", parameters, "a dict of names to Float, Int, Choice or a list of values")
+        refuse(caller, "parameters", parameters, "a dict of names to Float, Int, Choice, a range or a list of values")
     return tuple(_named(caller, name, parameter) for name, parameter in parameters.items())
 
 
@@ -199,9 +199,12 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
                 stacklevel=level_of_caller(),
             )
             return Parameter(name, Choice(parameter))
+        case range() if parameter:
+            low, high = sorted((parameter[0], parameter[-1]))
+            return Parameter(name, Int(low, high, step=abs(parameter.step)))
         case Sequence() if not isinstance(parameter, str | bytes):
             return Parameter(name, Choice(parameter))
-    refuse(caller, place, parameter, "Float, Int, Choice or a list of values")
+    refuse(caller, place, parameter, "Float, Int, Choice, a range or a list of values")
 
 
 def level_of_caller() -> int:

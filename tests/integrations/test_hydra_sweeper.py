@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from suggest.domain import Choice
 from tests.integrations.conftest import Programs
 
 APPLICATION = """
@@ -110,6 +112,44 @@ def test_a_sweep_that_cannot_begin_says_why(application: Programs, arguments: li
         _, err = process.communicate(timeout=250)
     assert process.returncode != 0
     assert said in err
+
+
+RANGES = ("range(0,1,step=0.25)", "range(0.1,0.7,step=0.1)", "range(1,0,step=-0.3)", "range(10,1,step=-3)", "range(3)",
+          "range(1,2,0.7)", "range(-1,-0.5,step=0.1)", "float(range(1,4))", "shuffle(range(1,9,2))")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", RANGES)
+def test_a_range_has_the_values_that_hydra_gives_it(text: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from tuner.integrations.hydra import _Swept
+
+    (override,) = OverridesParser.create().parse_overrides([f"x={text}"])
+    domain = _Swept(override).domain
+    assert not isinstance(domain, Choice)
+    values = [domain.at(index) for index in range(domain.count or 0)]
+    assert values == pytest.approx(sorted(override.sweep_iterator()))
+    assert {type(value) for value in values} == {type(value) for value in override.sweep_iterator()}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("range(1,10,step=-1)", "x=range(1,10,step=-1): the range is empty; to count down, write a negative step"),
+        ("range(10,1)", "the range is empty; to count down, write a negative step"),
+        ("range(0.5,0.5)", "the range is empty"),
+        ("range(0,1,step=0)", "a step of 0 never reaches the stop"),
+        ("range(0,inf)", "expected finite numbers"),
+    ],
+)
+def test_a_range_without_values_is_named(text: str, said: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from tuner.integrations.hydra import _Swept
+
+    (override,) = OverridesParser.create().parse_overrides([f"x={text}"])
+    with pytest.raises(ValueError, match=re.escape(said)):
+        _Swept(override)
 
 
 def test_several_objectives_have_a_front(application: Programs) -> None:

@@ -50,6 +50,12 @@ def test_scikit_learns_estimator_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+def test_a_range_is_searched_as_whole_numbers() -> None:
+    options = {"n_iter": 3, "cv": 2, "random_state": 0}
+    found = TunerSearchCV(RidgeClassifier(), {"max_iter": range(30, 9, -10)}, **options).fit(X, Y)
+    assert sorted(found.cv_results_["param_max_iter"]) == [10, 20, 30]
+
+
 def test_results_have_the_columns_of_randomized_search() -> None:
     options = {"scoring": ["accuracy", "roc_auc"], "refit": "roc_auc", "return_train_score": True, "n_iter": 3}
     ours = search(**options).fit(X, Y)

@@ -12,7 +12,7 @@ from suggest import domain
 from suggest.client import Choice, Client, Float, Int, OpenTrial, Scale, Search, StudyName, maximize
 from suggest.client.search_space import named
 from suggest.errors import InvalidArgument
-from suggest.space import Condition, Parameter
+from suggest.space import Condition, Parameter, Space
 from suggest.study import Algorithm, Study, StudySpec
 from suggest.trial import Trial, TrialState
 
@@ -56,8 +56,14 @@ def test_numpy_numbers_and_tuples_are_accepted() -> None:
     assert [type(value) for value in made.values] == [int, float, list, dict]
 
 
+def test_a_range_is_whole_numbers_in_order() -> None:
+    parameters = named({"a": range(2, 9, 3), "b": range(10, 1, -3), "c": range(3, 4)})
+    assert [parameter.domain for parameter in parameters] == [Int(2, 8, step=3), Int(4, 10, step=3), Int(3, 3)]
+    assert [*Space(named({"a": range(0)})).problems()], "an empty one has no value"
+
+
 JSON = "text, a number, a boolean, None, or a list or dict of these"
-DOMAIN = "Float, Int, Choice or a list of values"
+DOMAIN = "Float, Int, Choice, a range or a list of values"
 CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Float("a", 1), "Float: min: expected a number, got 'a' (str)"),
     (lambda: Float(0, None), "Float: max: expected a number, got None (NoneType)"),

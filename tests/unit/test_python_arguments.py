@@ -69,9 +69,9 @@ def refusal(
         ({"parameters": {}}, "file", "parameters: no parameters; a search needs at least one"),
         ({"parameters": {"x": []}}, "file", "parameters['x'].values: no choices; give one or more"),
         ({"parameters": {"x": 7}}, "type",
-         "parameters['x']: expected Float, Int, Choice or a list of values, got 7 (int)"),
+         "parameters['x']: expected Float, Int, Choice, a range or a list of values, got 7 (int)"),
         ({"parameters": 7}, "type",
-         "parameters: expected a dict of names to Float, Int, Choice or a list of values, got 7 (int)"),
+         "parameters: expected a dict of names to Float, Int, Choice, a range or a list of values, got 7 (int)"),
     ],
     ids=str,
 )  # fmt: skip

@@ -6,7 +6,9 @@ The launcher that is configured runs in the trial's process and gets one job.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,16 +137,32 @@ def _plain(element: object) -> tuple[type, str | int | float | bool]:
 
 
 def _numbers(override: Override) -> Domain:
-    """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale."""
+    """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale. Raises ValueError."""
     value = override.value()
     assert isinstance(value, IntervalSweep | RangeSweep)
-    start, end = (value.start, value.end) if isinstance(value, IntervalSweep) else (value.start, value.stop)
-    if start is None or end is None:
-        raise ValueError(f"{override.input_line}: expected a start and an end")
     log = "log" in value.tags
-    step = value.step if isinstance(value, RangeSweep) else None
-    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int | None):
-        if step is None:
-            return Int(start, end, log=log)
-        return Int(start, range(start, end, step)[-1], step=step)
-    return Float(float(start), float(end), step=None if step is None else float(step), log=log)
+    if isinstance(value, RangeSweep):
+        return _range(override.input_line, value, log=log)
+    if value.start is None or value.end is None:
+        raise ValueError(f"{override.input_line}: expected a start and an end")
+    if isinstance(value.start, int) and isinstance(value.end, int):
+        return Int(value.start, value.end, log=log)
+    return Float(float(value.start), float(value.end), log=log)
+
+
+def _range(line: str | None, value: RangeSweep, *, log: bool) -> Domain:
+    """The values of Python's `range`, which has no stop; here also those of real numbers, as they were written."""
+    if not all(
+        isinstance(number, int | float) and math.isfinite(number) for number in (value.start, value.stop, value.step)
+    ):
+        raise ValueError(f"{line}: expected finite numbers")
+    start, stop, step = (Fraction(repr(number)) for number in (value.start, value.stop, value.step))
+    if step == 0:
+        raise ValueError(f"{line}: a step of 0 never reaches the stop")
+    count = math.ceil((stop - start) / step)
+    if count < 1:
+        raise ValueError(f"{line}: the range is empty; to count down, write a negative step")
+    first, last = sorted((start, start + (count - 1) * step))
+    if isinstance(value.start, int) and isinstance(value.stop, int) and isinstance(value.step, int):
+        return Int(int(first), int(last), step=abs(int(step)), log=log)
+    return Float(float(first), float(last), step=float(abs(step)), log=log)

@@ -52,8 +52,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
 
     Args:
         estimator: As for RandomizedSearchCV, like all arguments that are not described here.
-        param_distributions: Names to `tuner.Float`, `tuner.Int`, `tuner.Choice`, a list of choices, or
-            SciPy's `uniform`, `loguniform` or `randint`.
+        param_distributions: Names to `tuner.Float`, `tuner.Int`, `tuner.Choice`, a list of choices, a
+            `range`, or SciPy's `uniform`, `loguniform` or `randint`.
         n_iter: How many candidates to evaluate, including those that are stored.
         n_jobs: Fits at a time. Candidates are chosen one by one, or as many at once as keep the jobs busy.
         error_score: The score of a fit that fails. If it is NaN, the algorithm learns that the candidate is infeasible.
@@ -237,7 +237,7 @@ class _SearchSpace:
         return {name: self._objects[name][value] if name in self._objects else value for name, value in chosen}  # type: ignore[index]  # a text
 
     def _parameter(self, name: str, distribution: object) -> Domain | Parameter | Sequence[object]:
-        if isinstance(distribution, Domain | Parameter):
+        if isinstance(distribution, Domain | Parameter | range):
             return distribution
         if hasattr(distribution, "tolist"):
             distribution = distribution.tolist()
@@ -246,8 +246,8 @@ class _SearchSpace:
         if (domain := _of_scipy(distribution)) is not None:
             return domain
         raise TypeError(
-            f"param_distributions: {name}: expected tuner.Float, tuner.Int, tuner.Choice, a list, or uniform, "
-            f"loguniform or randint of scipy.stats, got {distribution!r}"
+            f"param_distributions: {name}: expected tuner.Float, tuner.Int, tuner.Choice, a list, a range, or "
+            f"uniform, loguniform or randint of scipy.stats, got {distribution!r}"
         )
 
     def _choice(self, name: str, values: Sequence[Any]) -> Choice:

@@ -29,6 +29,7 @@ from suggest.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 PERCENTAGE = "percentage"  # an event's kind
+LOG_LIMIT = "logLimit"
 
 
 class Journal:
@@ -41,6 +42,7 @@ class Journal:
         self._on_event = on_event
         self._saved_running_s = experiment.running_s
         self._percentage_told = False
+        self._log_limit_told = False
 
     def reload(self) -> None:
         """Read the experiment again after a write that failed but may have been stored."""
@@ -135,6 +137,16 @@ class Journal:
             message = f'"{metric}" is printed as a percentage and read as a fraction: {text} is {value:.6g}'
             self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
         self._percentage_told = True
+
+    def log_limited(self, attempt: Attempt, limit: str, *, now: datetime) -> None:
+        """Record, once in an experiment's life, that logs exceed their cap."""
+        if self._log_limit_told:
+            return
+        if not any(event.kind == LOG_LIMIT for event in self._store.events(self.experiment.uid)):
+            kept = "of longer logs the beginning and the end are kept"
+            message = f"trial={self.name(attempt)} attempt={attempt.number} its log exceeds {limit}: {kept}"
+            self._save(Changes(None, (), [Event(now, LOG_LIMIT, message, attempt.trial, attempt.number)]))
+        self._log_limit_told = True
 
     def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
         """Record, once, that the study no longer knows trials that were run."""

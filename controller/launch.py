@@ -90,6 +90,7 @@ def launch(
         directory=folders.root,
         timeout_s=template.timeout_s,
         grace_s=template.grace_s,
+        log_limit_bytes=template.log_limit_bytes,
         gpu=template.resources.gpu,
         slots=None if template.resources.gpu else experiment.spec.parallelism,
         workers=template.workers,
@@ -137,6 +138,7 @@ def cluster_launch(
         directory=folders.root,
         timeout_s=template.timeout_s,
         grace_s=template.grace_s,
+        log_limit_bytes=template.log_limit_bytes,
         gpu=template.resources.gpu,
         slots=experiment.spec.parallelism,
         cluster=ClusterPart(

@@ -44,6 +44,7 @@ from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
 from controller.runtime.protocol import AttemptStatus, CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
+from controller.spec.quantities import format_bytes
 from suggest import failpoints
 from suggest.backoff import Backoff
 from suggest.errors import LimitReached, NotFound, Unavailable
@@ -455,6 +456,10 @@ class Loop:
         if opened.metrics is not opened.log:
             read_portion = partial(self._runtime.read_metrics, name)
             is_whole &= await self._feed(opened, opened.metrics, read_portion, ended=ended)
+        template = self.experiment.spec.template_of(opened.attempts[-1].trial)
+        if opened.log.offset > template.log_limit_bytes:
+            limit = f"spec.trial.logLimit ({format_bytes(template.log_limit_bytes)})"
+            self._journal.log_limited(opened.attempts[-1], limit, now=self._clock.now())
         if is_whole and opened.metrics.percentage:
             self._journal.percentage_read(opened.metrics.percentage, now=self._clock.now())
         return is_whole

@@ -6,6 +6,7 @@ The suggestion service is called only to find out whether a trial without a log 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, trial_label
 from controller.phrases import command
 from controller.runtime.log_file import size_at
+from controller.runtime.log_limit import kept_part
 from suggest.errors import InvalidArgument, NotFound
 
 POLL_S = 0.1
@@ -114,6 +116,12 @@ async def _no_log(
     return NotFound(f"{label} has not started yet: there is no log; see {trials}")
 
 
+def read_kept(log: BinaryIO, offset: int) -> tuple[int, bytes]:
+    """Return the next bytes of a log that spec.trial.logLimit has kept, and their offset; no bytes at its end."""
+    begin, end = kept_part(log.fileno(), offset)
+    return begin, os.pread(log.fileno(), min(PORTION, end - begin), begin)
+
+
 def parse_moment(text: str) -> datetime:
     """Parse a duration before now, such as `10m`, or a time with its zone. Raises InvalidArgument."""
     from datetime import timedelta
@@ -206,9 +214,11 @@ class _LogFollower:
             with path.open("rb") as file:
                 if path not in self._offsets:
                     self._offsets[path] = self._part.begins_at(file, path, attempt)
-                file.seek(self._offsets[path])
-                while data := file.read(PORTION):
-                    self._offsets[path] = file.tell()
+                while True:
+                    begin, data = read_kept(file, self._offsets[path])
+                    if not data:
+                        break
+                    self._offsets[path] = begin + len(data)
                     self._write(self._prefixed(path, data, attempt.trial) if prefix else data)
         except FileNotFoundError:
             return

@@ -268,6 +268,7 @@ class TrialTemplate:
     resources: Resources = Resources()
     timeout_s: float | None = None
     grace_s: float = 30.0
+    log_limit_bytes: int = 1 << 30
     retries: Mapping[FailureClass, int] = field(default_factory=dict)
     image: str = ""
     working_dir: str = ""  # a relative path starts at the file's folder; "" is that folder

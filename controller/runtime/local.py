@@ -113,6 +113,7 @@ class LocalRuntime:
             folder=str(launch.working_directory.absolute()),
             timeout_s=launch.timeout_s,
             grace_s=launch.grace_s,
+            log_limit=launch.log_limit_bytes,
             gpu=launch.gpu,
             gpus=[],
             devices=[(device.key, device.id) for device in self._gpu_pool()] if launch.gpu > 0 else [],

@@ -52,6 +52,7 @@ class Launch:
 
     directory: the attempt's own folder, which exists. The runtime writes standard output and error to `log.txt` there,
     in order.
+    log_limit_bytes: the cap of each log on disk, of which the beginning and the end are kept.
     slots: while this many attempts of the experiment run, the attempt waits in the runtime, which starts it once
     one has ended. None starts it at once.
     workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
@@ -66,6 +67,7 @@ class Launch:
     directory: Path
     timeout_s: float | None = None
     grace_s: float = 30.0
+    log_limit_bytes: int = 1 << 30
     gpu: float = 0.0
     slots: int | None = None
     workers: int = 1

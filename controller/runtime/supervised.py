@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from controller.boot_time import since_boot_s
 from controller.runtime import processes
+from controller.runtime.log_limit import CHECK_S, trim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ NOTHING_KNOWN = {
     "gpus": [],
     "claim": "",
     "workers": 1,
+    "log_limit": 0,
 }
 MARK = "TUNER_ATTEMPT_DIR"  # in the environment of all processes of an attempt; unlike names, folders are unique
 
@@ -56,6 +58,8 @@ class SupervisedAttempt:
         "exit",
         "kill_at",
         "killed",
+        "log_check_at",
+        "logs",
         "ooms",
         "pidfd",
         "record",
@@ -81,6 +85,9 @@ class SupervisedAttempt:
         timeout_s = record["timeout_s"]
         self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - _age_s(record)
         self.when_forgotten: list[Callable[[], None]] = []
+        # By path, where the end of the log begins once its middle was dropped.
+        self.logs = dict.fromkeys(logs(directory, record["workers"]), 0)
+        self.log_check_at: float | None = time.monotonic() + CHECK_S if record["log_limit"] else None
 
     @property
     def name(self) -> str:
@@ -124,9 +131,40 @@ class SupervisedAttempt:
             self.killed = True
             processes.signal_group(self.pid, signal.SIGKILL)
 
+        if self.log_check_at is not None and now >= self.log_check_at:
+            self.log_check_at = now + CHECK_S
+            self._trim_logs()
+
+    def _trim_logs(self) -> None:
+        for path, dropped_to in self.logs.items():
+            try:
+                self.logs[path] = trim(path, self.record["log_limit"], dropped_to)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                self.log_check_at = None
+                log_error(f"{self.name}: spec.trial.logLimit cannot be kept: {error}")
+
     def next_time(self) -> float | None:
-        times = [t for t in (self.timeout_at, None if self.killed else self.kill_at) if t is not None]
-        return min(times, default=None)
+        kill_at = None if self.killed else self.kill_at
+        return min((t for t in (self.timeout_at, kill_at, self.log_check_at) if t is not None), default=None)
+
+
+def logs(directory: str, workers: int) -> list[str]:
+    """Return the paths of the logs of an attempt: of rank 0 first."""
+    names = ["log.txt", *(f"log.{rank}.txt" for rank in range(1, workers))]
+    return [os.path.join(directory, name) for name in names]
+
+
+def log_error(text: str) -> None:
+    """Write to the supervisor's log, which may be on a full disk.
+
+    Errors are ignored: only the supervisor knows how trials ended, so it must not die.
+    """
+    try:
+        os.write(2, f"{text}\n".encode())
+    except OSError:
+        pass
 
 
 def unlink(path: str) -> None:

@@ -15,7 +15,16 @@ from collections.abc import Callable
 from controller.boot_time import since_boot_s
 from controller.runtime import processes
 from controller.runtime.launching import LaunchRefused, launch
-from controller.runtime.supervised import MARK, NOTHING_KNOWN, SupervisedAttempt, read_json, unlink, write_json
+from controller.runtime.supervised import (
+    MARK,
+    NOTHING_KNOWN,
+    SupervisedAttempt,
+    log_error,
+    logs,
+    read_json,
+    unlink,
+    write_json,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,7 +146,7 @@ class Trials:
     def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:
         name, directory = request["name"], request["directory"]
         record_path = os.path.join(directory, "process.json")
-        record: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
+        record: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus", "log_limit")}
         record["workers"] = len(request["workers"]) or 1
         record["claim"] = "" if claim is None else claim.path
         link = os.path.join(self._live, name)
@@ -150,7 +159,7 @@ class Trials:
             write_json(record_path, record)
 
         env = {**request["env"], MARK: directory}
-        log = os.path.join(directory, "log.txt")
+        (log,) = logs(directory, 1)
         workers = _workers(request) if request["workers"] else None
         try:
             pid = launch(
@@ -314,7 +323,7 @@ class Trials:
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # deleted folder or full disk; the end is kept in memory
-            _log_error(f"{attempt.name}: exit.json: {error}")
+            log_error(f"{attempt.name}: exit.json: {error}")
         self._release(attempt)
         begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
         self._send(attempt.shown())
@@ -352,14 +361,3 @@ def _shown_waiting(request: Message, reason: str = "") -> Message:
         "name": request["name"], "directory": request["directory"], "time": None, "gpu": request["gpu"],
         "gpus": request["gpus"], "exit": None, "waiting": reason,
     }  # fmt: skip
-
-
-def _log_error(text: str) -> None:
-    """Write to the supervisor's log, which may be on a full disk.
-
-    Errors are ignored: only the supervisor knows how trials ended, so it must not die.
-    """
-    try:
-        os.write(2, f"{text}\n".encode())
-    except OSError:
-        pass

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-from controller.runtime.supervised import write_json
+from controller.runtime.supervised import logs, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class WorkerGroup:
 
     def log(self, rank: int) -> str:
         """Return the path of a worker's log; the log of rank 0 is the attempt's."""
-        return os.path.join(self._directory, f"log.{rank}.txt" if rank else "log.txt")
+        return self.logs()[rank]
 
     def logs(self) -> list[str]:
-        return [self.log(rank) for rank in range(len(self._environments))]
+        return logs(self._directory, len(self._environments))
 
     def divide(self, env: dict[str, str], *, fault: int, inherits: int | None) -> dict[str, str]:
         """Fork the workers, in the process that becomes the leader. Returns in the workers only, with the environment.

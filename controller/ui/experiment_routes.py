@@ -10,6 +10,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from controller.app import query
+from controller.app.attempt_logs import read_kept
 from controller.app.detached import control_detached
 from controller.core.model import Experiment
 from controller.spec import redacted_document
@@ -19,7 +20,6 @@ from controller.ui.live_table import Encoded
 from suggest.errors import FailedPrecondition, NotFound
 
 LOG_POLL_S = 0.1
-LOG_PORTION = 1 << 16
 LOG_BEGIN = 1 << 18  # bytes at the end of a long log that a page shows first
 MOST_TRIALS_ADDED = 100_000
 
@@ -131,8 +131,7 @@ async def _log(path: Path, at: int | None) -> Events:
                 if at is None or size - at > LOG_BEGIN or at > size:  # more than a page shows, or a new file
                     at = max(0, size - LOG_BEGIN)
                     first = True
-                file.seek(at)
-                data = file.read(LOG_PORTION)
+                at, data = read_kept(file, at)
         except FileNotFoundError:
             data, size, at = b"", 0, None
         if data or first:

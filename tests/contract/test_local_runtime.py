@@ -517,6 +517,7 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
         "controller.runtime",
         "controller.runtime.launching",
         "controller.runtime.listening",
+        "controller.runtime.log_limit",
         "controller.runtime.processes",
         "controller.runtime.supervised",
         "controller.runtime.supervisor",

@@ -5,6 +5,7 @@ the state in memory, so the process may be killed between any two lines. The ord
 
 - Start: the trial in the study, the attempt in the store, the process in the runtime.
 - End: the ended attempt in the store, the outcome in the study (unless the trial runs again), removal from the runtime.
+- End of the experiment: in the runtime, then in the store.
 
 The loop makes no decisions; `controller.core` does.
 """
@@ -42,7 +43,7 @@ from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
-from controller.runtime.protocol import AttemptStatus, CannotStart, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Launch, Runtime, RuntimeLost
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from controller.spec.quantities import format_bytes
 from suggest import failpoints
@@ -526,6 +527,8 @@ class Loop:
             case wanted.ChangeState(state, reason, done, code):
                 if not reason:
                     reason, code = self.experiment.reason, self.experiment.reason_code
+                if state.finished or (done and state is ExperimentState.STOPPED):
+                    await self._runtime.conclude(self._conclusion(state, reason))
                 now = self._clock.now()
                 if state.finished:
                     self._journal.experiment_finished(state, reason, code, [*self._memory.set_aside.values()], now=now)
@@ -536,6 +539,15 @@ class Loop:
             case _:
                 assert_never(action)
         return False
+
+    def _conclusion(self, state: ExperimentState, reason: str) -> Conclusion:
+        best, criteria = self._memory.best, self.experiment.spec.criteria
+        if best is None:
+            return Conclusion(state, reason)
+        metrics = [objective.metric for objective in criteria.objectives]
+        values = dict(zip(metrics, best.values, strict=False))  # the first one alone may be known
+        shown = {"trial": best.number, "values": values, "parameters": dict(best.parameters)}
+        return Conclusion(state, reason, shown)
 
     async def _open_final(self, begun: FinalRun | None) -> int | None:
         """Open the final stage in memory, and return the trial whose parameters it has from now on.

@@ -139,7 +139,7 @@ async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, ex
     try:
         if unended:
             await _remove_attempts(workspace, experiment, unended)
-        await runtimes.discard(experiment)
+        await runtimes.discard(workspace.state, experiment)
     except (BadKubeconfig, Unreachable) as error:
         cure = command("delete", experiment.name, "--local-only")
         raise Unavailable(f"{error}\n{experiment.name} was not deleted; if the cluster is gone: {cure}") from error

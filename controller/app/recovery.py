@@ -21,7 +21,7 @@ from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
-from controller.runtime.kubernetes.lease import wait_until_free
+from controller.runtime.kubernetes.lease import end_on_cluster, wait_until_free
 from controller.runtime.kubernetes.objects import Raw
 from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
@@ -55,14 +55,22 @@ async def look(
 
     Raises:
         NotFound: The cluster has no such experiment.
-        FailedPrecondition: There are several of that name, or a controller still runs it.
+        FailedPrecondition: There are several of that name, a controller still runs it, or it has ended.
     """
     async with await KubernetesClient.connect(context) as client:
         searched = namespace or client.default_namespace
         labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
         anchors, _ = await client.list(CONFIG_MAPS, searched, labels=labels)
+        if len(anchors) > 1:
+            anchors = [each for each in anchors if not await end_on_cluster(client, searched, each)] or anchors
         anchor = _only(anchors, name, searched)
         await wait_until_free(client, searched, anchor["metadata"]["name"], print_line=print_line)
+        if ending := await end_on_cluster(client, searched, anchor):
+            raise FailedPrecondition(
+                f"{ending}. Its trials and their results are there. To run it again, choose another metadata.name; to "
+                f"delete what the cluster keeps of it: kubectl -n {searched} delete configmap "
+                f"{anchor['metadata']['name']}"
+            )
         uid = anchor["metadata"]["labels"][UID]
         text = anchor["data"]["experiment"]
         spec = from_document(load_json(text))

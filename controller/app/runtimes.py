@@ -47,16 +47,24 @@ async def of(state: StateDirectory, experiment: Experiment) -> Runtime:
     return make(state, experiment.spec, experiment.uid, await connect(experiment.spec, experiment.context))
 
 
-async def discard(experiment: Experiment) -> None:
+async def discard(state: StateDirectory, experiment: Experiment) -> None:
     """Delete what the cluster still has of an experiment, by the object that owns all others.
 
-    For local trials there is nothing to delete.
+    For local trials there is nothing to delete. Raises FailedPrecondition if another state directory runs it now.
     """
     if not experiment.spec.traits.on_cluster:
         return
     from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
+    from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
+    from controller.runtime.kubernetes.server_clock import ServerClock
 
     async with await KubernetesClient.connect(experiment.context or None) as client:
+        owner = anchor(experiment.spec, experiment.uid)
+        holder = LeaseHolder(state.folders(experiment.uid).root)
+        lease = FencingLease(
+            client, experiment.namespace, owner, holder, clock=ServerClock(client), changed=lambda: None
+        )
+        await lease.verify()
         await client.delete(CONFIG_MAPS, experiment.namespace, short_name(experiment.name, experiment.uid))
 
 
@@ -71,7 +79,7 @@ def same_context(experiment: Experiment, requested: str | None) -> None:
 
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
     from controller.runtime.kubernetes.admission import AdmissionQueue, FairShares
-    from controller.runtime.kubernetes.lease import identity
+    from controller.runtime.kubernetes.lease import LeaseHolder
     from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 
     folders = state.folders(uid)
@@ -82,7 +90,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         anchor=anchor(spec, uid),
         folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
         template=cast("Raw | None", spec.trial.cluster.get("template")),
-        holder=lambda: identity(folders.root),
+        holder=LeaseHolder(folders.root),
         has_collector=spec.collection is not None,
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)

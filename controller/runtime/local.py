@@ -17,7 +17,7 @@ from pathlib import Path
 from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.collectors import Collector
-from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
+from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Exit, Launch, RuntimeLost
 from controller.runtime.report_address import keep_serving, report_variables
 from controller.runtime.supervisor_connection import (
     ANSWER_S,
@@ -212,6 +212,9 @@ class LocalRuntime:
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return gpus.slots(len(self._gpu_pool()), gpu) // workers if gpu > 0 else None
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        pass  # only controllers that have the database reach the supervisor
 
     def hurry(self) -> None:
         self._answer_s = min(self._answer_s, HURRIED_ANSWER_S)

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.core.model import Collection, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.core.model import Collection, ExperimentState, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
 from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
 
@@ -120,6 +120,18 @@ class AttemptStatus:
     suspended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """How an experiment has ended, for those who have its runtime but not its database.
+
+    best: the best trial as JSON: its number `trial`, its `values` by metric, its `parameters`; None if there is none.
+    """
+
+    state: ExperimentState
+    reason: str
+    best: Mapping[str, object] | None = None
+
+
 class CannotStart(Exception):
     """The attempt cannot be started as described (command not found, no such folder, no permission).
 
@@ -203,6 +215,12 @@ class Runtime(Protocol):
 
         With `log_growth`, also return when the log or the measurements of a running attempt may have grown beyond what
         was read. May return early, but never loses a wakeup.
+        """
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        """Record how the experiment has ended, where other controllers could continue it. Called before that is saved.
+
+        The next start() of this experiment's own controller discards the record. Raises RuntimeLost.
         """
 
     def slots(self, gpu: float, workers: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Iterator
@@ -81,3 +82,31 @@ def test_a_tenant_recovers_an_experiment_from_the_cluster_alone(level_b: Control
     code, _, err = me.tuner("resume", "tiny", "--from-cluster")
     assert code == 0, err
     assert [(trial["state"], len(trial["attempts"])) for trial in me.trials()] == [("succeeded", 1)] * 2
+
+
+def test_what_another_directory_finished_is_not_run_again_and_is_swept_after_30_days(
+    level_b: ControlPlane, me: Searcher, tmp_path: Path
+) -> None:
+    api, leases = level_b.api(), f"/apis/coordination.k8s.io/v1/namespaces/{me.namespace}/leases"
+    process = me.start("run", me.file(trials=2, env={"KWOK_RUN": "4s"}))
+    eventually(lambda: len(left(level_b, me)) == 1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    (tmp_path / "other").mkdir()
+    other = Searcher(tmp_path / "other", Path(me.env["KUBECONFIG"]), me.namespace)
+    code, _, err = other.tuner("resume", "tiny", "--from-cluster")
+    assert code == 0, err
+    code, _, err = me.tuner("resume", "tiny")
+    assert code == 6, err
+    assert "tiny has succeeded elsewhere" in err
+    assert left(level_b, me) == []
+    (lease,) = api.items(leases, labelSelector="tuner.dev/ended=succeeded")
+    record = json.loads(lease["metadata"]["annotations"]["tuner.dev/ended"])
+    aged = {"tuner.dev/ended": json.dumps(record | {"time": "2020-01-01T00:00:00Z"})}
+    api.patch(f"{leases}/{lease['metadata']['name']}", {"metadata": {"annotations": aged}})
+    code, _, err = other.tuner("run", other.file(name="next", trials=1))
+    assert code == 0, err
+    anchors = api.items(f"{CORE}/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid")
+    assert [each["metadata"]["labels"]["tuner.dev/experiment"] for each in anchors] == ["next"]
+    assert eventually(lambda: len(api.items(leases)) == 1), "the lease goes with its owner"
+    other.close()

@@ -5,18 +5,21 @@ On a small API server in this process.
 
 from __future__ import annotations
 
+import json
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.core.model import ExperimentState
 from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes import lease as lease_module
-from controller.runtime.kubernetes.lease import Superseded, identity
+from controller.runtime.kubernetes.lease import LeaseHolder, Superseded
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.kubernetes.server_clock import ServerClock
-from controller.runtime.protocol import CannotStart
+from controller.runtime.protocol import CannotStart, Conclusion
 from suggest.errors import FailedPrecondition
 from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, refusal_of, running
 from tests.kube.fake_kubelet import Script
@@ -24,7 +27,13 @@ from tests.kube.fake_kubelet import Script
 Raw = dict[str, Any]
 
 LEASE = ANCHOR["metadata"]["name"]  # type: ignore[index]  # a literal
-HERE, THERE = "laptop:/home/user1/.tuner 1f", "server:/srv/tuner 2e"
+HERE, THERE, ELSEWHERE = "laptop", "server", "desktop"  # state directories
+SUCCEEDED = Conclusion(
+    ExperimentState.SUCCEEDED,
+    "all 2 trials are done",
+    {"trial": 1, "values": {"score": 0.9}, "parameters": {"lr": 0.1}},
+)
+OLD = {"renewTime": "2020-01-01T00:00:00.000000Z"}
 
 
 @pytest.fixture
@@ -52,13 +61,13 @@ async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(ex
     await look_until(first, running(experiment.name(0)))
     await second.start(experiment.launch(1))
     refusal = await until_refused(second)
-    assert refusal.startswith(
-        "another controller runs this experiment: laptop:/home/user1/.tuner holds lease tiny-x7k2q"
-    )
+    assert refusal.startswith("another controller runs this experiment: ")
+    assert f"{HERE} holds lease tiny-x7k2q" in refusal
     assert "another controller" in await refusal_of(second.remove(experiment.name(0)))
     assert "another controller" in await refusal_of(second.stop(experiment.name(0), grace_s=1.0))
     assert experiment.jobs() == [experiment.name(0)]
-    assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == (HERE, 1)
+    expected = (experiment.holder(HERE).identity, 1)
+    assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == expected
 
 
 @on_a_loop
@@ -70,7 +79,8 @@ async def test_a_controller_that_ends_releases_its_lease_at_once(experiment: Exp
     assert "holderIdentity" not in lease(experiment)
     await second.start(experiment.launch(1))
     await look_until(second, lambda seen: len(experiment.jobs()) == 2)
-    assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == (THERE, 2)
+    expected = (experiment.holder(THERE).identity, 2)
+    assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == expected
 
 
 @on_a_loop
@@ -97,7 +107,7 @@ async def test_a_frozen_controller_writes_nothing_after_another_has_taken_over(
     await other.start(experiment.launch(1))
     await look_until(other, lambda seen: len(experiment.jobs()) == 2)
     frozen._lease._valid_until_s = 0.0  # as its clock says when it wakes
-    with pytest.raises(Superseded, match="server:/srv/tuner"):
+    with pytest.raises(Superseded, match=f"/{THERE}"):
         await frozen.remove(experiment.name(1))
     with pytest.raises(Superseded):
         await look(frozen)
@@ -144,10 +154,166 @@ async def test_a_job_with_the_same_number_and_other_parameters_is_neither_adopte
 
 
 def test_a_copy_of_a_state_directory_elsewhere_is_another_holder(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    known = identity(tmp_path / "a")
-    assert identity(tmp_path / "a") == known
-    assert identity(tmp_path / "b") != known
+    known = LeaseHolder(tmp_path / "a").identity
+    assert LeaseHolder(tmp_path / "a").identity == known
+    assert LeaseHolder(tmp_path / "b").identity != known
+
+
+# After the lease was released
+
+
+async def ran(experiment: Experiment, holder: str, trial: int, conclusion: Conclusion | None = None) -> None:
+    """Let a controller of this state directory start an attempt, record the end if there is one, and end itself."""
+    runtime = await experiment.open(holder=holder)
+    await runtime.start(experiment.launch(trial))
+    await look_until(runtime, lambda seen: experiment.name(trial) in experiment.jobs())
+    if conclusion is not None:
+        await runtime.conclude(conclusion)
+    await runtime.close()
+
+
+async def starts(experiment: Experiment, holder: str, trial: int) -> str:
+    """Return why a controller of this state directory starts nothing; "" if it does."""
+    runtime = await experiment.open(holder=holder)
+    try:
+        await runtime.start(experiment.launch(trial))
+        await look_until(runtime, lambda seen: experiment.name(trial) in experiment.jobs())
+    except FailedPrecondition as refusal:
+        return str(refusal)
+    finally:
+        await runtime.close()
+    return ""
+
+
+@on_a_loop
+async def test_a_directory_whose_experiment_another_one_finished_starts_nothing(experiment: Experiment) -> None:
+    await ran(experiment, HERE, 0)
+    await ran(experiment, THERE, 1, SUCCEEDED)
+    refusal = await starts(experiment, HERE, 2)
+    assert f"tiny has succeeded elsewhere ({socket.gethostname()}:{experiment.folder}/{THERE}): " in refusal
+    assert "all 2 trials are done; best: score 0.9 (trial 1); to forget what is here: `tuner delete " in refusal
+    assert len(experiment.jobs()) == 2
+    assert "has succeeded elsewhere" in await starts(experiment, ELSEWHERE, 2), "nor does one that never ran it"
+    assert len(experiment.jobs()) == 2
+
+
+@on_a_loop
+async def test_a_directory_whose_experiment_another_one_ran_since_starts_nothing(experiment: Experiment) -> None:
+    """It was not finished, but the results of its trials are elsewhere, too."""
+    await ran(experiment, HERE, 0)
+    await ran(experiment, THERE, 1)
+    refusal = await starts(experiment, HERE, 2)
+    assert f"/{THERE} has run tiny since, and the results of its trials are not here; continue it there" in refusal
+    assert len(experiment.jobs()) == 2
+    assert await starts(experiment, THERE, 2) == ""
+    assert await starts(experiment, ELSEWHERE, 3) == "", "it lacks nothing: it rebuilds what the cluster has"
+
+
+@on_a_loop
+async def test_a_directory_beside_its_living_successor_is_refused_at_once(experiment: Experiment) -> None:
+    await ran(experiment, HERE, 0)
+    other = await experiment.open(holder=THERE)
+    await other.start(experiment.launch(1))
+    await look_until(other, lambda seen: len(experiment.jobs()) == 2)
+    assert f"/{THERE} holds lease" in await starts(experiment, HERE, 2)
+
+
+@on_a_loop
+async def test_a_finished_experiment_goes_on_where_it_finished(experiment: Experiment) -> None:
+    """As `extend` and `retry` do, or after a kill between the record of the end and its row in the database."""
+    await ran(experiment, HERE, 0, SUCCEEDED)
+    about = experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]
+    assert (about["labels"]["tuner.dev/ended"], "holderIdentity" in lease(experiment)) == ("succeeded", False)
+    assert await starts(experiment, HERE, 1) == ""
+    about = experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]
+    assert "tuner.dev/ended" not in {**about["labels"], **about["annotations"]}, "it runs again"
+
+
+@on_a_loop
+async def test_a_controller_that_lost_its_lease_records_no_end(experiment: Experiment) -> None:
+    frozen = await experiment.open(holder=HERE)
+    await frozen.start(experiment.launch(0))
+    await look_until(frozen, lambda seen: bool(experiment.jobs()))
+    experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(OLD))
+    other = await experiment.open(holder=THERE)
+    await other.start(experiment.launch(1))
+    await look_until(other, lambda seen: len(experiment.jobs()) == 2)
+    with pytest.raises(Superseded):  # although its clock says that it still holds the lease
+        await frozen.conclude(SUCCEEDED)
+    assert "tuner.dev/ended" not in experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]["annotations"]
+
+
+@on_a_loop
+async def test_a_kill_before_the_end_is_recorded_lets_another_directory_go_on(experiment: Experiment) -> None:
+    killed = await experiment.open(holder=HERE)
+    await killed.start(experiment.launch(0))
+    await look_until(killed, lambda seen: bool(experiment.jobs()))
+    experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(OLD))
+    assert await starts(experiment, THERE, 1) == ""
+
+
+@on_a_loop
+async def test_an_experiment_that_created_nothing_leaves_nothing(experiment: Experiment) -> None:
+    runtime = await experiment.open(holder=HERE)
+    await runtime.conclude(SUCCEEDED)
+    assert experiment.api.all("leases") == []
+
+
+@on_a_loop
+async def test_without_the_right_to_leases_an_experiment_ends(experiment: Experiment) -> None:
+    runtime = await experiment.open(holder=HERE)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: bool(experiment.jobs()))
+    experiment.api.forbid("patch", "leases")
+    await runtime.conclude(SUCCEEDED)
+
+
+def aged(experiment: Experiment, name: str, days: int) -> None:
+    """Set the recorded end back."""
+    ended = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def change(obj: Raw) -> None:
+        record = json.loads(obj["metadata"]["annotations"]["tuner.dev/ended"])
+        obj["metadata"]["annotations"]["tuner.dev/ended"] = json.dumps(record | {"time": ended})
+
+    experiment.api.change("leases", NAMESPACE, name, change)
+
+
+@on_a_loop
+async def test_what_ended_long_ago_is_swept_by_the_next_controller_of_the_namespace(experiment: Experiment) -> None:
+    await ran(experiment, HERE, 0, SUCCEEDED)
+    for days, left in ((29, 1), (31, 0)):
+        aged(experiment, LEASE, days)
+        async with experiment.api.client() as client:
+            await lease_module.sweep(client, NAMESPACE, datetime.now(UTC))
+        assert [len(experiment.api.all(kind, NAMESPACE)) for kind in ("configmaps", "leases")] == [left, left]
+
+
+@on_a_loop
+async def test_a_controller_sweeps_when_it_ends_and_not_what_still_runs(experiment: Experiment) -> None:
+    old = {"name": "old-aaaaa", "labels": {"app.kubernetes.io/managed-by": "tuner", "tuner.dev/uid": "a"}}
+    anchor = experiment.api.put("configmaps", {"metadata": old | {"namespace": NAMESPACE}})
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "old-aaaaa", "uid": anchor["metadata"]["uid"]}
+    about = old | {"namespace": NAMESPACE, "ownerReferences": [owner]}
+    about["labels"] = old["labels"] | {"tuner.dev/ended": "stopped"}  # type: ignore[operator]  # a mapping
+    about["annotations"] = {"tuner.dev/ended": json.dumps({"time": "2020-01-01T00:00:00Z"})}
+    experiment.api.put("leases", {"metadata": about, "spec": {}})
+    await ran(experiment, HERE, 0)
+    assert [each["metadata"]["name"] for each in experiment.api.all("configmaps", NAMESPACE)] == [LEASE]
+
+
+@on_a_loop
+async def test_a_directory_that_was_away_longer_than_an_end_is_kept_starts_nothing(experiment: Experiment) -> None:
+    await ran(experiment, HERE, 0)
+    await ran(experiment, THERE, 1, SUCCEEDED)
+    for kind in ("configmaps", "leases"):
+        experiment.api.remove(kind, NAMESPACE, LEASE)  # as the sweep
+    file = experiment.folder / HERE / "holder"
+    remembered = json.loads(file.read_text())
+    file.write_text(json.dumps(remembered | {"time": "2020-01-01T00:00:00Z"}))
+    assert "the cluster has nothing of tiny any more" in await starts(experiment, HERE, 2)
+    assert experiment.api.all("configmaps", NAMESPACE) == []
+    assert await starts(experiment, THERE, 3) == "", "it ended it itself, and nobody has run it since"
 
 
 @on_a_loop

@@ -58,7 +58,7 @@ ONCE = (
     "store.insert_study",
     "store.add_trial",
 )
-ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
+ON_A_CLUSTER = ("cluster.note", "cluster.delete", "cluster.conclude")  # tests/cluster/test_faults.py, tests/kube
 BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_decide_returns_the_actions_of_generations.py
 BY_REGRET = ("study.estimate",)
 LATER = (

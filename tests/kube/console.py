@@ -33,11 +33,12 @@ async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = No
     return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def start(folder: Path, config: Raw, *words: str, state: str = "state") -> subprocess.Popen[str]:
+def start(folder: Path, config: Raw, *words: str, state: str = "state", failpoint: str = "") -> subprocess.Popen[str]:
     """Start `tuner` as a process in the folder, with a state directory and the kubeconfig there."""
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
     env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
     env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / state)}
+    env |= {"TUNER_FAILPOINT": failpoint} if failpoint else {}
     return forked.tuner(words, folder=folder, env=env)
 
 

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from controller.core.model import Collection, Resources, TrialTemplate, attempt_name
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import KubernetesClient
+from controller.runtime.kubernetes.labels import experiment_labels
+from controller.runtime.kubernetes.lease import LeaseHolder
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, ClusterPart, Launch, Runtime, RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
@@ -23,7 +25,7 @@ NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
 ANCHOR = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "tiny-x7k2q", "labels": {"tuner.dev/uid": UID}},
+    "metadata": {"name": "tiny-x7k2q", "labels": experiment_labels("tiny", UID)},
 }
 LONG_S = 10.0
 
@@ -47,15 +49,18 @@ class Experiment:
     async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True,
                    collects: bool = False,
                    clock: Callable[[], float] = time.monotonic) -> KubernetesRuntime:  # fmt: skip
-        """Open a runtime. `holder` names its controller, "" without others. `own`: the queue is ours, not Kueue's."""
+        """Open a runtime. `holder`: its state directory, "" without others. `own`: the queue is ours, not Kueue's."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await KubernetesClient.connect()
         target = ClusterTarget(
-            client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None, collects
+            client, NAMESPACE, UID, ANCHOR, self.directory, template, self.holder(holder) if holder else None, collects
         )
         runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=own), clock=clock)
         self._alive.push_async_callback(runtime.close)
         return runtime
+
+    def holder(self, name: str) -> LeaseHolder:
+        return LeaseHolder(self.folder / name)
 
     def name(self, trial: int, attempt: int = 1) -> str:
         return attempt_name("tiny", UID, trial, attempt)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from controller.core.model import FailureClass
-from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
+from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Exit, Launch, RuntimeLost
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -95,10 +95,12 @@ class SimulatedRuntime:
         self._gpus = gpus
         self._attempts: dict[str, _Attempt] = {}
         self.starts: list[str] = []  # the attempt name of every process that ever began
+        self.conclusion: Conclusion | None = None
         self.lost = False  # True: the runtime does not answer
 
     async def start(self, launch: Launch) -> None:
         self._answer()
+        self.conclusion = None
         attempt = self._attempts.get(launch.name)
         if attempt is not None:
             if attempt.gone and not attempt.removed:
@@ -162,6 +164,10 @@ class SimulatedRuntime:
                 moments += [at for at in self._moments(attempt, log_growth=log_growth) if at > now_s]
         self._clock.advance(min(moments) - now_s)
         self._answer()
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        self._answer()
+        self.conclusion = conclusion
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return None if self._gpus is None or gpu <= 0 else int(self._gpus / gpu)

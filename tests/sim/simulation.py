@@ -281,6 +281,8 @@ class Simulation:
     def note_save(self, changes: Changes) -> None:
         """Note what is set aside at the end, and switch to the faults of the final stage at its first record."""
         ends = changes.experiment is not None and changes.experiment.state.finished
+        if ends and self.runtime.conclusion is None:
+            raise InvariantViolation("its end is saved, and another controller could still continue it")
         if ends and not self._stored().state.finished:  # a write whose reply was lost is repeated
             self.breaker.note_end(self._attempts(), self._trials())
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):

@@ -27,6 +27,9 @@ TIMEOUT = "tuner.dev/timeout-seconds"
 GRACE = "tuner.dev/grace-seconds"
 STATUS_RULES = "tuner.dev/reading"  # conditions and primary pod of a template, from its file
 
+ENDED = "tuner.dev/ended"  # of a Lease, as a label with the state and an annotation with the record of the end
+HOLDER = "tuner.dev/holder"  # of a Lease: who holds it, or held it last
+
 KUEUE_GROUP = "kueue.x-k8s.io"
 JOBSET_GROUP = "jobset.x-k8s.io"
 KUBEFLOW_GROUP = "kubeflow.org"

@@ -4,31 +4,44 @@ The lease is renewed in the background, so a write costs only a look at the cloc
 (it was frozen, or disconnected) asks the server before it writes again; if another one has taken over meanwhile, it
 never writes again. `leaseTransitions` is the epoch, which grows with each holder. Times on the lease are the server's.
 
-A controller of the same state directory takes over immediately: a lock in it shows that its predecessor is dead.
+A controller of the same state directory takes over immediately: a lock in it shows that its predecessor is dead. One of
+a state directory that has run the experiment before, and whose successor has run it since, is refused also when the
+lease is free: it would run trials again whose results it lacks.
+
+The lease also records how the experiment has ended, in the same write as the fencing, and before the holder saves that
+end: between the two only the same state directory may continue, and it ends the experiment again. KEPT_S after its end,
+the next controller in the namespace deletes what the cluster keeps of an experiment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
-from controller.runtime.kubernetes.client import LEASES, KubernetesClient
+from controller.core.model import ExperimentState
+from controller.phrases import command
+from controller.runtime.kubernetes.client import CONFIG_MAPS, LEASES, KubernetesClient
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError
-from controller.runtime.kubernetes.labels import owner_reference
-from controller.runtime.kubernetes.objects import LeaseSpec, Raw
+from controller.runtime.kubernetes.labels import ENDED, EXPERIMENT, HOLDER, MANAGED_BY, owner_reference
+from controller.runtime.kubernetes.objects import AnyObject, LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.kubernetes.server_clock import ServerClock
-from controller.runtime.protocol import RuntimeLost
+from controller.runtime.protocol import Conclusion, RuntimeLost
 from suggest.errors import FailedPrecondition
+from suggest.nesting import load_json
 
+KEPT_S = 30 * 24 * 3600.0  # after the experiment's end
 DURATION_S = 30  # how long another controller waits for a silent holder
 _RENEW_S = 10.0
 _MARGIN_S = 5.0  # the holder stops writing this long before others may take over
@@ -43,22 +56,73 @@ class Superseded(FailedPrecondition):
     """Another controller has taken the experiment over."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """What the controllers of a state directory remember of the lease.
+
+    Attributes:
+        token: tells them from those of a new directory at the same path.
+        epoch: the last one under which they held the lease; 0: they never did.
+        time: when they took or left it, by the server's clock.
+        ended: they recorded the end of the experiment.
+    """
+
+    token: str
+    epoch: int = 0
+    time: str = ""
+    ended: bool = False
+
+
+class LeaseHolder:
+    """All controllers that use this folder of an experiment. A copy of the folder on another host is another holder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "holder"
+
+    @property
+    def tenure(self) -> Tenure:
+        """Return what is remembered; a new token the first time. Raises OSError."""
+        try:
+            text = self._file.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            text = ""
+        if text:
+            return Tenure(**json.loads(text))
+        new = Tenure(secrets.token_hex(8))
+        self._write(new)
+        return new
+
+    @property
+    def identity(self) -> str:
+        """Return `host:folder` and the token. Raises OSError."""
+        return f"{socket.gethostname()}:{self._folder} {self.tenure.token}"
+
+    def remember(self, *, epoch: int, now: datetime, ended: bool = False) -> None:
+        """Raises OSError."""
+        self._write(replace(self.tenure, epoch=epoch, time=_written(now), ended=ended))
+
+    def _write(self, tenure: Tenure) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_in_place(self._file, json.dumps(asdict(tenure)))
+
+
 class FencingLease:
     """`check` before each write; `close` lets the next controller in at once.
 
-    holder: returns our identity (`identity`); None: there is no lease. lost: why nothing may be written any more;
-    `changed` is called when this is detected.
+    holder: None: there is no lease. lost: why nothing may be written any more; `changed` is called when this is
+    detected.
     """
 
-    def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, holder: Callable[[], str] | None, *,
+    def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, holder: LeaseHolder | None, *,
                  clock: ServerClock, changed: Callable[[], None]) -> None:  # fmt: skip
         self.lost: Superseded | None = None
         self._client = client
         self._namespace = namespace
         self._name = str(anchor["metadata"]["name"])
         self._labels = dict(anchor["metadata"].get("labels", {}))
-        self._who = holder
-        self._holder = ""
+        self._holder = holder
+        self._identity = ""
         self._changed = changed
         self._owner: Raw | None = None
         self._epoch = 0
@@ -67,6 +131,69 @@ class FencingLease:
         self._off = holder is None
         self._asking = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def _us(self) -> LeaseHolder:
+        assert self._holder is not None, "without a holder there is no lease"
+        return self._holder
+
+    async def verify(self) -> None:
+        """Return unless another controller has run the experiment since we did. Only reads.
+
+        Raises Superseded, RuntimeLost, and what the client raises.
+        """
+        if self._holder is None:
+            return
+        with _readable():
+            self._identity, has_held = self._us.identity, self._us.tenure.epoch > 0
+        if not has_held:
+            return
+        await self._clock.read()
+        try:
+            lease = await self._find()
+        except ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            return
+        self._refuse_successor(lease, self._clock.now())
+
+    async def conclude(self, conclusion: Conclusion) -> None:
+        """Record how the experiment has ended, unless the cluster has nothing of it. Raises as `check` does."""
+        if self._holder is None:
+            return
+        try:
+            if not self._epoch and await self._find() is None:
+                return
+            await self.check()
+            if not self._off:
+                async with self._asking:
+                    await self._conclude(conclusion)
+        except ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            self._do_without(error)
+
+    async def _conclude(self, conclusion: Conclusion) -> None:
+        for _ in range(_TRIES):
+            now = self._clock.now()
+            record = {"state": conclusion.state.value, "reason": conclusion.reason, "best": conclusion.best}
+            text = json.dumps(record | {"time": _written(now)})
+            metadata = {"labels": {ENDED: conclusion.state.value}, "annotations": {ENDED: text}}
+            try:
+                await self._take(now)
+                await self._write(await self._client.get(LEASES, self._namespace, self._name), {}, metadata)
+            except ApiError as error:
+                if error.status not in (_CONFLICT, _NOT_FOUND):
+                    raise
+                continue
+            with _readable():
+                self._us.remember(epoch=self._epoch, now=now, ended=True)
+            return
+        raise self._contended()
+
+    def _do_without(self, error: ApiError) -> None:
+        self._off = True
+        _log.warning("a second controller of this experiment would not be detected: %s", error)
 
     async def check(self, owner: Raw | None = None) -> None:
         """Return if we may write. owner: the anchor as the server returned it; the lease is deleted with it.
@@ -85,16 +212,24 @@ class FencingLease:
             self._renewing = asyncio.create_task(self._renew())
 
     async def close(self) -> None:
+        """Release the lease, and sweep the namespace if we held it."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if self._epoch and self.lost is None and not self._off:
             with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
-                    lease = await self._client.get(LEASES, self._namespace, self._name)
-                    if self._is_ours(lease["spec"]):
-                        await self._write(lease, {"holderIdentity": None})
+                    await self._release()
+                    await sweep(self._client, self._namespace, self._clock.now())
         self._epoch, self._valid_until_s = 0, float("-inf")
+
+    async def _release(self) -> None:
+        lease = await self._client.get(LEASES, self._namespace, self._name)
+        if not self._is_ours(lease["spec"]):
+            return
+        with contextlib.suppress(OSError):  # it has the time of the acquisition
+            self._us.remember(epoch=self._epoch, now=self._clock.now(), ended=self._us.tenure.ended)
+        await self._write(lease, {"holderIdentity": None})
 
     async def _renew(self) -> None:
         """Renew the lease. Errors are ignored: the first write after its expiry reports them."""
@@ -107,11 +242,9 @@ class FencingLease:
 
     async def _ask(self) -> None:
         """Acquire or renew the lease."""
-        if not self._holder and self._who is not None:
-            try:
-                self._holder = self._who()
-            except OSError as error:
-                raise RuntimeLost(f"{error.filename}: {error.strerror}; it continues when that is fixed") from error
+        if not self._identity and self._holder is not None:
+            with _readable():
+                self._identity = self._holder.identity
         for _ in range(_TRIES):
             began_s = time.monotonic()
             try:
@@ -122,19 +255,28 @@ class FencingLease:
                     continue
                 if error.status not in (_FORBIDDEN, _NOT_FOUND):
                     raise
-                self._off = True
-                _log.warning("a second controller of this experiment would not be detected: %s", error)
+                self._do_without(error)
                 return
             self._valid_until_s = began_s + DURATION_S - _MARGIN_S
             return
-        raise RuntimeLost(f"others keep changing lease {self._name} in namespace {self._namespace}")
+        raise self._contended()
 
-    async def _take(self, now: datetime) -> None:
+    def _contended(self) -> RuntimeLost:
+        return RuntimeLost(f"others keep changing lease {self._name} in namespace {self._namespace}")
+
+    async def _find(self) -> Raw | None:
         try:
-            lease = await self._client.get(LEASES, self._namespace, self._name)
+            return await self._client.get(LEASES, self._namespace, self._name)
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
+            return None
+
+    async def _take(self, now: datetime) -> None:
+        lease = await self._find()
+        if lease is None:
+            if not self._epoch:
+                self._refuse_successor(None, now)
             await self._make(now)
             return
         spec: LeaseSpec = lease.get("spec") or {}
@@ -142,27 +284,86 @@ class FencingLease:
             await self._write(lease, {"renewTime": _written(now)})
             return
         if self._epoch:
-            self.lost = Superseded(
-                f"another controller has taken over this experiment ({holder_of(spec) or 'it has ended since'}); its "
-                "Jobs keep running, and this controller starts and removes nothing more"
-            )
-            raise self.lost
-        if spec.get("holderIdentity") not in (None, "", self._holder) and (left_s := time_left_s(spec, now)) > 0:
+            self._lose(lease)
+        self._refuse_successor(lease, now)
+        if spec.get("holderIdentity") not in (None, "", self._identity) and (left_s := time_left_s(spec, now)) > 0:
             raise RuntimeLost(held(self._name, self._namespace, spec, left_s))
         epoch = int(spec.get("leaseTransitions") or 0) + 1
-        await self._write(lease, self._as_holder(now, epoch))
-        self._epoch = epoch
+        # It goes on, whatever was recorded of its end.
+        metadata = {"labels": {ENDED: None}, "annotations": {ENDED: None, HOLDER: self._identity}}
+        await self._write(lease, self._as_holder(now, epoch), metadata)
+        self._held(epoch, now)
 
     async def _make(self, now: datetime) -> None:
-        about = {"name": self._name, "namespace": self._namespace, "labels": self._labels, **self._owned()}
+        about = {
+            "name": self._name, "namespace": self._namespace, "labels": self._labels,
+            "annotations": {HOLDER: self._identity}, **self._owned(),
+        }  # fmt: skip
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-        epoch = self._epoch + 1  # also if it was deleted while we held it
+        with _readable():
+            before = self._us.tenure.epoch
+        epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
         await self._client.create(LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)})
+        self._held(epoch, now)
+
+    def _held(self, epoch: int, now: datetime) -> None:
+        with _readable():
+            self._us.remember(epoch=epoch, now=now)
         self._epoch = epoch
 
-    async def _write(self, lease: Raw, spec: LeaseSpec) -> None:
+    def _lose(self, lease: Raw) -> NoReturn:
+        """Raise Superseded: the lease that we held is another's."""
+        successor = holder_of(lease.get("spec") or {}) or "it has ended since"
+        self.lost = Superseded(
+            f"another controller has taken over this experiment ({successor}); its Jobs keep running, and this "
+            "controller starts and removes nothing more"
+        )
+        raise self.lost
+
+    def _refuse_successor(self, lease: Raw | None, now: datetime) -> None:
+        """Raise Superseded if another state directory may have run the experiment since this one, or has ended it."""
+        with _readable():
+            tenure = self._us.tenure
+        if self._is_latest(lease, tenure, now):
+            return
+        self.lost = Superseded(self._successor(lease, tenure, now))
+        raise self.lost
+
+    def _is_latest(self, lease: Raw | None, tenure: Tenure, now: datetime) -> bool:
+        if lease is None:
+            # Somebody has deleted it. An end elsewhere since is not swept before KEPT_S.
+            left = parse_time(tenure.time)
+            return tenure.ended or left is None or (now - left).total_seconds() <= KEPT_S
+        spec: LeaseSpec = lease.get("spec") or {}
+        if self._identity in (_annotation(lease, HOLDER), spec.get("holderIdentity")):
+            return True
+        if not tenure.epoch:  # it has never run the experiment, and takes it over as it is
+            conclusion = conclusion_of(lease)
+            return conclusion is None or not conclusion.state.finished
+        return tenure.epoch == spec.get("leaseTransitions")
+
+    def _successor(self, lease: Raw | None, tenure: Tenure, now: datetime) -> str:
+        """Return what another state directory has done, and what a person can do here."""
+        name = self._labels.get(EXPERIMENT, self._name)
+        forget = command("delete", name, "--local-only")
+        if lease is None:
+            return (
+                f"the cluster has nothing of {name} any more; since {tenure.time[:10]}, when it last ran from here, it "
+                f"may have ended elsewhere; to forget it here: {forget}"
+            )
+        if (conclusion := conclusion_of(lease)) is not None and conclusion.state.finished:
+            return f"{described(name, conclusion, last_holder(lease))}; to forget what is here: {forget}"
+        spec: LeaseSpec = lease.get("spec") or {}
+        if (left_s := time_left_s(spec, now)) > 0:
+            return held(self._name, self._namespace, spec, left_s)
+        return (
+            f"{last_holder(lease)} has run {name} since, and the results of its trials are not here; continue it "
+            f"there, or rebuild it here: {forget}, then {command('resume', name, '--from-cluster')}"
+        )
+
+    async def _write(self, lease: Raw, spec: LeaseSpec, metadata: Raw | None = None) -> None:
         """Patch the lease; the server refuses (409) if another client has changed it."""
-        about = {"resourceVersion": lease["metadata"]["resourceVersion"], **self._owned()}
+        about = {"resourceVersion": lease["metadata"]["resourceVersion"], **self._owned(), **(metadata or {})}
         await self._client.patch(LEASES, self._namespace, self._name, {"metadata": about, "spec": spec})
 
     def _owned(self) -> Raw:
@@ -170,7 +371,7 @@ class FencingLease:
 
     def _as_holder(self, now: datetime, epoch: int) -> LeaseSpec:
         return {
-            "holderIdentity": self._holder,
+            "holderIdentity": self._identity,
             "leaseDurationSeconds": DURATION_S,
             "leaseTransitions": epoch,
             "acquireTime": _written(now),
@@ -179,9 +380,75 @@ class FencingLease:
 
     def _is_ours(self, spec: LeaseSpec) -> bool:
         return bool(self._epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
-            self._holder,
+            self._identity,
             self._epoch,
         )
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Raise RuntimeLost for an OSError of the holder's file."""
+    try:
+        yield
+    except OSError as error:
+        raise RuntimeLost(f"{error.filename}: {error.strerror}; it continues when that is fixed") from error
+
+
+async def sweep(client: KubernetesClient, namespace: str, now: datetime) -> None:
+    """Delete what the cluster keeps of experiments that ended long ago: the anchor, which owns the lease."""
+    leases, _ = await client.list(LEASES, namespace, labels=f"{MANAGED_BY}=tuner,{ENDED}")
+    for lease in leases:
+        ended_at, name = parse_time(_record_of_end(lease).get("time")), lease["metadata"]["name"]
+        if ended_at is None or (now - ended_at).total_seconds() <= KEPT_S:
+            continue
+        for owner in lease["metadata"].get("ownerReferences") or ():
+            if owner["name"] == name:
+                await client.delete(CONFIG_MAPS, namespace, name, uid=owner["uid"])
+
+
+async def end_on_cluster(client: KubernetesClient, namespace: str, anchor: AnyObject) -> str:
+    """Return how the experiment of this anchor has ended, as a text for people; "" if it may go on, or if unknown."""
+    try:
+        lease = await client.get(LEASES, namespace, anchor["metadata"]["name"])
+    except ApiError as error:
+        if error.status in (_FORBIDDEN, _NOT_FOUND):
+            return ""
+        raise
+    conclusion = conclusion_of(lease)
+    if conclusion is None or not conclusion.state.finished:
+        return ""
+    return described(anchor["metadata"]["labels"][EXPERIMENT], conclusion, last_holder(lease))
+
+
+def described(name: str, conclusion: Conclusion, elsewhere: str) -> str:
+    """Return `digits has succeeded elsewhere (host:folder): all 20 trials are done; best: …`."""
+    text = f"{name} has {conclusion.state.value} elsewhere ({elsewhere}): {conclusion.reason}"
+    match conclusion.best:
+        case {"trial": number, "values": {**values}}:
+            scores = ", ".join(f"{metric} {value}" for metric, value in values.items())
+            return f"{text}; best: {scores} (trial {number})"
+    return text
+
+
+def conclusion_of(lease: AnyObject) -> Conclusion | None:
+    """Return what `conclude` recorded; None if nothing, or if a person has edited it."""
+    match _record_of_end(lease):
+        case {"state": str(state), "reason": str(reason), "best": dict() | None as best}:
+            with contextlib.suppress(ValueError):
+                return Conclusion(ExperimentState(state), reason, best)
+    return None
+
+
+def _record_of_end(lease: AnyObject) -> Raw:
+    try:
+        record = load_json(_annotation(lease, ENDED) or "{}")
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _annotation(obj: AnyObject, key: str) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(key, ""))
 
 
 async def wait_until_free(
@@ -218,6 +485,11 @@ def held(name: str, namespace: str, spec: LeaseSpec, left_s: float) -> str:
     )
 
 
+def last_holder(lease: AnyObject) -> str:
+    """Return `host:folder` of the controller that holds the lease, or that held it last."""
+    return _annotation(lease, HOLDER).rpartition(" ")[0]
+
+
 def holder_of(spec: LeaseSpec) -> str:
     return str(spec.get("holderIdentity") or "").rpartition(" ")[0]
 
@@ -228,23 +500,6 @@ def time_left_s(spec: LeaseSpec, now: datetime) -> float:
     if renewed is None or not spec.get("holderIdentity"):
         return 0.0
     return (renewed - now).total_seconds() + float(spec.get("leaseDurationSeconds") or 0)
-
-
-def identity(folder: Path) -> str:
-    """Return the identity of all controllers that use this folder of an experiment: `host:folder` and a random token.
-
-    A copy of the folder on another host has another identity. Raises OSError.
-    """
-    file = folder / "holder"
-    try:
-        identifier = file.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        identifier = ""
-    if not identifier:
-        identifier = secrets.token_hex(8)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_in_place(file, identifier)
-    return f"{socket.gethostname()}:{folder} {identifier}"
 
 
 def _written(moment: datetime) -> str:

@@ -102,6 +102,7 @@ RIGHTS = (
     Right(PODS, ("get",), "log"),
     Right(SERVICES, ("create", "get", "delete"), without="spec.trial.distributed"),
     Right(LEASES, ("create", "get", "patch"), without="noticing a second controller of the same experiment"),
+    Right(LEASES, ("list",), without="removing what experiments that ended long ago have left"),
     Right(QUOTAS, ("list", "watch"), without="waiting for room before a Job is made"),
     Right(EVENTS, ("list", "watch"), without="why a pod is refused"),
     Right(LIMIT_RANGES, ("list",), without="what never fits a LimitRange, before anything runs"),

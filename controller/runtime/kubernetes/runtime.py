@@ -39,7 +39,7 @@ from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field, status_rules_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
-from controller.runtime.kubernetes.lease import FencingLease
+from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
 from controller.runtime.kubernetes.logs import (
     COLLECTED_LOG,
     SOON_S,
@@ -53,11 +53,12 @@ from controller.runtime.kubernetes.pod_status import was_deleted
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.kubernetes.server_clock import ServerClock
-from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
+from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Launch
 from suggest import failpoints
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
 BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
+BEFORE_CONCLUDE, AFTER_CONCLUDE = failpoints.register("cluster.conclude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class ClusterTarget:
     anchor: Raw
     folder_of: Callable[[TrialOrFinal, int], Path]
     template: Raw | None = None
-    holder: Callable[[], str] | None = None
+    holder: LeaseHolder | None = None
     has_collector: bool = False
 
 
@@ -392,6 +393,12 @@ class KubernetesRuntime:
                 followers.follow_all_now()
         await self._wakeup.wait(within_s, growth=log_growth)
 
+    async def conclude(self, conclusion: Conclusion) -> None:
+        await self._open()
+        failpoints.reach(BEFORE_CONCLUDE)
+        await self._ask(self._lease.conclude(conclusion))
+        failpoints.reach(AFTER_CONCLUDE)
+
     def slots(self, gpu: float, workers: int) -> int | None:
         return None  # quota and scheduler decide
 
@@ -427,6 +434,7 @@ class KubernetesRuntime:
                 informer = Informer(target.client, target.namespace, target.uid, stem, changed=self._wakeup.notify)
                 try:
                     await self._ask(self._server_clock.read())
+                    await self._ask(self._lease.verify())
                     await self._ask(informer.open())
                     await self._ask(self._watch_template(informer))
                 except BaseException:

@@ -84,7 +84,7 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_f
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
         if part.collection is not None:
-            problems["spec.metrics"] = cannot_be_collected(manifest)
+            problems["spec.metrics"] = cannot_be_collected(manifest, spec.trial.cluster)
     if any(problems.values()):
         raise InvalidArgument([Problem(path, message) for path, message in problems.items() if message])
     objects = build_objects(launch, pod_field=pod_field)

@@ -164,17 +164,69 @@ def test_a_sidecar_of_the_template_is_not_changed() -> None:
     assert [(each["name"], each["image"]) for each in pod["initContainers"]] == [("tuner-collector", "mine:1")]
 
 
-def test_other_kinds_are_refused_unless_they_have_the_sidecar() -> None:
-    job_set = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": {"spec": POD}}}}]},
-    }
-    assert cannot_be_collected(JOB) == ""
-    assert cannot_be_collected(job_set) == (
-        "the collector is added to a batch/v1 Job only, and this is a JobSet; print the metrics, or add the container "
-        "tuner-collector to the primary pod's initContainers, as docs/kubernetes.md shows"
+def replicas(field: str, *roles: str) -> dict[str, Any]:
+    return {field: {role: {"replicas": 1, "template": {"spec": POD}} for role in roles}}
+
+
+KINDS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("kubeflow.org/v1", "PyTorchJob", replicas("pytorchReplicaSpecs", "Worker", "Master"), "Master"),
+    ("kubeflow.org/v1", "TFJob", replicas("tfReplicaSpecs", "PS", "Worker"), "Worker"),
+    ("kubeflow.org/v1", "XGBoostJob", replicas("xgbReplicaSpecs", "Worker", "Master"), "Master"),
+    ("kubeflow.org/v1", "MPIJob", replicas("mpiReplicaSpecs", "Worker", "Launcher"), "Launcher"),
+    ("kubeflow.org/v2beta1", "MPIJob", replicas("mpiReplicaSpecs", "Worker", "Launcher"), "Launcher"),
+]
+
+
+@pytest.mark.parametrize("source", [MetricsFile("/katib/metrics.log"), KatibReports()], ids=["file", "reports"])
+@pytest.mark.parametrize(("version", "kind", "spec", "primary"), KINDS)
+def test_the_sidecar_is_added_to_the_pod_that_reports_and_to_no_other(
+    version: str, kind: str, spec: dict[str, Any], primary: str, source: MetricsSource
+) -> None:
+    manifest = {"apiVersion": version, "kind": kind, "spec": spec}
+    assert cannot_be_collected(manifest, {}) == ""
+    rule = MetricsRule(source=source)
+    launch = a_launch(metrics=rule, template=copy.deepcopy(manifest), primary={"container": "main"})
+    (groups,) = (value for key, value in build_objects(launch)[-1]["spec"].items() if key.endswith("ReplicaSpecs"))
+    having = [
+        role
+        for role, replica in groups.items()
+        if "tuner-collector" in [each["name"] for each in replica["template"]["spec"]["initContainers"]]
+    ]
+    assert having == [primary]
+    mounts = [each.get("volumeMounts") for each in groups[primary]["template"]["spec"]["containers"]]
+    if isinstance(source, MetricsFile):
+        assert mounts == [None, [{"name": "tuner-metrics", "mountPath": "/katib"}]]
+
+
+JOB_SET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": {"spec": POD}}}}]},
+}
+TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {"runtimeRef": {"name": "t"}}}
+
+
+def test_where_no_template_is_that_of_the_reporting_pod_the_cure_is_given() -> None:
+    assert cannot_be_collected(JOB_SET, {}) == ""
+    assert cannot_be_collected(JOB_SET, {"primary": {"labels": {"role": "leader"}}}) == (
+        "the pod template of this JobSet that reports the metrics is not known, so the collector cannot be added; "
+        "print the metrics, or add the container tuner-collector to the primary pod's initContainers, as "
+        "docs/kubernetes.md shows"
     )
-    with_it: Any = copy.deepcopy(job_set)
-    with_it["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["initContainers"] = [SIDECAR]
-    assert cannot_be_collected(with_it) == ""
+    assert cannot_be_collected(TRAIN_JOB, {}) == (
+        "the pods of a TrainJob are those of its runtime; print the metrics, or add the container tuner-collector "
+        "there and name it in the TrainJob, as docs/operators.md shows"
+    )
+
+
+@pytest.mark.parametrize("field", ["runtimePatches", "podTemplateOverrides"])
+def test_a_train_job_whose_runtime_has_the_sidecar_is_collected(field: str) -> None:
+    names = {"initContainers": [{"name": "tuner-collector"}]}
+    job = {"name": "node", "template": {"spec": {"template": {"spec": names}}}}
+    patch = {"manager": "me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    override = {"targetJobs": [{"name": "node"}], "spec": names}
+    change = patch if field == "runtimePatches" else override
+    manifest: Any = {**TRAIN_JOB, "spec": {"runtimeRef": {"name": "t"}, field: [change]}}
+    assert cannot_be_collected(manifest, {}) == ""
+    made = build_objects(a_launch(metrics=MetricsRule(source=MetricsFile("/m.log")), template=manifest))[-1]
+    assert "template" not in made["spec"]

@@ -27,6 +27,7 @@ from controller.runtime.kubernetes.kinds import (
     over,
     pod_templates,
     preset_of,
+    primary_template,
     status_rules_of,
 )
 from controller.runtime.kubernetes.labels import STATUS_RULES
@@ -73,6 +74,13 @@ OBJECTS: dict[str, Raw] = {
         "batch.volcano.sh/v1alpha1", "Job",
         tasks=[{"name": "master", "template": template()}, {"name": "worker", "template": template()}],
     ),
+    "Workflow": obj(
+        "argoproj.io/v1alpha1", "Workflow", entrypoint="steps",
+        templates=[
+            {"name": "steps", "steps": [[{"name": "train", "template": "train"}]]},
+            {"name": "train", "container": {"image": "train:1"}},
+        ],
+    ),
 }  # fmt: skip
 KINDS = pytest.mark.parametrize("name", OBJECTS)
 
@@ -113,6 +121,7 @@ SUCCEEDED: dict[str, Raw] = {
     "TrainJob": has("Complete"),
     "RayJob": ray("Complete", "SUCCEEDED"),
     "Volcano Job": volcano("Completed"),
+    "Workflow": {"phase": "Succeeded"},
 }
 FAILED: list[tuple[str, Raw]] = [
     ("Job", has("FailureTarget", "Failed")),
@@ -124,6 +133,7 @@ FAILED: list[tuple[str, Raw]] = [
     ("RayJob", ray("ValidationFailed", "")),
     ("RayJob", ray("Complete", "STOPPED")),
     *(("Volcano Job", volcano(phase)) for phase in ("Failed", "Terminated", "Aborted")),
+    *(("Workflow", {"phase": phase}) for phase in ("Failed", "Error")),
 ]
 GOES_ON: list[tuple[str, Raw]] = [
     *((name, {}) for name in OBJECTS),
@@ -136,6 +146,7 @@ GOES_ON: list[tuple[str, Raw]] = [
     ("RayJob", ray("Retrying", "FAILED")),
     ("RayJob", ray("Running", "STOPPED") | {"jobStatus": "PENDING"}),
     *(("Volcano Job", volcano(p)) for p in ("Pending", "Running", "Restarting", "Completing", "Aborting")),
+    *(("Workflow", {"phase": phase}) for phase in ("", "Pending", "Running")),
 ]
 
 
@@ -201,6 +212,14 @@ def test_a_path_that_leads_nowhere_does_not_hold(status: object) -> None:
     assert matching_condition({"status": status}, ByPath("status.state.phase", "Done")) is None
 
 
+def test_a_failure_that_the_preset_knows_does_not_hide_its_others() -> None:
+    """Katib's file for Argo names Failed alone; a workflow may also end with Error."""
+    rules = '{"failure": {"path": "status.phase", "equals": "Failed"}}'
+    found = shown("Workflow", {"phase": "Error"})
+    found["metadata"]["annotations"] = {STATUS_RULES: rules}
+    assert status_rules_of(found).failed(found) is not None
+
+
 # Suspended
 
 SUSPEND = dict.fromkeys(("Job", "JobSet", "TrainJob", "RayJob"), "spec.suspend") | dict.fromkeys(
@@ -221,7 +240,7 @@ def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
 @KINDS
 def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: str) -> None:
     status = ray("Suspended", "") if name == "RayJob" else has("Suspended")
-    assert is_suspended(shown(name, status)) is (name != "Volcano Job")
+    assert is_suspended(shown(name, status)) is (name not in {"Volcano Job", "Workflow"})
     assert not is_suspended(shown(name, has("Suspended", status="False")))
     assert not is_suspended(shown(name, {}))
     if path := SUSPEND.get(name):
@@ -280,6 +299,7 @@ PODS: dict[str, list[Raw]] = {
         pod("x-0-master-1", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "1"}),
         pod("right", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"}),
     ],
+    "Workflow": [pod("right")],
 }  # fmt: skip
 
 
@@ -298,6 +318,7 @@ CONTAINERS = {
     "TFJob": "tensorflow",
     "XGBoostJob": "xgboost",
     "MPIJob": "mpi",
+    "Workflow": "main",
     "TrainJob": "node",
 }
 
@@ -370,6 +391,7 @@ PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
         spec["submitterPodTemplate"],
     ],
     "Volcano Job": lambda spec: [each["template"] for each in spec["tasks"]],
+    "Workflow": lambda spec: [{"metadata": spec["podMetadata"], "spec": spec}],
 }  # fmt: skip
 
 
@@ -404,6 +426,8 @@ def test_the_program_gets_the_variables_of_its_trial(name: str) -> None:
     found = made(name)["spec"]
     if name == "TrainJob":
         containers = [found["trainer"]]
+    elif name == "Workflow":
+        containers = [found["templates"][1]["container"]]
     else:
         containers = [each for place in PLACES[name](found) for each in place["spec"]["containers"]]
     for container in containers:
@@ -502,12 +526,13 @@ LEFT: dict[str, Raw] = {
     "MPIJob v2beta1": {"runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0}},
     "TrainJob": {},
     "RayJob": {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 10},
+    "Workflow": {"ttlStrategy": {"secondsAfterCompletion": KEPT_S}},
 }
 
 
 @KINDS
 def test_nothing_keeps_running_after_the_end_without_a_controller(name: str) -> None:
-    keys = {"ttlSecondsAfterFinished", "runPolicy", "shutdownAfterJobFinishes"}
+    keys = {"ttlSecondsAfterFinished", "runPolicy", "shutdownAfterJobFinishes", "ttlStrategy"}
     assert {key: value for key, value in made(name)["spec"].items() if key in keys} == LEFT[name]
 
 
@@ -642,6 +667,66 @@ def test_a_train_job_of_another_trainer_is_refused_with_the_cure(spec: Raw, pod_
     assert bool(said) == bool(found)
 
 
+TWO_STEPS = [{"name": "prepare", "script": {"image": "a"}}, {"name": "train", "container": {"image": "b"}}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "keys", "missing"),
+    [
+        ({"templates": TWO_STEPS[1:]}, (), False),
+        ({"templates": TWO_STEPS}, (), True),
+        ({"templates": TWO_STEPS}, ("primary",), False),
+        ({"workflowTemplateRef": {"name": "kept"}}, (), True),
+    ],
+)
+def test_of_several_steps_of_a_workflow_the_file_names_the_one_with_the_metrics(
+    spec: Raw, keys: tuple[str, ...], missing: bool
+) -> None:
+    said = missing_conditions(obj("argoproj.io/v1alpha1", "Workflow", **spec), keys)
+    assert said.startswith("which pod of this Workflow reports the metrics? add primary: {labels: ") is missing
+
+
+def test_every_container_of_a_workflow_gets_the_variables_and_no_step_does() -> None:
+    spec = made("Workflow", templates=[{"name": "all", "dag": {"tasks": []}}, *TWO_STEPS])["spec"]
+    steps, prepare, train = spec["templates"]
+    assert steps == {"name": "all", "dag": {"tasks": []}}
+    for container in (prepare["script"], train["container"]):
+        assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in container["env"]
+
+
+ROLE, REPLICA = {TRAINING: "master"}, "training.kubeflow.org/replica-type"
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "place"),
+    [
+        ("Job", {}, "spec.template"),
+        ("PyTorchJob", {}, "spec.pytorchReplicaSpecs.Master.template"),
+        ("PyTorchJob", ROLE, "spec.pytorchReplicaSpecs.Master.template"),
+        ("PyTorchJob", {REPLICA: "worker"}, "spec.pytorchReplicaSpecs.Worker.template"),
+        ("PyTorchJob", {"mine": "x"}, ""),
+        ("TFJob", ROLE, "spec.tfReplicaSpecs.Worker.template"),
+        ("XGBoostJob", {}, "spec.xgbReplicaSpecs.Master.template"),
+        ("MPIJob", ROLE, "spec.mpiReplicaSpecs.Launcher.template"),
+        ("MPIJob v2beta1", {}, "spec.mpiReplicaSpecs.Launcher.template"),
+        ("TrainJob", {}, ""),
+        ("RayJob", {}, ""),
+        ("Workflow", {}, ""),
+    ],
+)
+def test_the_template_of_the_pod_with_the_metrics_is_known(name: str, labels: dict[str, str], place: str) -> None:
+    found = copy.deepcopy(OBJECTS[name])
+    assert primary_template(found, labels) is (at(found, place) if place else None)
+
+
+def test_a_label_of_the_template_itself_says_which_pod_has_the_metrics() -> None:
+    found = copy.deepcopy(OBJECTS["JobSet"])
+    second = found["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]
+    second["metadata"] = {"labels": {"mine": "x"}}
+    assert primary_template(found, {"mine": "x"}) is second
+    assert primary_template(obj("example.org/v1", "Widget", one=template()), {}) == template()
+
+
 def test_checking_a_file_does_not_change_it() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
     cannot_be_labeled(OBJECTS["RayJob"])
@@ -651,7 +736,7 @@ def test_checking_a_file_does_not_change_it() -> None:
 @KINDS
 def test_a_queue_for_a_kind_that_kueue_does_not_know_is_refused(name: str) -> None:
     said = cannot_be_queued(OBJECTS[name])
-    assert bool(said) is (name in {"MPIJob", "Volcano Job"})
+    assert bool(said) is (name in {"MPIJob", "Volcano Job", "Workflow"})
     assert not said or f"the kind {OBJECTS[name]['kind']} of {OBJECTS[name]['apiVersion']};" in said
 
 

@@ -307,7 +307,9 @@ def _untouched(obj: AttemptObject | None, now: datetime) -> str:
 
 def _time_of(condition: AnyObject) -> datetime | None:
     """Return the time of a condition; None for a custom field without a time beside it."""
-    times = (parse_time(condition.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
+    times = (
+        parse_time(condition.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime", "finishedAt")
+    )
     return next(filter(None, times), None)
 
 

@@ -8,14 +8,15 @@ only the volume with the files, read-only. `trial_image/collector` is its progra
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import assert_never
 
 from controller.core.model import Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
-from controller.runtime.kubernetes.kinds import pod_templates
+from controller.runtime.kubernetes.kinds import JOB, at, mappings, preset_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
-from controller.runtime.kubernetes.objects import AnyObject, ContainerStatus, Pod, Raw
+from controller.runtime.kubernetes.objects import ContainerStatus, Pod, Raw
 from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
@@ -25,16 +26,13 @@ _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
 
-def is_job(obj: AnyObject) -> bool:
-    return (obj.get("apiVersion"), obj.get("kind")) == ("batch/v1", "Job")
-
-
-def has_collector(obj: AnyObject) -> bool:
-    """Whether the user has put the sidecar into a pod template."""
+def has_collector(obj: Raw) -> bool:
+    """Whether the user has put the sidecar into a pod template, or names it in a change of one on the cluster."""
+    preset = preset_of(obj) or JOB
     return any(
         container.get("name") == COLLECTOR_CONTAINER
-        for template in pod_templates(obj)
-        for container in template["spec"].get("initContainers") or ()
+        for template in preset.templates(copy.deepcopy(obj))
+        for container in mappings(at(template, "spec.initContainers"))
     )
 
 

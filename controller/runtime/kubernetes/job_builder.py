@@ -21,8 +21,18 @@ from functools import lru_cache
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
-from controller.runtime.kubernetes.collector import add_collector, has_collector, is_job
-from controller.runtime.kubernetes.kinds import JOB, KEPT_S, at, below, foreign_version, is_pod_template, preset_of, put
+from controller.runtime.kubernetes.collector import add_collector, has_collector
+from controller.runtime.kubernetes.kinds import (
+    JOB,
+    KEPT_S,
+    at,
+    below,
+    foreign_version,
+    is_pod_template,
+    preset_of,
+    primary_template,
+    put,
+)
 from controller.runtime.kubernetes.labels import (
     COLLECTOR_CONTAINER,
     COMPLETION_INDEX,
@@ -413,9 +423,10 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     }
     obj["metadata"].pop("generateName", None)
     for template in (preset or JOB).templates(obj):
-        template["metadata"] = _merged(template.get("metadata"), {"labels": labels_of(part)}, "labels")
+        key, spec_key = (preset or JOB).pod_metadata, (preset or JOB).pod_spec
+        template[key] = _merged(template.get(key), {"labels": labels_of(part)}, "labels")
         if part.avoid_nodes:
-            prefer_others(below(template, "spec"), part.avoid_nodes)
+            prefer_others(below(template, spec_key) if spec_key else template, part.avoid_nodes)
     claim = _claim_of(part)
     not_mounted = {_OUTPUT_DIR} if claim else {_OUTPUT_DIR, _CHECKPOINT_DIR}
     for container in (preset or JOB).containers(obj):
@@ -423,8 +434,10 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     if claim:
         _add_checkpoints(at(obj, "spec.template.spec"), launch, part, claim)
     if part.collection is not None and not has_collector(obj):
-        spec = at(obj, "spec.template.spec")
-        add_collector(spec, _primary(spec, part), part.collection)
+        reporting = primary_template(obj, _primary_labels(part.template.cluster))
+        assert reporting is not None, "cannot_be_collected refuses it"
+        usual = (preset or JOB).primary_pod(obj).container
+        add_collector(reporting["spec"], _primary(reporting["spec"], part, usual), part.collection)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")
@@ -462,15 +475,28 @@ def cannot_be_queued(manifest: AnyObject) -> str:
     )
 
 
-def cannot_be_collected(manifest: AnyObject) -> str:
-    """Return why the metrics of an object could not be collected; "" if they can."""
-    if is_job(manifest) or has_collector(manifest):
+def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> str:
+    """Return why the metrics of an object could not be collected; "" if they can. cluster: the keys beside it."""
+    obj = copy.deepcopy(dict(manifest))
+    if has_collector(obj) or primary_template(obj, _primary_labels(cluster)) is not None:
         return ""
     kind = manifest.get("kind")
+    if kind == "TrainJob":
+        return (
+            f"the pods of a {kind} are those of its runtime; print the metrics, or add the container "
+            f"{COLLECTOR_CONTAINER} there and name it in the {kind}, as docs/operators.md shows"
+        )
     return (
-        f"the collector is added to a batch/v1 Job only, and this is a {kind}; print the metrics, or add the container "
-        f"{COLLECTOR_CONTAINER} to the primary pod's initContainers, as docs/kubernetes.md shows"
+        f"the pod template of this {kind} that reports the metrics is not known, so the collector cannot be added; "
+        f"print the metrics, or add the container {COLLECTOR_CONTAINER} to the primary pod's initContainers, as "
+        "docs/kubernetes.md shows"
     )
+
+
+def _primary_labels(cluster: Mapping[str, object]) -> Mapping[str, str]:
+    """Return the labels by which the file names the primary pod; {} if it does not."""
+    labels = _mapping(_mapping(cluster.get("primary")).get("labels"))
+    return cast("Mapping[str, str]", labels)
 
 
 def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
@@ -518,9 +544,9 @@ def as_is(text: str) -> str:
     return _EXPANDED.sub("$$", text)
 
 
-def _primary(spec: Raw, part: ClusterPart) -> Raw:
-    """Return the container of the template that runs the trial."""
-    name = _mapping(part.template.cluster.get("primary")).get("container") or TRIAL_CONTAINER
+def _primary(spec: Raw, part: ClusterPart, usual: str = "") -> Raw:
+    """Return the container of the template that runs the trial: the file's, the kind's `usual` one, or the first."""
+    name = _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
     containers: list[Raw] = spec["containers"]
     return next((container for container in containers if container.get("name") == name), containers[0])
 

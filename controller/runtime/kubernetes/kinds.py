@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import (
+    ARGO_GROUP,
     COMPLETION_INDEX,
     JOB_NAME,
     JOBSET_GROUP,
@@ -25,6 +26,7 @@ from controller.runtime.kubernetes.labels import (
     REPLICATED_JOB_INDEX,
     STATUS_RULES,
     TRAINER_GROUP,
+    TRAINING_REPLICA,
     TRAINING_ROLE,
     VOLCANO_GROUP,
     VOLCANO_TASK,
@@ -93,8 +95,12 @@ class Preset:
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
         defaults: values of fields that the user left out, by path.
         primary_pod: the pod whose log is the attempt's log, derived from the object as the server returns it.
+        primary_template: the pod template of that pod; None: the object does not have it.
+        programs: how many of its pods may be the one that runs the program; with several, the file names one.
         templates: the pod templates of an object, or the mappings with `metadata` and `spec` that change them, added
             where they are missing. Labels and affinity go there.
+        pod_metadata: the key of the labels in `templates`.
+        pod_spec: the key of the affinity's section in `templates`; "": it stands beside the labels.
         pod_fields: the fields of `spec` that change pod templates which the object does not have itself, newest first.
             A cluster has one of them, or none, by its version of the operator.
         containers: the containers that get the trial's environment.
@@ -113,7 +119,11 @@ class Preset:
     suspend: str = "spec.suspend"
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
     primary_pod: Callable[[Raw], PrimaryPod] = lambda obj: PrimaryPod()
+    primary_template: Callable[[Raw], Raw | None] = lambda obj: _template_at(obj, "spec.template")
+    programs: Callable[[Raw], int] = lambda obj: 1
     templates: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
+    pod_metadata: str = "metadata"
+    pod_spec: str = "spec"
     containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
     pod_fields: tuple[str, ...] = ()
     between: tuple[str, str, str] | None = None
@@ -147,7 +157,7 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
         case _:
             return PrimaryPod()
     labels = {REPLICATED_JOB: name, REPLICATED_JOB_INDEX: str(job)}
-    groups = [group for group in _mappings(at(obj, "spec.replicatedJobs")) if group.get("name") == name]
+    groups = [group for group in mappings(at(obj, "spec.replicatedJobs")) if group.get("name") == name]
     if not groups or at(groups[0], "template.spec.completionMode") != "NonIndexed":
         labels[COMPLETION_INDEX] = str(pod)
     return PrimaryPod(labels)
@@ -171,6 +181,54 @@ def _first_task(obj: Raw) -> PrimaryPod:
         case {"tasks": [{"name": str(name)}, *_]}:
             return PrimaryPod({VOLCANO_TASK: name, VOLCANO_TASK_INDEX: "0"})
     return PrimaryPod({VOLCANO_TASK_INDEX: "0"})
+
+
+def primary_template(obj: Raw, labels: Mapping[str, str]) -> Raw | None:
+    """Return the pod template of the primary pod, by the file's labels of it; None: the object does not tell."""
+    templates = list(pod_templates(obj))
+    marked = [each for each in templates if labels and labels.items() <= _labels_in(each).items()]
+    if len(marked) == 1:
+        return marked[0]
+    preset = preset_of(obj)
+    if preset is None:
+        return templates[0] if len(templates) == 1 and not labels else None
+    if (role := labels.get(TRAINING_REPLICA)) is not None:
+        return next(_replicas(obj, role), None)
+    return preset.primary_template(obj) if labels in ({}, preset.primary_pod(obj).labels) else None
+
+
+def _labels_in(template: Raw) -> Mapping[str, Any]:
+    labels = at(template, "metadata.labels")
+    return labels if isinstance(labels, dict) else {}
+
+
+def _template_at(obj: Raw, path: str) -> Raw | None:
+    template = at(obj, path)
+    return template if is_pod_template(template) else None
+
+
+def _replicas(obj: Raw, *roles: str) -> Iterator[Raw]:
+    """Yield the pod templates of the replicas in these roles, in this order, of a kind of the Training Operator."""
+    spec = obj.get("spec")
+    groups = [value for key, value in spec.items() if key.endswith("ReplicaSpecs")] if isinstance(spec, dict) else []
+    for role in roles:
+        for group in groups:
+            for name in group if isinstance(group, dict) else ():
+                template = at(group[name], "template")
+                if name.lower() == role.lower() and is_pod_template(template):
+                    yield template
+
+
+def _template_in_job_set(obj: Raw) -> Raw | None:
+    name = _first_of_job_set(obj).labels.get(REPLICATED_JOB)
+    jobs = [job for job in mappings(at(obj, "spec.replicatedJobs")) if job.get("name") == name]
+    return _template_at(jobs[0], "template.spec.template") if jobs else None
+
+
+def _head_template(obj: Raw) -> Raw | None:
+    """Return the template of a RayJob's head, which runs the entrypoint; None: another pod prints its output."""
+    beside = at(obj, "spec.submissionMode") == "SidecarMode"
+    return _template_at(obj, "spec.rayClusterSpec.headGroupSpec.template") if beside else None
 
 
 # How labels and the environment reach the pods
@@ -202,7 +260,7 @@ def is_pod_template(template: object) -> bool:
 def _containers(obj: Raw) -> Iterator[Raw]:
     for template in pod_templates(obj):
         for key in ("initContainers", "containers"):
-            yield from _mappings(template["spec"].get(key))
+            yield from mappings(template["spec"].get(key))
 
 
 def _changed_templates(obj: Raw) -> list[Raw]:
@@ -211,7 +269,7 @@ def _changed_templates(obj: Raw) -> list[Raw]:
 
 
 def _overrides(obj: Raw) -> list[Raw]:
-    overrides = list(_mappings(at(obj, f"spec.{_OVERRIDES}")))
+    overrides = list(mappings(at(obj, f"spec.{_OVERRIDES}")))
     if _TRAINS not in _overridden(obj):
         overrides.append({"targetJobs": [{"name": _TRAINS}]})
         put(obj, f"spec.{_OVERRIDES}", overrides)
@@ -220,7 +278,7 @@ def _overrides(obj: Raw) -> list[Raw]:
 
 def _overridden(obj: Raw) -> set[str]:
     """Return the jobs of its runtime that a TrainJob changes by podTemplateOverrides."""
-    named = (_mappings(override.get("targetJobs")) for override in _mappings(at(obj, f"spec.{_OVERRIDES}")))
+    named = (mappings(override.get("targetJobs")) for override in mappings(at(obj, f"spec.{_OVERRIDES}")))
     return {str(job.get("name")) for jobs in named for job in jobs}
 
 
@@ -230,7 +288,7 @@ def _patches(obj: Raw) -> list[Raw]:
         job: Raw = {"name": _TRAINS}
         ours: Raw = {"manager": _MANAGER}
         put(ours, _PATCHED_JOBS, [job])
-        put(obj, f"spec.{_PATCHES}", [*_mappings(at(obj, f"spec.{_PATCHES}")), ours])
+        put(obj, f"spec.{_PATCHES}", [*mappings(at(obj, f"spec.{_PATCHES}")), ours])
         jobs[_TRAINS] = [job]
     patches = [job for same_name in jobs.values() for job in same_name]
     return [below(below(below(job, "template"), "spec"), "template") for job in patches]
@@ -242,10 +300,38 @@ _PATCHED_JOBS = "trainingRuntimeSpec.template.spec.replicatedJobs"
 def _patched(obj: Raw) -> dict[str, list[Raw]]:
     """Return the jobs of its runtime that a TrainJob changes by runtimePatches, by name."""
     jobs: dict[str, list[Raw]] = {}
-    for patch in _mappings(at(obj, f"spec.{_PATCHES}")):
-        for job in _mappings(at(patch, _PATCHED_JOBS)):
+    for patch in mappings(at(obj, f"spec.{_PATCHES}")):
+        for job in mappings(at(patch, _PATCHED_JOBS)):
             jobs.setdefault(str(job.get("name")), []).append(job)
     return jobs
+
+
+_ARGO_PODS = ("container", "script", "containerSet")
+
+
+def pod_steps(obj: AnyObject) -> list[Raw]:
+    """Return the templates of an Argo Workflow that are pods; none of another kind."""
+    templates = mappings(at(obj, "spec.templates")) if obj.get("kind") == "Workflow" else ()
+    return [template for template in templates if any(key in template for key in _ARGO_PODS)]
+
+
+def containers_of_step(step: Raw) -> Iterator[Raw]:
+    """Yield the containers of a Workflow's template that run at the same time."""
+    yield from mappings([step.get("container"), step.get("script")])
+    yield from mappings(at(step, "containerSet.containers"))
+    yield from mappings(step.get("sidecars"))
+
+
+def _argo_containers(obj: Raw) -> Iterator[Raw]:
+    for step in pod_steps(obj):
+        yield from containers_of_step(step)
+        yield from mappings(step.get("initContainers"))
+
+
+def _unfit_workflow(obj: Raw) -> str:
+    if pod_steps(obj) or at(obj, "spec.workflowTemplateRef"):
+        return ""
+    return "no template of this Workflow runs a pod; write one with container, script or containerSet"
 
 
 def _with_submitter(obj: Raw) -> list[Raw]:
@@ -254,7 +340,7 @@ def _with_submitter(obj: Raw) -> list[Raw]:
     if spec.get("submissionMode") in (None, "K8sJobMode"):
         if spec.get("submitterPodTemplate") is None:
             resources = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-            heads = [*_mappings(at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")), {}]
+            heads = [*mappings(at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")), {}]
             container = {"name": _SUBMITTER, "image": heads[0].get("image", ""), "resources": resources}
             spec["submitterPodTemplate"] = {"spec": {"containers": [container]}}
         below(below(spec, "submitterPodTemplate"), "spec").setdefault("restartPolicy", "Never")
@@ -286,12 +372,13 @@ _RUN_POLICY_SUSPEND = "spec.runPolicy.suspend"
 
 
 def _of_training_operator(
-    kind: str, container: str, *, suspend: str = _RUN_POLICY_SUSPEND, restarts: bool = False
+    kind: str, container: str, *roles: str, suspend: str = _RUN_POLICY_SUSPEND, restarts: bool = False
 ) -> Preset:
     """The operator marks the first worker as the master where there is no master or chief."""
     return Preset(
         f"{KUBEFLOW_GROUP}/v1", kind, "Training Operator 1.9", _SUCCEEDED, suspend=suspend, defaults=_RUN_POLICY,
         primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "master"}, container), policy_beside=True, restarts=restarts,
+        primary_template=lambda obj: next(_replicas(obj, *roles), None),
     )  # fmt: skip
 
 
@@ -300,17 +387,18 @@ PRESETS = (
     JOB,
     Preset(
         f"{JOBSET_GROUP}/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
-        primary_pod=_first_of_job_set,
+        primary_pod=_first_of_job_set, primary_template=_template_in_job_set,
     ),
-    _of_training_operator("PyTorchJob", "pytorch", restarts=True),
-    _of_training_operator("TFJob", "tensorflow"),
-    _of_training_operator("XGBoostJob", "xgboost"),
-    _of_training_operator("MPIJob", "mpi", suspend=""),  # Kueue's MPIJob is the MPI Operator's
+    _of_training_operator("PyTorchJob", "pytorch", "Master", "Worker", restarts=True),
+    _of_training_operator("TFJob", "tensorflow", "Chief", "Master", "Worker"),
+    _of_training_operator("XGBoostJob", "xgboost", "Master", "Worker"),
+    _of_training_operator("MPIJob", "mpi", "Launcher", suspend=""),  # Kueue's MPIJob is the MPI Operator's
     # Its TTL would delete the launcher alone; its launcher is a Job, whose default is six more tries.
     Preset(
         f"{KUBEFLOW_GROUP}/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
         defaults={"spec.runPolicy.cleanPodPolicy": "Running", "spec.runPolicy.backoffLimit": 0},
         primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "launcher"}), policy_beside=True, restarts=True,
+        primary_template=lambda obj: next(_replicas(obj, "Launcher"), None),
     ),
     Preset(
         f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1 to 2.3", (ByType("Complete"),),
@@ -329,13 +417,23 @@ PRESETS = (
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
         primary_pod=_submitter, templates=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
-        unfit=_unfit_ray_job,
+        unfit=_unfit_ray_job, primary_template=_head_template,
     ),
     # An aborted Job may be resumed by hand; an abort by a policy, after a pod has failed, is final.
     Preset(
         f"{VOLCANO_GROUP}/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
         tuple(ByPath("status.state.phase", phase) for phase in ("Failed", "Terminated", "Aborted")),
         suspended=None, suspend="", defaults=_TTL, primary_pod=_first_task, restarts=True,
+        primary_template=lambda obj: next(pod_templates(at(obj, "spec.tasks")), None),
+    ),
+    # podMetadata labels all pods, also those of a WorkflowTemplate. Which step is the program, only the file can tell.
+    Preset(
+        f"{ARGO_GROUP}/v1alpha1", "Workflow", "Argo Workflows 3.6", (ByPath("status.phase", "Succeeded"),),
+        (ByPath("status.phase", "Failed"), ByPath("status.phase", "Error")), suspended=None, suspend="",
+        defaults={"spec.ttlStrategy.secondsAfterCompletion": KEPT_S},
+        primary_pod=lambda obj: PrimaryPod({}, "main"), programs=lambda obj: len(pod_steps(obj)),
+        templates=lambda obj: [below(obj, "spec")], pod_metadata="podMetadata", pod_spec="",
+        containers=lambda obj: list(_argo_containers(obj)), unfit=_unfit_workflow,
     ),
 )  # fmt: skip
 
@@ -410,7 +508,7 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
     success, failure = _condition(rules.get("success")), _condition(rules.get("failure"))
     return StatusRules(
         preset.success if success is None else (success,),
-        preset.failure if failure is None else (failure,),
+        preset.failure if failure is None or failure in preset.failure else (failure,),
         primary.get("labels") or primary_pod.labels,
         primary.get("container") or primary_pod.container,
     )
@@ -453,11 +551,16 @@ def over(obj: AnyObject) -> bool:
 
 
 def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
-    """Return what a file with this template must add; "" if nothing. `keys`: which of success and failure it has."""
+    """Return what a file with this template must add; "" if nothing. `keys`: those beside the template that it has."""
     absent = [key for key in ("success", "failure") if key not in keys]
-    if preset_of(manifest) is not None or not absent:
+    preset, kind = preset_of(manifest), manifest.get("kind")
+    if preset is not None and preset.programs(dict(manifest)) != 1 and "primary" not in keys:
+        return (
+            f"which pod of this {kind} reports the metrics? add primary: {{labels: {{NAME: VALUE}}}} with a label that "
+            "metadata.labels of its template has"
+        )
+    if preset is not None or not absent:
         return ""
-    kind = manifest.get("kind")
     if kind == "Pod":
         return "a Pod has no condition that says how it ended; write a Job with that pod as its template"
     lines = " and ".join(f"{key}: {{type: …}}" for key in absent)
@@ -547,7 +650,7 @@ def below(obj: Raw, key: str) -> Raw:
     return child if isinstance(child, dict) else {}
 
 
-def _mappings(items: object) -> Iterator[Raw]:
+def mappings(items: object) -> Iterator[Raw]:
     """Yield the mappings of a list; nothing if it is not a list."""
     return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
 

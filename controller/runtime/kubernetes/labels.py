@@ -36,10 +36,12 @@ KUBEFLOW_GROUP = "kubeflow.org"
 TRAINER_GROUP = "trainer.kubeflow.org"
 RAY_GROUP = "ray.io"
 VOLCANO_GROUP = "batch.volcano.sh"
+ARGO_GROUP = "argoproj.io"
 QUEUE = f"{KUEUE_GROUP}/queue-name"
 
 # Labels that operators set on their pods.
 TRAINING_ROLE = "training.kubeflow.org/job-role"
+TRAINING_REPLICA = "training.kubeflow.org/replica-type"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 REPLICATED_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 RAY_NODE_TYPE = "ray.io/node-type"

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, cast
 
-from controller.runtime.kubernetes.kinds import POD_FIELDS, at, is_pod_template
+from controller.runtime.kubernetes.kinds import POD_FIELDS, at, containers_of_step, is_pod_template, pod_steps
 from controller.runtime.kubernetes.objects import (
     AnyObject,
     Container,
@@ -159,6 +159,8 @@ def _pod_specs(obj: AnyObject) -> Iterator[tuple[PodSpec, int]]:
     for template, copies in _templates(obj, 1):
         if is_pod_template(template):
             yield template["spec"], copies
+    for step in pod_steps(obj)[:1]:  # of an Argo Workflow; the others run after it, as far as is known
+        yield {"containers": cast("list[Container]", list(containers_of_step(step)))}, 1
     match at(obj, "spec.trainer"):  # a TrainJob; what its runtime asks for besides is known only on the cluster
         case {"resourcesPerNode": dict() as resources} as trainer:
             yield (

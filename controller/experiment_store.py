@@ -193,6 +193,10 @@ class SqlExperimentStore:
     def named(self, name: str) -> list[Experiment]:
         return self._experiments(_NAMED, name=name)
 
+    def names(self, namespace: str | None) -> list[str]:
+        rows = self._rows(_NAMES)
+        return [row["name"] for row in rows if namespace in (None, row["namespace"])]
+
     def experiments(self) -> list[Experiment]:
         return self._experiments(_EXPERIMENTS)
 
@@ -343,6 +347,7 @@ _EXPERIMENTS = (
     )
     .order_by(tables.experiments.c.start_time, tables.experiments.c.uid)
 )
+_NAMES = sa.select(tables.experiments.c.name, tables.experiments.c.namespace)
 _NAMED = _EXPERIMENTS.where(tables.experiments.c.name == sa.bindparam("name"))
 _EXPERIMENT = _NAMED.where(tables.experiments.c.namespace == sa.bindparam("namespace"))
 

@@ -61,7 +61,7 @@ def tuner(
 ) -> subprocess.CompletedProcess[str]:
     """Call `tuner WORDS`. `program` is what was typed for it; hints repeat it."""
     argv = [str(program), *map(str, words)]
-    out, err = _Captured(), _Captured()
+    out, err = Captured(), Captured()
     with _standing_in(folder, env, argv), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main()
@@ -70,7 +70,7 @@ def tuner(
     return subprocess.CompletedProcess(argv, code, out.text, err.text)
 
 
-class _Captured(io.TextIOWrapper):
+class Captured(io.TextIOWrapper):
     """Takes text and bytes, as the standard output of a program."""
 
     def __init__(self) -> None:

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from suggest.client.search_space import Parameters, level_of_caller, refuse
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, did_you_mean
 from tuner.archive import archive
 from tuner.arguments import arguments_of_keys, problems_by_argument
 from tuner.code_hash import FILE as HASH_FILE
 from tuner.code_hash import code_hash, differs
 from tuner.experiment import BOUNDS, Experiment, merged
+from tuner.importing import SOURCES, import_into
 from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
@@ -73,6 +74,10 @@ class SearchOptions(TypedDict, total=False):
     runs up to `trial["epochs"]`, and continues from what it has kept in `trial.checkpoint_dir`."""
     initial: Sequence[Mapping[str, object]]
     """Points to try first, whole or in part."""
+    import_from: str | Path | Mapping[str, object]
+    """Finished trials to learn from, as `tuner import --from`: a CSV file, the name of a search, the URL of a database.
+    A mapping may add what its flags say: `{"source": "runs.csv", "value": "loss", "fill": {"depth": 3}}`, `study`. Each
+    trial is imported once."""
     trial_timeout: str | float
     """The limit of one trial, in the form of `timeout`."""
     gpu: float
@@ -146,8 +151,7 @@ def _search(
     options: SearchOptions,
 ) -> Study:
     if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
-        names = ", ".join(SearchOptions.__annotations__)
-        raise TypeError(f"{caller}: unknown argument {unknown[0]!r}; there are {names}")
+        raise TypeError(f"tuner.{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
     if not callable(objective):
         raise TypeError(f"{caller}: expected a function of one argument, the trial, got {objective!r}")
     given = {name: value for name, value in options.items() if value is not None}
@@ -198,6 +202,8 @@ def _search(
         file = experiment.file(where, workspace.state)
         if "name" in options:
             _warn_of_other_code(caller, workspace, file, code)
+        if "import_from" in options:
+            import_into(file, workspace, options["import_from"], caller=caller, context=options.get("context"))
         return control(
             workspace,
             file,
@@ -206,6 +212,41 @@ def _search(
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
         )
+
+
+# Arguments that other libraries have, and what these functions have instead.
+_INSTEAD = {
+    "direction": "call tuner.maximize for the largest value, or tuner.minimize for the smallest",
+    "directions": "call tuner.optimize, with objectives={'loss': 'minimize', 'accuracy': 'maximize'}",
+    "mode": "call tuner.maximize for the largest value, or tuner.minimize for the smallest",
+    "n_trials": "use trials",
+    "num_samples": "use trials",
+    "max_evals": "use trials",
+    "n_iter": "use trials",
+    "n_jobs": "use parallelism",
+    "study_name": "use name",
+    "sampler": "use algorithm",
+    "algo": "use algorithm",
+    "search_alg": "use algorithm",
+    "pruner": "use pruning",
+    "scheduler": "use pruning",
+    "storage": "use state_dir",
+    "random_state": "use seed",
+    "show_progress_bar": "use progress",
+    "enqueue": "use initial",
+    "points_to_evaluate": "use initial",
+    "evaluated_rewards": "use import_from",
+}
+
+
+def _cure(argument: str) -> str:
+    """Return the end of the sentence about an unknown argument."""
+    if argument in _INSTEAD:
+        return f"; {_INSTEAD[argument]}"
+    return (
+        did_you_mean(argument, SearchOptions.__annotations__)
+        or f"; there are {', '.join(SearchOptions.__annotations__)}"
+    )
 
 
 def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile, code: str) -> None:
@@ -255,6 +296,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "timeout": ((Real, str), "seconds, or text such as '2h'"),
     "trial_timeout": ((Real, str), "seconds, or text such as '2h'"),
     "pruning": ((str, Mapping), "the name of a rule, such as 'median', or a dict with its name and settings"),
+    "import_from": ((str, PathLike, Mapping), SOURCES),
     "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
     "spec": (Mapping, "a dict of keys of an experiment file's spec"),
     "state_dir": ((str, PathLike), "the path of a folder"),
@@ -341,10 +383,10 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
 
     Raises TypeError if it cannot be pickled; the message names the value that cannot.
     """
-    import cloudpickle  # type: ignore[import-untyped]
+    from tuner.objective_code import dumps  # not at the top: it imports cloudpickle
 
     try:
-        function = cloudpickle.dumps(objective)
+        function, sources = dumps(objective)
     except Exception as error:
         unpicklable = _unpicklable(objective)
         subject = f"it uses {unpicklable}, which" if unpicklable else "it"
@@ -352,13 +394,13 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
             f"the objective cannot be sent to another process: {subject} cannot be pickled ({error})"
         ) from error
     folders = [str(Path(folder).absolute()) for folder in path]
-    about = {**metrics, "path": folders, "python": sys.version_info[:2]}
+    about = {**metrics, "path": folders, "python": sys.version_info[:2], "sources": sources}
     return pickle.dumps({"objective": function, **about})
 
 
 def _unpicklable(objective: Objective) -> str:
     """Return the names of variables that the function uses and that cannot be pickled; "" if there are none."""
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 
     try:
         used = inspect.getclosurevars(objective)

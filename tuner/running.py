@@ -10,7 +10,7 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from suggest.errors import TunerError
 from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
+from tuner.importing import import_into
 from tuner.study import Study, TrialResult, in_event_loop, listed, workspace_of
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def run(
     runtime: str | None = None,
     namespace: str | None = None,
     context: str | None = None,
+    import_from: str | Path | Mapping[str, object] | None = None,
     state_dir: str | Path | None = None,
     progress: bool = True,
 ) -> Study:
@@ -97,6 +99,7 @@ def run(
     Args:
         overrides: As `--set`: `spec.budget.trials=10`.
         runtime, namespace, context: Where trials run, as `--runtime`, `--namespace` and `--context`.
+        import_from: Finished trials to learn from, as `import_from` of `tuner.minimize`.
         state_dir: As `--state-dir`.
         progress: Show progress on stderr.
 
@@ -110,11 +113,13 @@ def run(
     listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
     options = FileOptions(overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context)
-    if not isinstance(experiment, Experiment):
-        file = ExperimentFile.read(str(experiment), options, workspace.state)
-        return control(workspace, file, context=context, progress=progress)
-    with problems_by_argument(experiment.arguments):
-        file = experiment.file(options, workspace.state)
+    with problems_by_argument(experiment.arguments if isinstance(experiment, Experiment) else {}):
+        if isinstance(experiment, Experiment):
+            file = experiment.file(options, workspace.state)
+        else:
+            file = ExperimentFile.read(str(experiment), options, workspace.state)
+        if import_from is not None:
+            import_into(file, workspace, import_from, caller="run", context=context)
         return control(workspace, file, context=context, progress=progress)
 
 

@@ -12,6 +12,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from suggest.errors import TunerError
+
 if TYPE_CHECKING:
     from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
@@ -42,8 +44,8 @@ _INSTEAD_OF_RESULT = {"params": "use result.parameters", "user_attrs": "use resu
 class TrialResult:
     """One trial. state: queued, running, succeeded, pruned, infeasible, failed or cancelled.
 
-    value: of a pruned trial, the last it reported; None where there is none. metrics: the last value of each other
-    metric. Times are in UTC.
+    value: of a pruned trial, the last it reported; None where there is none. metrics: the value of each objective, and
+    the last value of each other metric. Times are in UTC.
     """
 
     number: int
@@ -309,13 +311,19 @@ def listed(caller: str, argument: str, given: object) -> None:
 
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a notebook."""
-    if not in_event_loop():
-        return asyncio.run(coroutine)
-    executor = ThreadPoolExecutor(1, thread_name_prefix="tuner-query")
-    result = executor.submit(asyncio.run, coroutine)
-    executor.shutdown(wait=False)
-    return result.result()
+    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a notebook.
+
+    Raises what it raises; a TunerError without the frames of the coroutine, because its message says all to people.
+    """
+    try:
+        if not in_event_loop():
+            return asyncio.run(coroutine)
+        executor = ThreadPoolExecutor(1, thread_name_prefix="tuner-query")
+        result = executor.submit(asyncio.run, coroutine)
+        executor.shutdown(wait=False)
+        return result.result()
+    except TunerError as error:
+        raise error.with_traceback(None) from None
 
 
 def in_event_loop() -> bool:
@@ -336,6 +344,8 @@ def _replaced(owner: object, name: str, instead: Mapping[str, str]) -> object:
 
 def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
     trial = entry.trial
+    first = record.experiment.spec.objective.metric
+    of_objective = {} if trial.value is None else {first: trial.value}
     return TrialResult(
         number=trial.number,
         state=entry.state.value,
@@ -345,12 +355,12 @@ def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
         attempts=len(entry.attempts),
         start_time=entry.start_time,
         end_time=entry.end_time,
-        metrics=dict(record.metrics.get(trial.number, {})),
+        metrics=of_objective | dict(record.metrics.get(trial.number, {})),
     )
 
 
 def _row(result: TrialResult) -> dict[str, object]:
-    """Return a flat row: parameters under their names, other metrics as metrics.NAME."""
+    """Return a flat row: parameters under their names, metrics as metrics.NAME."""
     row = asdict(result)
     metrics, parameters = row.pop("metrics"), row.pop("parameters")
     return {

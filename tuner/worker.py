@@ -24,8 +24,7 @@ from types import FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, NoReturn
 from zipimport import zipimporter
 
-import cloudpickle  # type: ignore[import-untyped]  # noqa: F401 - what unpickles the function, imported before the fork
-
+from tuner.objective_code import show_in_tracebacks  # imports cloudpickle, before the fork
 from tuner.trial import Infeasible, Pruned, Trial, begin
 
 FILE = "objective.pickle"
@@ -47,6 +46,7 @@ def main() -> int:
         theirs, ours = (".".join(map(str, version)) for version in (packed_by, sys.version_info[:2]))
         print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
         return 1
+    show_in_tracebacks(message["sources"])
     owner = os.getpid()
     try:
         objective = pickle.loads(message["objective"])
@@ -179,6 +179,8 @@ if __name__ == "__main__":
     run()
 elif __name__ == "__mp_main__":
     try:
-        globals().update(_script_names(pickle.loads(pickle.loads(_packed())["objective"])))
+        packed = pickle.loads(_packed())
+        show_in_tracebacks(packed["sources"])
+        globals().update(_script_names(pickle.loads(packed["objective"])))
     except Exception as problem:  # a pool starts a process that fails here again, forever
         print(f"a spawned process cannot load the objective: {problem!r}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, Revision, TrialOrFinal, Uid
 from controller.phrases import command
 from controller.runtime.processes import suspended
-from suggest.errors import FailedPrecondition, NotFound
+from suggest.errors import FailedPrecondition, NotFound, did_you_mean
 
 if TYPE_CHECKING:
     from controller.experiment_store import Changes
@@ -91,6 +91,9 @@ class Experiments(Protocol):
 
     def experiment(self, namespace: str, name: str) -> Experiment | None: ...
 
+    def names(self, namespace: str | None) -> Sequence[str]:
+        """Return the names of all experiments, of one namespace or of all."""
+
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
 
@@ -116,15 +119,19 @@ def find(experiments: Experiments, name: str, namespace: str | None) -> Experime
     if namespace is not None:
         found = experiments.experiment(namespace, name)
         if found is None:
-            raise NotFound(f"there is no experiment {name} in {namespace}; see {command('get', 'experiments')}")
+            raise NotFound(f"there is no experiment {name} in {namespace}{_hint(name, experiments, namespace)}")
         return found
     having = experiments.named(name)
     if not having:
-        raise NotFound(f"there is no experiment {name}; see {command('get', 'experiments')}")
+        raise NotFound(f"there is no experiment {name}{_hint(name, experiments, None)}")
     if len(having) > 1:
         places = ", ".join(experiment.namespace for experiment in having)
         raise FailedPrecondition(f"several namespaces have an experiment {name} ({places}); choose one with -n")
     return having[0]
+
+
+def _hint(name: str, experiments: Experiments, namespace: str | None) -> str:
+    return did_you_mean(name, experiments.names(namespace)) or f"; see {command('get', 'experiments')}"
 
 
 def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Attempt]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from suggest.errors import (
     TunerError,
     Unauthenticated,
     Unavailable,
+    did_you_mean,
 )
 from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.space import Value
@@ -283,11 +284,9 @@ def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
     """Return whether the name must be a study's: no experiment has it, and there is a service to ask."""
     try:
         with workspace.opened() as experiments:
-            names = {
-                experiment.name for experiment in experiments.experiments() if namespace in (None, experiment.namespace)
-            }
+            names = experiments.names(namespace)
     except NotFound:
-        names = set()
+        names = []
     return name not in names and bool(workspace.service or workspace.state.studies_db.exists())
 
 
@@ -339,14 +338,22 @@ async def _study_trials(
         study = await client.get_study(name)
     except NotFound:
         experiment = "" if "/" in text else f"no experiment {name.study} here, and "
-        raise NotFound(
-            f"there is {experiment}no study {name} in the {described(workspace.service)}; "
-            f"see {command('get', 'experiments')} and {command('get', 'studies')}"
-        ) from None
+        known = await _names(workspace, client, name.namespace)
+        see = f"; see {command('get', 'experiments')} and {command('get', 'studies')}"
+        hint = did_you_mean(name.study, known) or see
+        raise NotFound(f"there is {experiment}no study {name} in the {described(workspace.service)}{hint}") from None
     trials = [TrialRecord(trial, by_client=True) for trial in await client.list_trials(name)]
     last = await client.list_measurements(name, latest=True)
     measured = by_trial(await client.list_measurements(name) if measurements else ())
     return StudyTrials(study, trials, last_values(last, without=study.spec.objective.metric), measured)
+
+
+async def _names(workspace: Workspace, client: SessionClient, namespace: str) -> list[str]:
+    """Return the names of the experiments and of the studies without one, in a namespace."""
+    names = [study.name.study for study in await client.list_studies(namespace)]
+    with suppress(NotFound), workspace.opened() as experiments:
+        names = [*experiments.names(namespace), *names]
+    return names
 
 
 def _study_named(text: str, namespace: str | None) -> StudyName:

@@ -23,7 +23,7 @@ from suggest.client import search_space as arguments
 from suggest.errors import LeaseExpired, TunerError
 from suggest.space import Assignment
 from suggest.study import Direction, Objective, Study, StudyName
-from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.client import Client
@@ -59,7 +59,7 @@ class Search:
     def trials(self, total: int, *, lease_s: float | None = LEASE_S) -> Iterator[OpenTrial]:
         """Yield trials to run until the study has `total` trials of all processes, or its space is exhausted.
 
-        Finished and running trials count, cancelled ones do not.
+        Finished and running trials count, cancelled and imported ones do not.
 
         A trial that the body of the loop leaves open is completed when the loop continues: as succeeded if a value was
         reported, else as failed. A trial that is open when the loop is left, by break or by an exception, is cancelled.
@@ -109,12 +109,14 @@ class Search:
                 if trial.lost:
                     highest = None  # other processes may have run trials meanwhile
 
+    @property
     def best(self) -> Trial | None:
-        """Return the best succeeded trial so far, of all processes; of several objectives, the best in the first."""
-        return self.spec.criteria.first_best(self.front())
+        """The best succeeded trial so far, of all processes; of several objectives, the best in the first."""
+        return self.spec.criteria.first_best(self.front)
 
+    @property
     def front(self) -> list[Trial]:
-        """Return the Pareto front so far, of all processes, by number; with one objective, at most the best trial."""
+        """The Pareto front so far, of all processes, by number; with one objective, at most the best trial."""
         return self.client.optimal_trials(self.name)
 
     def _others_run(self) -> bool:
@@ -226,7 +228,8 @@ class OpenTrial:
 
 def _counts(trial: Trial) -> bool:
     """Return whether a trial counts toward the total: it was run, is running, or will be run."""
-    return trial.state is not TrialState.CANCELLED and REUSED not in trial.labels
+    was_run_elsewhere = REUSED in trial.labels or IMPORTED_FROM in trial.labels
+    return trial.state is not TrialState.CANCELLED and not was_run_elsewhere
 
 
 class LeaseRenewal:

@@ -138,7 +138,7 @@ def test_a_deployed_server_keeps_its_studies_when_its_pod_is_replaced(
         for trial in study.trials(3):
             trial.report(step=1, score=-((trial.parameters["x"] - 2) ** 2))
             trial.complete()
-        before = study.best()
+        before = study.best
     level_c.api().delete(pods(namespace, first["metadata"]["name"]))
     second = ready(level_c, namespace, other_than=first["metadata"]["uid"])
     with (
@@ -146,4 +146,4 @@ def test_a_deployed_server_keeps_its_studies_when_its_pod_is_replaced(
         Client(address, token=TOKEN, tls_ca=str(deployed)) as client,
     ):
         study = client.study("parabola", {"x": Float(-10, 10)}, maximize("score"), algorithm="tpe")
-        assert study.best() == before
+        assert study.best == before

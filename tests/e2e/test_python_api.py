@@ -82,7 +82,7 @@ print(study.measurements(study.best.number)[0][:2], study.best.metrics.keys(), l
 
 
 def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(scripts: Scripts) -> None:
-    expected = "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
+    expected = "succeeded 6 True\n(0, 'loss') dict_keys(['value', 'loss']) ['x', 'kind']\n"
     assert scripts.output(SEARCH) == expected
     assert scripts.output(SEARCH) == expected
     assert sorted(scripts.starts()) == [f"{number} 1" for number in range(6)]
@@ -301,16 +301,77 @@ def objective(trial):
     with lock:
         return 1
 
-for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3})):
+for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (objective, {"direction": "maximize"})):
     try:
         tuner.minimize(given, X, **options)
     except TypeError as error:
         print(error)
 """)
-    first, second, third = out.splitlines()
+    first, second, third, fourth = out.splitlines()
     assert first.startswith("the objective cannot be sent to another process: it uses lock, which cannot be pickled")
     assert second == "minimize: expected a function of one argument, the trial, got 7"
-    assert third.startswith("minimize: unknown argument 'trails'; there are trials,")
+    assert third == "tuner.minimize: unknown argument 'trails'; did you mean trials?"
+    assert fourth == (
+        "tuner.minimize: unknown argument 'direction'; call tuner.maximize for the largest value, or tuner.minimize "
+        "for the smallest"
+    )
+
+
+def test_a_traceback_quotes_a_cell_of_a_notebook_which_no_trial_can_read(scripts: Scripts) -> None:
+    out = scripts.output("""
+import linecache
+
+CELL = '''def helper(x):
+    return 1 / (x - x)  # divides
+
+def objective(trial):
+    return helper(trial["x"])
+'''
+linecache.cache["/tmp/ipykernel_7/8.py"] = (len(CELL), None, CELL.splitlines(keepends=True), "/tmp/ipykernel_7/8.py")
+exec(compile(CELL, "/tmp/ipykernel_7/8.py", "exec"))
+try:
+    tuner.minimize(objective, X, trials=2, progress=False)
+except tuner.SearchFailed as failed:
+    print(failed)
+""")
+    assert 'File "/tmp/ipykernel_7/8.py", line 5, in objective\n    return helper(trial["x"])\n' in out
+    assert 'File "/tmp/ipykernel_7/8.py", line 2, in helper\n    return 1 / (x - x)  # divides\n' in out
+
+
+def test_a_search_that_is_not_stored_is_named_with_a_similar_one_and_a_short_traceback(scripts: Scripts) -> None:
+    out = scripts.output("""
+import traceback
+
+tuner.minimize(lambda trial: 1.0, X, trials=1, name="digits", progress=False)
+try:
+    tuner.open("digit")
+except tuner.TunerError as error:
+    print(error, len(traceback.extract_tb(error.__traceback__)) < 6)
+""")
+    assert out == "there is no experiment digit; did you mean digits? True\n"
+
+
+def test_finished_trials_are_imported_before_the_first_trial(scripts: Scripts) -> None:
+    (scripts.folder / "old.csv").write_text(
+        "x,kind,value,State\n0.5,a,0.25,finished\n0.5,b,0,crashed\n?,a,1,finished\n"
+    )
+    out = scripts.output("""
+import warnings
+
+def objective(trial):
+    started(trial)
+    return 1.0
+
+with warnings.catch_warnings(record=True) as caught:
+    for _ in range(2):
+        study = tuner.minimize(objective, X, trials=1, name="x", import_from=HERE / "old.csv", progress=False)
+print([(result.state, result.value) for result in study.results()], study.best.number)
+print(caught[0].message)
+""")
+    trials, warning = out.splitlines()
+    assert trials == "[('succeeded', 0.25), ('failed', None), ('succeeded', 1.0)] 0"
+    assert "old.csv not imported: line 4: x: '?' is not a number" in warning
+    assert scripts.starts() == ["2 1"]
 
 
 def test_objectives_that_fork_or_leave_threads_end_like_others(scripts: Scripts) -> None:
@@ -598,7 +659,7 @@ except tuner.TunerError as error:
 
 
 def test_a_call_with_more_trials_under_the_same_name_goes_on(scripts: Scripts) -> None:
-    assert scripts.output(SEARCH) == "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
+    assert scripts.output(SEARCH) == "succeeded 6 True\n(0, 'loss') dict_keys(['value', 'loss']) ['x', 'kind']\n"
     more = SEARCH.replace("trials=6, parallelism=2", "trials=8, parallelism=1")
     assert scripts.output(more).startswith("succeeded 8 True")
     assert sorted(scripts.starts()) == [f"{number} 1" for number in range(8)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import subprocess
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import yaml
 
 from controller.cli.main import main
 from tests import forked
+from tests.called import Captured
 from tests.kube.fake_api import FakeApi, Raw, kubeconfig_of
 
 
@@ -27,10 +27,10 @@ class CommandResult:
 
 async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = None) -> CommandResult:
     """Run `tuner` with a state directory in the folder, and a kubeconfig of the server unless another one is given."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = Captured(), Captured()
     with kubeconfig_of(config or api.kubeconfig()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = await asyncio.to_thread(main, [*words, "--state-dir", str(folder / "state")])
-    return CommandResult(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.text, err.text)
 
 
 def start(folder: Path, config: Raw, *words: str, state: str = "state", failpoint: str = "") -> subprocess.Popen[str]:

@@ -259,7 +259,7 @@ def objective(trial):
         objective = cloudpickle.dumps(script["objective"])
     finally:
         sys.modules["__main__"] = main
-    packed = pickle.dumps({"objective": objective, "objectives": ["value"], "path": []})
+    packed = pickle.dumps({"objective": objective, "objectives": ["value"], "path": [], "sources": {}})
     (tmp_path / "objective.pyz").write_bytes(archive(packed))
     done = subprocess.run(
         [sys.executable, "-S", "objective.pyz"],

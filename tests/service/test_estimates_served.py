@@ -29,7 +29,7 @@ def test_an_estimate_does_not_depend_on_the_algorithm(tmp_path: Path, algorithm:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         fill(client, 12, algorithm=algorithm)
         found = client.estimate(NAME)
-        best = client.study("bowl", {"x": Float(0, 1)}, minimize("loss"), algorithm=algorithm, seed=1).best()
+        best = client.study("bowl", {"x": Float(0, 1)}, minimize("loss"), algorithm=algorithm, seed=1).best
         assert best is not None
         # After a search has converged, two trials may be equally good.
         chosen = client.get_trial(NAME, found.trial)

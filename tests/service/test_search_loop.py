@@ -30,7 +30,7 @@ for trial in study.trials(30):
     x = trial.parameters["x"]
     trial.report(step=1, score=-((x - 2) ** 2))
     trial.complete()
-print(study.best().value)
+print(study.best.value)
 """
 
 
@@ -176,7 +176,7 @@ def test_an_exhausted_space_ends_the_loop(client: Client) -> None:
     for trial in search.trials(100):
         trial.complete(1.0)
     assert states(search) == ["succeeded"] * 2
-    best = search.best()
+    best = search.best
     assert best is not None
     assert best.number == 0
 
@@ -201,7 +201,7 @@ def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(cli
             assert ("momentum" in trial.parameters) == (optimizer is None or isinstance(optimizer, dict))
             assert any(type(optimizer) is type(kind) and optimizer == kind for kind in kinds)
             trial.complete(1.0 if optimizer is None else 0.0)
-    best = study.best()
+    best = study.best
     assert best is not None
     assert best.parameters["optimizer"] is None
     joined = client.study("json", {**parameters, "optimizer": [None, [1, 2], {"lr": 0.1, "kind": "a"}, "1", 1, True]},
@@ -224,8 +224,8 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
         assert [t.state.value for t in found] == ["succeeded"] * 3 + ["failed"] + ["succeeded"] * 8
         assert found[3].reason == "no finite size was reported"
         kept = [t for t in found if t.constraint_values and t.constraint_values[0] <= 0.9]
-        assert [t.number for t in study.front()] == [t.number for t in kept], "loss and speed are in conflict"
-        best = study.best()
+        assert [t.number for t in study.front] == [t.number for t in kept], "loss and speed are in conflict"
+        best = study.best
         assert best is not None
         assert best.value == min(t.value for t in kept if t.value is not None)
 

@@ -63,6 +63,9 @@ class MemoryExperiments:
     def named(self, name: str) -> Sequence[Experiment]:
         return [each for each in self.found.values() if each.name == name]
 
+    def names(self, namespace: str | None) -> Sequence[str]:
+        return [each.name for each in self.found.values() if namespace in (None, each.namespace)]
+
     def experiment(self, namespace: str, name: str) -> Experiment | None:
         return next((each for each in self.found.values() if (each.namespace, each.name) == (namespace, name)), None)
 

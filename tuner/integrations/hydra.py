@@ -95,13 +95,8 @@ def _results(study: Study, objectives: Sequence[str] | None) -> dict[str, object
         return {}
     if objectives is None:
         return {"best_evaluated_params": front[0].parameters, "best_evaluated_result": front[0].value}
-    first, *other_objectives = objectives
     solutions = [
-        {
-            "params": best_result.parameters,
-            "values": {first: best_result.value, **{name: best_result.metrics[name] for name in other_objectives}},
-        }
-        for best_result in front
+        {"params": result.parameters, "values": {name: result.metrics[name] for name in objectives}} for result in front
     ]
     return {"solutions": solutions}
 

@@ -1,0 +1,48 @@
+"""Pickles an objective by value, with the names and the text of its source files, for the tracebacks of its trials.
+
+A trial cannot read the cell of a notebook, nor on a cluster the script; some versions of cloudpickle drop the names.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+
+def dumps(objective: object) -> tuple[bytes, dict[str, str]]:
+    """Return the pickled objective, and the text of the files of its code. Raises whatever a value raises."""
+    pickled = io.BytesIO()
+    pickler = _Pickler(pickled)
+    pickler.dump(objective)
+    texts = {name: "".join(linecache.getlines(name)) for name in sorted(pickler.files)}
+    return pickled.getvalue(), {name: text for name, text in texts.items() if text}
+
+
+def show_in_tracebacks(sources: Mapping[str, str]) -> None:
+    """Let tracebacks of this process quote these texts, whatever is in files of the same names now."""
+    for name, text in sources.items():
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle has no types
+    """Keeps the file name of each code object. `files` has those that it met."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.files: set[str] = set()
+
+    def reducer_override(self, obj: object) -> Any:
+        if not isinstance(obj, CodeType):
+            return super().reducer_override(obj)
+        make, arguments = self.dispatch_table[CodeType](obj)
+        self.files.add(obj.co_filename)
+        return _named, (obj.co_filename, make, arguments)
+
+
+def _named(file: str, make: Callable[..., CodeType], arguments: tuple[object, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=file)

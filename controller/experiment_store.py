@@ -31,7 +31,7 @@ from suggest.storage.sqlite_file import DatabaseFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BUSY_S = 5.0
 
 _LOCKED = f"another process has kept it locked for {BUSY_S:g} s; nothing was lost, try again or end that process"

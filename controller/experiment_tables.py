@@ -39,6 +39,10 @@ UPGRADES = {
         "ALTER TABLE attempts ADD COLUMN reviewed BOOLEAN NOT NULL DEFAULT 0",
     ),
     3: ("ALTER TABLE attempts ADD COLUMN fidelity FLOAT",),
+    4: (
+        "ALTER TABLE attempts ADD COLUMN log_gap VARCHAR NOT NULL DEFAULT ''",
+        "ALTER TABLE attempts ADD COLUMN value_doubt VARCHAR NOT NULL DEFAULT ''",
+    ),
 }
 
 metadata = sa.MetaData()
@@ -94,6 +98,8 @@ attempts = sa.Table(
     sa.Column("rerun", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("reviewed", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("fidelity", sa.Float),
+    sa.Column("log_gap", sa.String, nullable=False, server_default=""),
+    sa.Column("value_doubt", sa.String, nullable=False, server_default=""),
 )
 events = sa.Table(
     "events",

@@ -88,7 +88,14 @@ class Journal:
         """Record the changes of attempts, each given as (before, after), in one write."""
         events = [self._transition(before, after, now) for before, after in changes if before.state is not after.state]
         events += [
-            self._waiting(after, now) for before, after in changes if before.state is after.state and after.reason
+            self._waiting(after, now)
+            for before, after in changes
+            if before.state is after.state and after.reason not in ("", before.reason)
+        ]
+        events += [
+            self._log_gap(after, now)
+            for before, after in changes
+            if (before.log_gap, before.value_doubt) != (after.log_gap, after.value_doubt)
         ]
         attempts = [after for _, after in changes]
         self._save(self._with_pause(attempts, events, now))
@@ -198,6 +205,12 @@ class Journal:
     def _waiting(self, attempt: Attempt, now: datetime) -> Event:
         message = f"trial={self.name(attempt)} attempt={attempt.number} waiting reason={_quoted(attempt.reason)}"
         return Event(now, "waiting", message, attempt.trial, attempt.number)
+
+    def _log_gap(self, attempt: Attempt, now: datetime) -> Event:
+        words = [f"trial={self.name(attempt)} attempt={attempt.number} has a gap in its log: {attempt.log_gap}"]
+        if attempt.value_doubt:
+            words.append(attempt.value_doubt)
+        return Event(now, "logGap", "; ".join(words), attempt.trial, attempt.number)
 
     def _transition(self, before: Attempt, after: Attempt, now: datetime) -> Event:
         words = [f"trial={self.name(after)} attempt={after.number} {before.state.value}->{after.state.value}"]

@@ -56,6 +56,7 @@ class LogSummary:
     place: the key of the experiment's file that names the metric.
     collected: what was read where the measurements are not in the log.
     not_finite_fails: a trial whose value is nan or infinite has failed; otherwise it is infeasible.
+    lost: which lines were not read, where the measurements are read.
     """
 
     value: float | None = None
@@ -65,6 +66,7 @@ class LogSummary:
     place: str = "spec.objective.metric"
     collected: CollectedSummary | None = None
     not_finite_fails: bool = True
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
         return Judgment(AttemptState.INFEASIBLE, reason=message[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
-        if log.value is None and end.reason:  # part of its log was lost, which is not its fault
-            return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {end.reason}")
+        if log.value is None and log.lost:  # which is not its fault
+            return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {log.lost}")
         if log.value is None:
             return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(log)}")
         if not math.isfinite(log.value):

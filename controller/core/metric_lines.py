@@ -24,6 +24,7 @@ STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # b
 NOTE = "# tuner: "  # begins a collector's message about its source, among the lines that it collects
 FIRST_LINE = f"{NOTE}begin"  # of a collector that reads its source from the start, after it was killed, too
 LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
+GAP_LINE = f"{NOTE}gap: "  # begins the line that a runtime writes into its copy of a log where lines are missing
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?+"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, ParsedLine, end_of_bar
+from controller.core.metric_lines import GAP_LINE, MAX_NAME, LineParser, MetricCandidates, ParsedLine, end_of_bar
 from controller.core.model import ExperimentObjective, MetricsRule
 from suggest.study import ValueRule
 
@@ -29,11 +29,14 @@ MAX_METRICS = 32  # per attempt; the objective is always read
 MAX_NAMES = 256  # printed names that are remembered, to say what was printed in place of the objective's
 MAX_BARS = 8  # progress bars of different lengths
 NEAR = 0.75  # a near miss has at least this similarity ratio to the metric's name
+MAX_GAP = 500  # characters of the description of gaps
 DENSE = 128  # this many positions of a progress bar become readings; after that, fewer and fewer do
 
 # Terminal escape sequences: colors, titles, character sets. Also removed where a log is shown to people.
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?+|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
+_GAP_LINE = GAP_LINE.encode()
+_GAP_MARK = re.compile(rb"^" + re.escape(_GAP_LINE) + rb"(.*)\n", re.MULTILINE)
 
 
 class MetricReading(NamedTuple):
@@ -103,6 +106,8 @@ class LogReader:
         self._extreme: float | None = None  # the best value so far, or the worst one, by the objective's rule
         self._last: float | None = None
         self._step: int | None = None
+        self._since_gap: set[str] = set()  # metrics that were read behind the newest gap
+        self.gap = ""  # which lines of the log are missing, for people
         self.offset = 0  # bytes taken so far
         self.last_line = ""  # the last line that is not blank
 
@@ -190,7 +195,7 @@ class LogReader:
         lines = data.rfind(b"\n") + 1
         # A carriage return at the end may still be the first half of a line ending.
         parts = max(lines, data.rfind(b"\r", 0, len(data.rstrip(b"\r"))) + 1)
-        readings = self._scan(data[:lines]) if lines else []
+        readings = self._scan_around_gaps(data[:lines]) if lines else []
         if parts > lines:
             readings += self._scan(data[lines:parts])
         if lines:
@@ -200,6 +205,29 @@ class LogReader:
             returned = b"\r" if self._partial.endswith(b"\r") else b""
             self._partial = self._partial.rstrip(b"\r")[:MAX_LINE_BYTES] + returned
         return readings
+
+    def may_lack(self, metric: str) -> bool:
+        """Return whether the value of a required metric may be another without the gaps in the log.
+
+        The last value is the right one once it was read behind them. The best one may be in a gap.
+        """
+        if not self.gap:
+            return False
+        rule = self._objective.value if metric == self._objective.metric else self._others[metric]
+        return rule is not ValueRule.LAST or metric not in self._since_gap
+
+    def _scan_around_gaps(self, region: bytes) -> list[MetricReading]:
+        """Read whole lines, except for those that mark a gap."""
+        if _GAP_LINE not in region:
+            return self._scan(region)
+        readings: list[MetricReading] = []
+        begin = 0
+        for mark in _GAP_MARK.finditer(region):
+            readings += self._scan(region[begin : mark.start()])
+            self.gap = "; ".join(filter(None, (self.gap, mark[1].decode(errors="replace").strip())))[:MAX_GAP]
+            self._since_gap.clear()
+            begin = mark.end()
+        return readings + self._scan(region[begin:])
 
     def finish(self) -> list[MetricReading]:
         """Take the end of the log: read a last line without a line ending, and settle every step."""
@@ -362,6 +390,7 @@ class LogReader:
             self._emit(metric, provisional.step, provisional.value, readings)
 
     def _emit(self, metric: str, step: int, value: float, readings: list[MetricReading]) -> None:
+        self._since_gap.add(metric)
         if metric == self._objective.metric:
             self._step, self._last = step, value
             self._extreme = self._more_extreme(self._extreme, value)

@@ -415,6 +415,8 @@ class Attempt:
     reviewed: a person has resumed the experiment since, so `controller.core.breaker` no longer looks at it.
 
     fidelity: up to which it runs, in experiments with a fidelity.
+    log_gap: what of its log is known to be missing, for people; "" if nothing is.
+    value_doubt: why its value, or its learning curve, may be another without the gap; "" if it does not depend on it.
     """
 
     trial: TrialOrFinal
@@ -434,6 +436,8 @@ class Attempt:
     rerun: bool = False
     reviewed: bool = False
     fidelity: float | None = None
+    log_gap: str = ""
+    value_doubt: str = ""
 
     @property
     def ended(self) -> bool:

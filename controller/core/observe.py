@@ -44,6 +44,9 @@ def event_for(
         return _ended(attempt, status, status.exit, log, metrics, spec)
     if attempt.state is AttemptState.RUNNING and status.suspended:
         return Waits(status.waiting)
+    gap = _gap(log, metrics)
+    if status.start_time is not None and gap not in attempt.log_gap:
+        return Seen(status.start_time, status.node, status.image, gap)
     if attempt.state is not AttemptState.CREATED:
         return None
     if status.start_time is not None:
@@ -72,6 +75,7 @@ def _ended(
     attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, metrics: LogReader, spec: ExperimentSpec
 ) -> Ended:
     metric = metrics.lacking or spec.objective.metric
+    end_lost = end.log_end_lost if metrics is log else end.metrics_end_lost
     reported = metrics.value_of(metric)
     other_names = metrics.other_names(metric) if reported is None else ()
     collected = None
@@ -87,6 +91,7 @@ def _ended(
             _place_of(metric, spec),
             collected,
             spec.metrics.not_finite_fails,
+            end_lost or metrics.gap,
         ),
         attempt.stop_cause,
         of_trial=attempt.trial is not FINAL,
@@ -108,4 +113,24 @@ def _ended(
         signal=end.signal,
         node=status.node,
         image=status.image,
+        log_gap=_joined(_gap(log, metrics), end.log_end_lost, end.metrics_end_lost),
+        value_doubt=_value_doubt(metrics, spec, end_lost) if carries_value else "",
     )
+
+
+def _gap(log: LogReader, metrics: LogReader) -> str:
+    return _joined(log.gap, "" if metrics is log else metrics.gap)
+
+
+def _joined(*descriptions: str) -> str:
+    return "; ".join(filter(None, descriptions))
+
+
+def _value_doubt(metrics: LogReader, spec: ExperimentSpec, end_lost: str) -> str:
+    """Return why the values of an ended attempt may be others without the gaps; "" if they do not depend on them."""
+    required = [spec.objective.metric, *spec.other_metrics]
+    if doubted := [metric for metric in required if end_lost or metrics.may_lack(metric)]:
+        return f"the lines that were not read may have had another value of {', '.join(doubted)}"
+    if spec.pruning is not None and metrics.gap:
+        return f"its curve, which pruning {spec.pruning.name} compares, lacks the steps that were not read"
+    return ""

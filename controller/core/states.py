@@ -96,6 +96,7 @@ class Seen:
     start_time: datetime
     node: str = ""
     image: str = ""
+    log_gap: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class Ended:
     signal: int | None = None
     node: str = ""
     image: str = ""
+    log_gap: str = ""
+    value_doubt: str = ""
 
 
 AttemptEvent: TypeAlias = Waits | Seen | StopAsked | Ended
@@ -156,6 +159,7 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
                 reason="" if attempt.state is AttemptState.CREATED else attempt.reason,
                 node=event.node,
                 image=event.image,
+                log_gap=event.log_gap or attempt.log_gap,
             )
         case StopAsked():
             if attempt.stop_cause is not None:
@@ -175,6 +179,8 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
                 signal=event.signal,
                 node=event.node or attempt.node,
                 image=event.image or attempt.image,
+                log_gap=event.log_gap or attempt.log_gap,
+                value_doubt=event.value_doubt,
             )
         case _:
             assert_never(event)

@@ -46,6 +46,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
         ("Imported", _imported(record)),
         ("Best", _best(record)),
+        ("Log gaps", _log_gaps(record)),
         ("Final", _final(record, now=now)),
     ]
     parts = [_lines(fields)]
@@ -153,6 +154,8 @@ def describe_trial(record: ExperimentRecord, entry: TrialRecord, *, log: Path | 
         ("State", entry.state.value),
         ("Queued", record.reason_of(entry) if entry.state is TrialState.QUEUED and entry.waiting else ""),
         ("Value", formatting.number(entry.trial.value)),
+        ("Log gap", entry.log_gap),
+        ("In doubt", entry.value_doubt),
         ("Step", "" if entry.trial.step is None else str(entry.trial.step)),
         ("Imported", entry.imported_from and f"from {entry.imported_from}"),
         ("Proposed", entry.proposed_by and f"by {entry.proposed_by}, because {algorithm} was not ready"),
@@ -291,7 +294,8 @@ def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
             best = record.best
             rank = "; the best so far" if best is not None and best.number == entry.trial.number else ""
             origin = " where it comes from" if entry.imported_from else ""
-            return f"it ended with {metric} {formatting.number(entry.trial.value)}{attempts}{origin}{rank}"
+            doubt = f"; but {entry.value_doubt}" if entry.value_doubt else ""
+            return f"it ended with {metric} {formatting.number(entry.trial.value)}{attempts}{origin}{rank}{doubt}"
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:
@@ -365,6 +369,23 @@ def _best(record: ExperimentRecord) -> str:
         return result
     front = f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box between best and worst"
     return f"{front}; best {spec.objective.metric}: {result}"
+
+
+def _log_gaps(record: ExperimentRecord) -> str:
+    """Return which trials have a gap in their log, and which values that puts in doubt."""
+    gaps = [entry for entry in record.trials if entry.log_gap]
+    if not gaps:
+        return ""
+    doubted = [entry for entry in gaps if entry.value_doubt]
+    in_doubt = f"; in doubt: {_numbered(doubted)}" if doubted else ", and no value depends on them"
+    look = command("describe", f"{record.experiment.name}/{(doubted or gaps)[0].trial.number}")
+    return f"{_numbered(gaps)}{in_doubt}; see: {look}"
+
+
+def _numbered(entries: Sequence[TrialRecord]) -> str:
+    numbers = ", ".join(str(entry.trial.number) for entry in entries[:MOST_WAITING])
+    more = f" and {len(entries) - MOST_WAITING} more" if len(entries) > MOST_WAITING else ""
+    return f"{'trial' if len(entries) == 1 else 'trials'} {numbers}{more}"
 
 
 def describe_objective(objective: ExperimentObjective) -> str:

@@ -131,6 +131,8 @@ def attempt(execution: Attempt) -> Json:
         failureClass=None if execution.failure_class is None else execution.failure_class.value,
         node=execution.node or None,
         image=execution.image or None,
+        logGap=execution.log_gap or None,
+        valueDoubt=execution.value_doubt or None,
     )
 
 

@@ -57,6 +57,16 @@ class TrialRecord:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def log_gap(self) -> str:
+        """Return what is missing from the log of its newest attempt; "" if nothing is."""
+        return "" if self.newest is None else self.newest.log_gap
+
+    @property
+    def value_doubt(self) -> str:
+        """Return why its value or its curve may be another without that gap; "" if neither depends on it."""
+        return "" if self.newest is None else self.newest.value_doubt
+
+    @property
     def imported_from(self) -> str:
         """Return where the trial was imported from; "" for a trial of the experiment itself."""
         return self.trial.labels.get(IMPORTED_FROM, "")

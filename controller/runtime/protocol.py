@@ -87,7 +87,9 @@ class Exit:
     as an infrastructure failure.
     failure_class, reason: the runtime knows why the attempt failed although no exit code shows it, for example because
     it was evicted or its image was not found.
-    reason with code 0: which part of the log was lost. With code 42: the message of a worker other than rank 0.
+    reason with code 42: the message of a worker other than rank 0.
+    log_end_lost: why the end of the log was not read; `log.txt` itself marks lines that are missing before others.
+    metrics_end_lost: the same of what the attempt's collector has read.
     """
 
     time: datetime
@@ -99,6 +101,8 @@ class Exit:
     unknown: bool = False
     failure_class: FailureClass | None = None
     reason: str = ""
+    log_end_lost: str = ""
+    metrics_end_lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

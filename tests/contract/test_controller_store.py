@@ -349,7 +349,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         created(store)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE controller_schema SET version = 99")
-    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 4\); upgrade tuner"):
+    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 5\); upgrade tuner"):
         opened(path)
 
 
@@ -377,7 +377,7 @@ def as_of_schema_2(path: Path) -> None:
 
 
 def _drop_marks(raw: sqlite3.Connection) -> None:
-    for column in ("rerun", "reviewed", "fidelity"):
+    for column in ("rerun", "reviewed", "fidelity", "log_gap", "value_doubt"):
         raw.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import admission, records
+from controller.runtime.kubernetes import admission, logs, records
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, refusal_of, running
 from tests.kube.fake_kubelet import Script
@@ -28,6 +28,7 @@ ROOMY = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(logs, "SOON_S", 0.0)
     return Experiment(tmp_path)
 
 
@@ -286,3 +287,25 @@ async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment, mo
     full = False
     await runtime.remove(name)
     assert (await look(runtime), experiment.jobs()) == ({}, [])
+
+
+@on_a_loop
+async def test_lines_that_the_node_rotates_while_no_controller_reads_leave_a_mark(experiment: Experiment) -> None:
+    name, kubelet = experiment.name(0), experiment.api.kubelet
+    kubelet.play(lambda job: FOREVER)
+    runtime = await experiment.open()
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: (experiment.directory(0, 1) / "log.txt").exists())
+    await runtime.close()
+    pod = NAMESPACE, pod_of(experiment, 0)
+    kubelet.print(pod, "epoch=2")
+    kubelet.rotate(pod)
+    kubelet.print(pod, "epoch=3")
+    kubelet.end(pod)
+    heir = await experiment.open()
+    status = (await look_until(heir, ended(name)))[name]
+    assert status.exit is not None
+    assert (status.exit.code, status.exit.log_end_lost) == (0, "")
+    first, mark, last = (await heir.read_log(name, 0)).splitlines()
+    assert (first, last) == (b"epoch=1", b"epoch=3")
+    assert mark.startswith(b"# tuner: gap: lines printed between ")

@@ -39,9 +39,10 @@ def seen(
     last_line: str = "",
     other_names: Sequence[tuple[str, int]] = (),
     of_trial: bool = True,
+    lost: str = "",
     **end: Any,
 ) -> Seen:
-    return Seen(Exit(START, **end), LogSummary(value, metric, last_line, other_names), of_trial)
+    return Seen(Exit(START, **end), LogSummary(value, metric, last_line, other_names, lost=lost), of_trial)
 
 
 ENDS = [
@@ -70,11 +71,11 @@ ENDS = [
     ),
     (
         "what it reported is lost",
-        seen(code=0, metric="accuracy", reason="the end of its log could not be read"),
+        seen(code=0, metric="accuracy", lost="the end of its log could not be read"),
         None,
         failed(INFRASTRUCTURE, "exit code 0, but the end of its log could not be read"),
     ),
-    ("a part of its log is lost, but no value", seen(code=0, value=0.9, reason="lines"), None, Judgment(SUCCEEDED)),
+    ("a part of its log is lost, but no value", seen(code=0, value=0.9, lost="lines"), None, Judgment(SUCCEEDED)),
     (
         "it reported nan",
         seen(code=0, value=math.nan, metric="accuracy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -122,13 +123,21 @@ def waiting(reason: str, message: str = "") -> Raw:
 
 
 def look(
-    obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10, refusal: str = "", mount_trouble: str = ""
+    obj: Raw | None,
+    *pods: Raw,
+    stopped: bool = False,
+    now: float = 10,
+    refusal: str = "",
+    mount_trouble: str = "",
+    nodes: Sequence[Raw] = (),
 ) -> AttemptStatus:
-    return status_of("x-0", obj, pods, stopped=stopped, now=at(now), refusal=refusal, mount_trouble=mount_trouble)
+    return status_of(
+        "x-0", obj, pods, stopped=stopped, now=at(now), refusal=refusal, mount_trouble=mount_trouble, nodes=nodes
+    )
 
 
-def end_of(obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10) -> Exit:
-    found = look(obj, *pods, stopped=stopped, now=now).exit
+def end_of(obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10, nodes: Sequence[Raw] = ()) -> Exit:
+    found = look(obj, *pods, stopped=stopped, now=now, nodes=nodes).exit
     assert found is not None
     return found
 
@@ -341,17 +350,32 @@ def test_a_container_that_is_created_slowly_is_reported() -> None:
     assert look(a_job(), pod).waiting == "its container is being created on node gpu-7"
 
 
+def a_node(*, gpus: int) -> Raw:
+    return {"metadata": {"name": "gpu-7"}, "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}
+
+
 def an_unschedulable(message: str) -> Raw:
     condition = a_condition("PodScheduled", "Unschedulable", message, after=1, status="False")
     return a_pod(phase="Pending", node="", conditions=(condition,))
 
 
-def test_a_pod_without_a_node_waits_with_the_schedulers_message_for_half_an_hour() -> None:
-    pod = an_unschedulable("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
-    message = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
-    assert look(a_job(), pod, now=1000).waiting == f"Unschedulable: {message}"
-    expected = Exit(at(1801), failure_class=CONFIGURATION, reason=f"no node accepted it for 30 minutes: {message}")
-    assert end_of(a_job(), pod, now=1801) == expected
+FULL = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+
+
+def test_a_pod_without_a_node_waits_as_long_as_others_use_the_gpus() -> None:
+    pod = an_unschedulable(f"{FULL} preemption: 0/4 nodes are available: 4 No preemption victims found.")
+    for nodes in ([], [a_node(gpus=8)]):
+        status = look(a_job(), pod, now=7 * 24 * 3600, nodes=nodes)
+        assert (status.exit, status.waiting) == (None, f"Unschedulable: {FULL}")
+
+
+def test_a_pod_that_fits_on_no_node_fails_once_a_new_node_would_have_joined() -> None:
+    pod = an_unschedulable(FULL)
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "16"}}
+    assert look(a_job(), pod, now=299, nodes=[a_node(gpus=8)]).exit is None
+    reason = "no node of 1 can ever run it: 1 without nvidia.com/gpu 16 (the most is 8)"
+    expected = Exit(at(302), failure_class=CONFIGURATION, reason=reason)
+    assert end_of(a_job(), pod, now=302, nodes=[a_node(gpus=8)]) == expected
 
 
 def test_a_missing_claim_is_named_with_its_mount() -> None:
@@ -390,10 +414,45 @@ def test_an_image_that_cannot_be_pulled_is_a_configuration_failure_after_a_while
     assert end_of(a_job(), pod, now=21) == Exit(at(21), failure_class=CONFIGURATION, reason=expected)
 
 
-def test_a_registry_with_transient_errors_is_given_more_time() -> None:
-    pod = a_pod(waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"), phase="Pending")
-    assert look(a_job(), pod, now=100).exit is None
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
+        ("ErrImagePull", 'failed to do request: Head "https://r.example/v2/": dial tcp 10.0.0.1:443: no route to host'),
+        ("ErrImagePull", "lookup r.example on 10.96.0.10:53: server misbehaving"),
+        ("ErrImagePull", "unexpected status from HEAD request to https://r.example/v2/: 502 Bad Gateway"),
+        ("ErrImagePull", 'failed to copy: httpReadSeeker: failed open: Get "https://r.example/v2/": EOF'),
+        ("ImagePullBackOff", 'Back-off pulling image "a:3": ErrImagePull: dial tcp: lookup r.example: no such host'),
+        ("RegistryUnavailable", "image registry unavailable"),
+        # A kubelet before 1.31, between two tries.
+        ("ImagePullBackOff", 'Back-off pulling image "registry.example/digits:3"'),
+    ],
+)  # fmt: skip
+def test_an_unreachable_registry_is_waited_for(reason: str, message: str) -> None:
+    pod = a_pod(waiting(reason, message), phase="Pending")
+    assert look(a_job(), pod, now=299).exit is None
     assert end_of(a_job(), pod, now=301).failure_class is CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'failed to resolve reference "registry.example/timeout-eof:3": registry.example/timeout-eof:3: not found',
+        "failed to authorize: failed to fetch anonymous token: unexpected status: 401 Unauthorized",
+        "pull access denied, repository does not exist or may require authorization",
+    ],
+)
+def test_an_image_that_the_registry_refuses_is_not_waited_for(message: str) -> None:
+    pod = a_pod(waiting("ErrImagePull", message), phase="Pending")
+    pod["spec"]["containers"][0]["image"] = "registry.example/timeout-eof:3"
+    assert end_of(a_job(), pod, now=21).failure_class is CONFIGURATION
+
+
+def test_patience_with_a_registry_begins_when_the_init_containers_have_ended() -> None:
+    initialized = a_condition("Initialized", after=600)
+    pod = a_pod(waiting("ErrImagePull", "i/o timeout"), phase="Pending", conditions=(initialized,))
+    assert look(a_job(), pod, now=800).exit is None
+    assert end_of(a_job(), pod, now=901).failure_class is CONFIGURATION
 
 
 def test_a_stopped_attempt_is_not_a_configuration_failure() -> None:

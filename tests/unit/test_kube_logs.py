@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.kubernetes import logs
@@ -57,7 +57,14 @@ class Node:
         return b"".join(text + b"\n" for _, _, text in self.lines)[:-1] + self.ending if self.lines else b""
 
     async def log(
-        self, namespace: str, pod: str, *, container: str = "", since: str = "", follow: bool = True
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        since: str = "",
+        last_lines: int = 0,
+        follow: bool = True,
     ) -> AsyncIterator[bytes]:
         assert (namespace, pod, container) == ("team-a", POD, CONTAINER)
         self.asked.append(since)
@@ -65,7 +72,7 @@ class Node:
             raise self.answers.pop(0)
         left, broken = self.breaks.pop(0) if self.breaks else (1 << 60, False)
         from_time = datetime.fromisoformat(since).replace(microsecond=0) if since else START - timedelta(days=1)
-        sent = self.kept_from
+        sent = max(self.kept_from, len(self.lines) - last_lines) if last_lines else self.kept_from
         if self.words:
             yield self.words
         while True:
@@ -223,7 +230,7 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
 def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
     class Drawing(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                      last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
             yield self.stamp(START, 0) + b" \r1/9 accuracy=0.1"
             yield b"\r2/9 accuracy=0.2"
             await self.more.wait()
@@ -295,31 +302,109 @@ def test_an_answer_of_a_node_that_does_not_know_the_pod_yet_is_not_its_end(tmp_p
     run_scenario(scenario)
 
 
-def test_lines_that_were_rotated_away_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+def read_before_a_detach(node: Node, folder: Path) -> None:
+    """Copy what the log has now, and end like a controller that detaches."""
+    expected = node.printed()
+
     async def scenario() -> None:
-        node = Node(breaks=[(1 << 60, False)])
-        node.print(b"one")
-        node.print(b"two", after_s=0.5)
-        followed = follower(node, tmp_path)
+        followed = follower(node, folder)
         followed.begin()
-        await eventually(lambda: text_of(tmp_path) == b"one\ntwo\n")
+        await eventually(lambda: text_of(folder) == expected)
         await followed.close()
-        for number in range(5):
-            node.print(b"lost", after_s=0.6 + number)
-        node.kept_from = len(node.lines)
-        node.print(b"three", after_s=7.0)
-        node.end()
-        heir = follower(node, tmp_path)
-        heir.begin()
-        await eventually(lambda: b"three" in text_of(tmp_path))
-        assert text_of(tmp_path) == b"one\ntwo\nthree\n"
-        assert heir.trouble == (
-            "lines before 2026-11-21T09:40:07.000000000Z are missing: "
-            "the node had rotated the log before they were read"
-        )
-        await heir.close()
 
     run_scenario(scenario)
+
+
+def a_node_that_rotates_while_nobody_reads(folder: Path) -> Node:
+    node = Node()
+    node.print(b"one")
+    node.print(b"two", after_s=0.5)
+    read_before_a_detach(node, folder)
+    for number in range(5):
+        node.print(b"lost", after_s=0.6 + number)
+    node.kept_from = len(node.lines)
+    return node
+
+
+def test_lines_that_were_rotated_away_are_marked_in_the_copy_and_the_rest_is_read(tmp_path: Path) -> None:
+    node = a_node_that_rotates_while_nobody_reads(tmp_path)
+    node.print(b"three", after_s=7.0)
+    node.end()
+    assert copied(node, tmp_path).trouble == ""
+    assert text_of(tmp_path) == (
+        b"one\ntwo\n# tuner: gap: lines printed between 2026-11-21T09:40:00.500Z and 2026-11-21T09:40:07.000Z are "
+        b"missing: the node had rotated the log before they were read\nthree\n"
+    )
+    assert copied(node, tmp_path).done
+    assert text_of(tmp_path).count(b"gap") == 1
+
+
+def test_a_gap_before_an_unfinished_line_is_marked_once(tmp_path: Path) -> None:
+    node = a_node_that_rotates_while_nobody_reads(tmp_path)
+    node.print(b"50%\r" + b"x" * 200, after_s=7.0)
+    # Each stream breaks within the line, whose beginning is in the copy already.
+    node.breaks = [(100, True), (120, True), (1 << 60, False)]
+    node.end()
+    copied(node, tmp_path)
+    assert text_of(tmp_path).count(b"gap") == 1
+    assert text_of(tmp_path).endswith(b"read\n50%\r" + b"x" * 200 + b"\n")
+
+
+def test_a_rotated_end_is_reported(tmp_path: Path) -> None:
+    node = a_node_that_rotates_while_nobody_reads(tmp_path)
+    node.end()
+    followed = copied(node, tmp_path)
+    assert followed.trouble == "the end of its log may be missing: the node had rotated the log before it was read"
+
+
+def test_rotating_lines_that_were_read_is_not_a_gap(tmp_path: Path) -> None:
+    node = Node()
+    for number in range(6):
+        node.print(b"%d" % number, after_s=number / 10)
+    read_before_a_detach(node, tmp_path)
+    node.kept_from = 5  # the last line that was read is still there
+    node.print(b"new", after_s=0.9)
+    node.end()
+    assert copied(node, tmp_path).trouble == ""
+    assert text_of(tmp_path) == b"0\n1\n2\n3\n4\n5\nnew\n"
+
+
+def test_a_rotation_while_an_idle_log_is_followed_is_not_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_IDLE_S", 0.01)
+
+    async def scenario() -> None:
+        node = Node()
+        node.print(b"epoch=9 accuracy=0.9")
+        followed = follower(node, tmp_path)
+        followed.begin()
+        await eventually(lambda: text_of(tmp_path) != b"")
+        await asyncio.sleep(0.02)  # it prints nothing, and the node rotates what it has printed
+        node.kept_from = len(node.lines)
+        followed.ended()
+        node.end()
+        await eventually(lambda: followed.done)
+        assert followed.trouble == ""
+
+    run_scenario(scenario)
+    assert text_of(tmp_path) == b"epoch=9 accuracy=0.9\n"
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(read=st.integers(1, 30), printed=st.integers(0, 30), rotated=st.integers(0, 60))
+def test_a_gap_is_reported_if_and_only_if_unread_lines_were_rotated(read: int, printed: int, rotated: int) -> None:
+    node = Node()
+    for number in range(read):
+        node.print(b"%d" % number, after_s=number / 7)
+    with tempfile.TemporaryDirectory() as root:
+        read_before_a_detach(node, Path(root))
+        for number in range(read, read + printed):
+            node.print(b"%d" % number, after_s=number / 7)
+        node.kept_from = min(rotated, read + printed)
+        # If the node has rotated exactly what was read, nobody knows whether more was rotated.
+        assume(node.kept_from != read)
+        node.end()
+        trouble = copied(node, Path(root)).trouble
+        assert bool(trouble or b"# tuner: gap" in text_of(Path(root))) == (node.kept_from > read)
 
 
 def test_an_error_of_the_node_in_place_of_the_log_is_not_a_line(tmp_path: Path) -> None:
@@ -383,7 +468,62 @@ def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_p
 def test_an_unreadable_end_of_a_log_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.05)
     node = Node(answers=[Unreachable("no route to the node")] * 1000)
-    assert copied(node, tmp_path).trouble == ("the end of its log could not be read within 0 s: no route to the node")
+    reason = "the end of its log could not be read: nothing arrived for 0 s: no route to the node"
+    assert copied(node, tmp_path).trouble == reason
+
+
+class SlowNode(Node):
+    """Sends a piece every 20 ms. stalls_in_order: nothing arrives of more than the last lines."""
+
+    stalls_in_order = False
+
+    async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
+                  last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+        async for piece in super().log(
+            namespace, pod, container=container, since=since, last_lines=last_lines, follow=follow
+        ):
+            await asyncio.sleep(60 if self.stalls_in_order and not last_lines else 0.02)
+            yield piece
+
+
+def test_a_log_that_arrives_slowly_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
+    node = SlowNode(chunk=50)
+    for number in range(30):
+        node.print(b"step=%d" % number, after_s=number)
+    node.end()
+    assert copied(node, tmp_path).trouble == ""  # it takes three times the patience
+    assert text_of(tmp_path) == node.printed()
+
+
+def test_the_end_is_read_where_the_rest_does_not_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(logs, "_END_LINES", 2)
+    node = SlowNode()
+    node.print(b"first")
+    read_before_a_detach(node, tmp_path)
+    node.stalls_in_order = True
+    for number in range(5):
+        node.print(b"step=%d" % number, after_s=1 + number)
+    node.print(b"accuracy=0.9", after_s=9)
+    node.end()
+    assert copied(node, tmp_path).trouble == ""
+    assert text_of(tmp_path) == (
+        b"first\n# tuner: gap: lines printed between 2026-11-21T09:40:00.000Z and 2026-11-21T09:40:05.000Z are "
+        b"missing: they did not arrive within 0 s\nstep=4\naccuracy=0.9\n"
+    )
+
+
+def test_an_end_that_continues_what_was_read_leaves_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
+    node = SlowNode()
+    node.print(b"first")
+    read_before_a_detach(node, tmp_path)
+    node.stalls_in_order = True
+    node.print(b"accuracy=0.9", after_s=9)
+    node.end()
+    assert copied(node, tmp_path).trouble == ""
+    assert text_of(tmp_path) == b"first\naccuracy=0.9\n"
 
 
 def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_up(
@@ -424,7 +564,7 @@ def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None
 def test_a_final_read_that_ends_within_a_line_is_repeated(tmp_path: Path) -> None:
     class Cut(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                      last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
             self.asked.append(since)
             whole = self.stamp(START, 0) + b" accuracy=0.75\n"
             yield whole if len(self.asked) > 1 else whole[:-3]
@@ -463,7 +603,7 @@ def test_a_line_without_end_passes_through_little_memory(tmp_path: Path) -> None
 
     class Endless(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                      last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
             yield self.stamp(START, 0) + b" "
             for _ in range(256):
                 yield b"x" * (1 << 16)

@@ -81,7 +81,14 @@ class OddNode:
         self.over = asyncio.Event()
 
     async def log(
-        self, namespace: str, pod: str, *, container: str = "", since: str = "", follow: bool = True
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        since: str = "",
+        last_lines: int = 0,
+        follow: bool = True,
     ) -> AsyncIterator[bytes]:
         if self.times:
             self.times -= 1

@@ -289,3 +289,16 @@ def test_each_of_several_patterns_is_looked_for() -> None:
     rule = MetricsRule(patterns=(r"(accuracy) is (.+)", r"(epoch) (\d+)"))
     found = LogReader(rule, an_objective()).feed(b"epoch 4 accuracy is high\naccuracy is 0.5\n")
     assert [(r.metric, r.step, r.value) for r in found] == [("accuracy", 1, 0.5)]
+
+
+def test_lines_that_mark_a_gap_are_no_output_and_split_the_log_at_their_place() -> None:
+    rotated, trimmed = b"# tuner: gap: accuracy=7 was lost", b"# tuner: gap: of its middle          "
+    log = b"accuracy=0.5\n" + rotated + b"\naccuracy=0.9\n" + trimmed + b"\nnot # tuner: gap: accuracy=0.7\n"
+    for size in (1, 7, 1000):
+        reader = a_reader(value="last")
+        readings: list[MetricReading] = []
+        for start in range(0, len(log), size):
+            readings += reader.feed(log[start : start + size])
+        assert [reading.value for reading in readings] == [0.5, 0.9, 0.7]
+        assert reader.gap == "accuracy=7 was lost; of its middle"
+        assert not reader.may_lack("accuracy")

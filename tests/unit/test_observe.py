@@ -1,5 +1,7 @@
 """Observation as a table: the known attempt, the status, and the resulting event."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.metrics import LogReader
@@ -7,6 +9,7 @@ from controller.core.model import Attempt, FailureClass, StopCause
 from controller.core.observe import event_for
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
 from controller.runtime.protocol import AttemptStatus, Exit
+from suggest.study import Pruning
 from tests.unit.builders import (
     CANCELLED,
     CREATED,
@@ -17,6 +20,7 @@ from tests.unit.builders import (
     STOPPING,
     SUCCEEDED,
     a_spec,
+    an_objective,
     at,
     attempt,
 )
@@ -133,6 +137,69 @@ def test_an_observed_status_becomes_an_event(
 ) -> None:
     log = a_log(logged)
     assert event_for(known, status, log, a_spec(), metrics=log, now=NOW) == expected
+
+
+ROTATED = "lines printed between 09:40 and 09:52 are missing: the node had rotated the log before they were read"
+MARK = f"# tuner: gap: {ROTATED}\n"
+BEST_IN_DOUBT = "the lines that were not read may have had another value of accuracy"
+
+
+def observed(
+    text: str, *, value: str = "last", pruning: bool = False, known: Attempt = GOING, **exit_fields: object
+) -> AttemptEvent | None:
+    spec = replace(a_spec(objective=an_objective(value=value)), pruning=Pruning("median") if pruning else None)
+    log = LogReader(spec.metrics, spec.objective)
+    log.feed(text.encode())
+    log.finish()
+    status = AttemptStatus("digits-x7k2q-0", at(1), Exit(at(9), 0, **exit_fields) if exit_fields else None)  # type: ignore[arg-type]
+    return event_for(known, status, log, spec, metrics=log, now=NOW)
+
+
+def ended(text: str, *, value: str = "last", pruning: bool = False, log_end_lost: str = "") -> Ended:
+    event = observed(text, value=value, pruning=pruning, log_end_lost=log_end_lost)
+    assert isinstance(event, Ended)
+    return event
+
+
+def test_a_gap_in_the_log_is_recorded_while_the_attempt_runs_and_only_once() -> None:
+    assert observed(f"accuracy=0.5\n{MARK}x\n") == Seen(at(1), log_gap=ROTATED)
+    assert observed(f"accuracy=0.5\n{MARK}x\n", known=replace(GOING, log_gap=ROTATED)) is None
+
+
+def test_a_last_value_read_behind_the_gap_is_not_in_doubt() -> None:
+    event = ended(f"accuracy=0.5\n{MARK}accuracy=0.9\n")
+    assert (event.value, event.log_gap, event.value_doubt) == (0.9, ROTATED, "")
+
+
+def test_a_last_value_read_before_the_gap_is_in_doubt() -> None:
+    event = ended(f"accuracy=0.5\n{MARK}saved the model\n")
+    assert (event.value, event.value_doubt) == (0.5, BEST_IN_DOUBT)
+
+
+def test_a_best_value_is_in_doubt_wherever_the_gap_is() -> None:
+    event = ended(f"accuracy=0.5\n{MARK}accuracy=0.9\n", value="best")
+    assert (event.value, event.value_doubt) == (0.9, BEST_IN_DOUBT)
+
+
+def test_a_curve_with_a_gap_is_in_doubt_where_pruning_compares_it() -> None:
+    event = ended(f"accuracy=0.5\n{MARK}accuracy=0.9\n", pruning=True)
+    assert event.value_doubt == "its curve, which pruning median compares, lacks the steps that were not read"
+
+
+def test_a_lost_end_puts_every_value_in_doubt_and_discards_none() -> None:
+    event = ended("accuracy=0.5\n", log_end_lost="the end of its log could not be read")
+    assert (event.verdict, event.value, event.log_gap) == (SUCCEEDED, 0.5, "the end of its log could not be read")
+    assert event.value_doubt == BEST_IN_DOUBT
+
+
+def test_a_whole_log_has_no_gap_and_no_doubt() -> None:
+    event = ended("accuracy=0.5\n", value="best", pruning=True)
+    assert (event.log_gap, event.value_doubt) == ("", "")
+
+
+def test_a_success_whose_metric_is_in_the_gap_is_the_fault_of_the_cluster() -> None:
+    event = ended(f"loading\n{MARK}done\n")
+    assert (event.failure_class, event.reason) == (LOST, f"exit code 0, but {ROTATED}")
 
 
 def test_a_vanished_attempt_keeps_the_step_that_its_log_had_reached() -> None:

@@ -361,3 +361,32 @@ def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() ->
         (1, Measurement(1, "accuracy", 1, 0.5)),
     ]
     assert last_values(measured, without="accuracy") == {0: {"loss": 0.2}}
+
+
+GAP = "lines printed between 09:40 and 09:52 are missing: the node had rotated the log before they were read"
+DOUBT = "the lines that were not read may have had another value of accuracy"
+
+
+def with_gap(number: int, doubt: str = "") -> TrialRecord:
+    ran = attempt(1, AttemptState.SUCCEEDED, trial=number, log_gap=GAP, value_doubt=doubt)
+    return TrialRecord(trial(number, TrialState.SUCCEEDED, 0.5), [ran])
+
+
+def test_an_experiment_names_the_trials_whose_values_a_gap_puts_in_doubt() -> None:
+    text = description.describe_experiment(record(with_gap(2), with_gap(3, DOUBT)), folder=Path("/state"), now=NOW)
+    assert "Log gaps:   trials 2, 3; in doubt: trial 3; see: `tuner describe digits/3`\n" in text
+
+
+def test_a_gap_on_which_no_value_depends_is_named_too() -> None:
+    text = description.describe_experiment(record(with_gap(2)), folder=Path("/state"), now=NOW)
+    assert "Log gaps:   trial 2, and no value depends on them; see: `tuner describe digits/2`\n" in text
+
+
+def test_a_trial_shows_the_gap_in_its_log_and_the_doubt() -> None:
+    entry = with_gap(3, DOUBT)
+    text = description.describe_trial(record(entry), entry, log=None, now=NOW)
+    assert f"Log gap:    {GAP}\n" in text
+    assert f"In doubt:   {DOUBT}\n" in text
+    assert text.endswith(f"Why: it ended with accuracy 0.5; the best so far; but {DOUBT}\n")
+    (shown,) = documents.trial(record(entry), entry)["attempts"]
+    assert (shown["logGap"], shown["valueDoubt"]) == (GAP, DOUBT)

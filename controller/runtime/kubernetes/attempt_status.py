@@ -19,10 +19,12 @@ from controller.runtime.kubernetes.collector import collector_status
 from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
-from controller.runtime.kubernetes.objects import AdmissionCheck, AnyObject, AttemptObject, Pod, Workload
+from controller.runtime.kubernetes.node_fit import why_on_no_node
+from controller.runtime.kubernetes.objects import AdmissionCheck, AnyObject, AttemptObject, Node, Pod, Workload
 from controller.runtime.kubernetes.pod_status import (
     ENDED,
     ITS_POD,
+    NO_NODE_S,
     WaitingReason,
     condition,
     container_in,
@@ -41,6 +43,7 @@ from controller.runtime.kubernetes.pod_status import (
     phase_of,
     started_at,
     terminated,
+    unschedulable_s,
     why_refused,
     why_waiting,
 )
@@ -62,11 +65,13 @@ def status_of(
     now: datetime,
     refusal: str = "",
     mount_trouble: str = "",
+    nodes: Sequence[Node] = (),
 ) -> AttemptStatus:
     """Return the status of the attempt of that name.
 
     obj: None if it is gone; `pods` are then its last known pods. stopped: we have ended the attempt.
     refusal: the event that says why a pod could not be created. mount_trouble: a pod's event about a volume.
+    nodes: those of the cluster, if they are known.
     """
     rules = status_rules_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
@@ -83,7 +88,7 @@ def status_of(
     )
     if end is not None or status.start_time is not None:
         return status
-    waiting = _waiting(obj, members, refusal, mount_trouble, now)
+    waiting = _waiting(obj, members, refusal, mount_trouble, nodes, now)
     if waiting.start_failure and not stopped:
         start_failure = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.start_failure)
         return replace(status, exit=start_failure)
@@ -282,13 +287,25 @@ def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
 
 
 def _waiting(
-    obj: AttemptObject | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
+    obj: AttemptObject | None,
+    members: tuple[Member, ...],
+    refusal: str,
+    mount_trouble: str,
+    nodes: Sequence[Node],
+    now: datetime,
 ) -> WaitingReason:
     if not members:
         return why_refused(refusal) if refusal else WaitingReason(_untouched(obj, now))
     for member in members:
         if member.start_time is None:
-            waiting = why_waiting(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
+            is_overdue = unschedulable_s(member.pod, now=now) >= NO_NODE_S
+            waiting = why_waiting(
+                member.pod,
+                now=now,
+                container=member.container,
+                mount_trouble=mount_trouble,
+                on_no_node=why_on_no_node(member.pod, nodes) if is_overdue else "",
+            )
             if waiting.text and member.label:
                 start_failure = f"{member.label}: {waiting.start_failure}" if waiting.start_failure else ""
                 return WaitingReason(f"{member.label}: {waiting.text}", start_failure)

@@ -41,6 +41,7 @@ from controller.runtime.kubernetes.client import (
     EVENTS,
     JOBS,
     LIMIT_RANGES,
+    NODES,
     PODS,
     QUOTAS,
     Kind,
@@ -63,6 +64,7 @@ from controller.runtime.kubernetes.objects import (
     EventObject,
     KubernetesObject,
     LimitRange,
+    Node,
     ObjectReference,
     Pod,
     Raw,
@@ -513,6 +515,47 @@ def _reasons_of(kind: Kind) -> Sequence[str]:
     return (_REFUSED, *_OTHERS.get(kind.api_version.rpartition("/")[0], _USUAL))
 
 
+NODES_S = 300.0  # between two lists of the nodes, which are large
+
+
+class NodeList:
+    """The cluster's nodes, listed while a pod waits for one; empty until then, and without the right to list them."""
+
+    def __init__(self, client: KubernetesClient, notices: MissingRights, *, changed: Callable[[], None]) -> None:
+        self.objects: Sequence[Node] = ()
+        self._client = client
+        self._notices = notices
+        self._changed = changed
+        self._listed_s = float("-inf")
+        self._listing: asyncio.Task[None] | None = None
+
+    def refresh(self) -> None:
+        """List the nodes in the background, unless that was tried a short while ago."""
+        if time.monotonic() - self._listed_s >= NODES_S:
+            self._listed_s = time.monotonic()
+            self._listing = asyncio.create_task(self._list())
+
+    async def close(self) -> None:
+        if self._listing is not None:
+            self._listing.cancel()
+            await asyncio.wait([self._listing])
+
+    async def _list(self) -> None:
+        without = "whether a node could ever run a waiting pod"
+        try:
+            nodes, _ = await self._client.list(NODES, None)
+        except ApiError as error:
+            if error.status == 403:
+                self._notices.denied(error, without=without)
+            else:
+                _log.info("not shown for now: %s: %s", without, error)
+        except (AccessDenied, Unreachable) as error:
+            _log.info("not shown for now: %s: %s", without, error)
+        else:
+            self.objects = cast(Sequence[Node], nodes)  # of the kind that was listed
+            self._changed()
+
+
 DEPTH = 4  # TrainJob, JobSet, Job, and one to spare
 _AT_ONCE = 8  # requests in parallel: all attempts of a large experiment may be refused in the same second
 
@@ -668,6 +711,7 @@ class Informer:
         owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, on_found=changed)
         self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
+        self.nodes = NodeList(client, notices, changed=changed)
         self._objects: dict[Kind, Reflector[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
         # Listed once: they hardly ever change, and only defaults are read from them.
@@ -713,7 +757,7 @@ class Informer:
                 self._objects[kind] = reflector
 
     async def close(self) -> None:
-        optional = (self.events.close(), self.workloads.close())
+        optional = (self.events.close(), self.workloads.close(), self.nodes.close())
         objects = (reflector.close() for reflector in self._objects.values())
         await asyncio.gather(*optional, self.pods.close(), self._quotas.close(), *objects)
 

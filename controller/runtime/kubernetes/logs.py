@@ -9,6 +9,10 @@ A log can only be requested from a whole second on (the API server cuts off frac
 timestamps or, from two streams, timestamps out of order. But each request returns the same order. A position therefore
 counts the lines copied since a second, and a new stream drops as many. If a line newer than all copied ones appears
 while lines are being dropped, the server no longer has the older ones (rotation), and dropping ends there.
+
+A node rotates a log away from its beginning. If a new stream begins with a copied line, nothing is missing, however
+many others were rotated. If its first line is newer than all copied ones, whatever was printed between the two was
+rotated before it was read: a gap, whose place in the copy has a line of `_StreamReader`'s.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
-from controller.core.metric_lines import LAST_LINE
+from controller.core.metric_lines import GAP_LINE, LAST_LINE
 from controller.runtime import log_file
 from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, rule_for
@@ -153,17 +157,21 @@ _LONGEST_STAMP = 40
 _PIECE_BYTES = 64 << 10  # the longest incomplete line in memory
 _NOTE_S = 2.0  # how far the recorded position may lag, which a killed controller's successor reads again
 _NOTE_BYTES = 1 << 20
-_PATIENCE_S = 10.0  # for the rest of the log, after the container's end
+_PATIENCE_S = 10.0  # without a further byte of the rest of the log, after the container's end
+_END_LINES = 200  # are read alone if the rest does not arrive
+_IDLE_S = 1.0  # a stream without a byte for so long has sent everything that was printed
 _BACKOFF = Backoff(first_s=0.1, longest_s=1.0)
 _OFTEN_ENOUGH_S = 5.0  # between tries where a person must act first
 _GONE = "its pod was deleted before all of its log was read"
+_ROTATED = "the node had rotated the log before they were read"
+_ROTATED_END = "the end of its log may be missing: the node had rotated the log before it was read"
 
 
 class LogSource(Protocol):
     """The part of `client.KubernetesClient` that a follower needs."""
 
     def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-            follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
+            last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
 
 
 class _Line(Enum):
@@ -181,8 +189,8 @@ class _DiskTrouble(Exception):
 class LogFollower:
     """Copies one container's log. Call `begin` on a running loop, and `ended` when the container has ended.
 
-    grown: called when there is more, and at the end. trouble: why the log is incomplete or late, for people; "" if it
-    is not. barred: the error while reading is forbidden; the follower retries nevertheless.
+    grown: called when there is more, and at the end. trouble: why the end of the log is missing or late, for people; ""
+    if it is not. barred: the error while reading is forbidden; the follower retries nevertheless.
     """
 
     def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
@@ -198,6 +206,10 @@ class LogFollower:
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
         self._resting: asyncio.Timeout | None = None
+        self._furthest: tuple[str, int] = "", 0  # how many bytes a request for the rest has brought at most
+        self._joined_s: float | None = None  # when the open stream, if nothing is missing before it, sent a chunk
+        self.was_live = False  # a stream was open at the container's end, and had sent everything
+        self.marked_after: str | None = None  # the timestamp after which the newest gap is marked
         self.barred: Exception | None = None
         self._ended = False
         self._finished = False
@@ -229,10 +241,12 @@ class LogFollower:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def ended(self) -> None:
-        """Note that the container has ended: read the rest, within ten seconds."""
+        """Note that the container has ended: read the rest. It is given up after ten seconds without a byte."""
         first, self._ended = not self._ended, True
         if first and self._following is not None:
-            self._following.reschedule(asyncio.get_running_loop().time())
+            now_s = asyncio.get_running_loop().time()
+            self.was_live = self._joined_s is not None and now_s - self._joined_s >= _IDLE_S
+            self._following.reschedule(now_s)
 
     def replaced(self) -> None:
         """Stop, because another pod has the name and its log is served now.
@@ -249,7 +263,7 @@ class LogFollower:
         self._note()
 
     def extend_time_limit(self) -> None:
-        """Restart the time limit for the rest of the log, because the cluster does not respond at present."""
+        """Restart the time limit for the rest of the log: it arrives, or the cluster does not respond at present."""
         if self._resting is not None and not self._resting.expired():
             self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
 
@@ -313,25 +327,39 @@ class LogFollower:
             failures += 1
 
     async def _read_rest(self) -> None:
-        """Read the rest after the container's end. A read that ends normally is complete.
+        """Read the rest after the container's end. If it does not arrive, read at least the end."""
+        if await self._read_until_silent():
+            return
+        cause = self._problem
+        if await self._read_until_silent(last_lines=_END_LINES):
+            return
+        problem = f": {cause}" if cause else ""
+        self._losses = f"the end of its log could not be read: nothing arrived for {_PATIENCE_S:.0f} s{problem}"
+        self._problem = ""
 
-        A read that ends within a line, or before the known lines, was cut off by a node in trouble, unless the next one
-        ends at the same place.
+    async def _read_until_silent(self, *, last_lines: int = 0) -> bool:
+        """Return whether the log was read to its end, as far as it exists. last_lines: only so many of its lines.
+
+        A read that ends normally is complete. A read that ends within a line, or before the known lines, was cut off by
+        a node in trouble, unless the next one ends at the same place.
         """
         incomplete_tail = (0, b"")
+        self._furthest = "", 0
         try:
             async with asyncio.timeout(_PATIENCE_S) as self._resting:
                 for failures in itertools.count():
                     try:
-                        reading = await self._copy(follow=False)
+                        reading = await self._copy(follow=False, last_lines=last_lines)
                         if not reading.node_message and reading.incomplete_tail in ((0, b""), incomplete_tail):
                             reading.finish()
+                            if reading.lacks_known_lines and not self.was_live:
+                                self._losses = self._losses or _ROTATED_END
                             self._at.done = True
-                            return
+                            return True
                         incomplete_tail = reading.incomplete_tail
                     except ApiError as error:
                         if self._useless(error):
-                            return
+                            return True
                     except (RuntimeLost, AccessDenied, _DiskTrouble) as error:
                         self.barred = error if isinstance(error, AccessDenied) else None
                         self._problem = str(error)
@@ -339,11 +367,10 @@ class LogFollower:
                         self._report_bug(error)
                     await asyncio.sleep(_BACKOFF.pause_s(failures))
         except TimeoutError:
-            problem = f": {self._problem}" if self._problem else ""
-            self._losses = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{problem}"
-            self._problem = ""
+            return False
         finally:
             self._resting = None
+        return False
 
     def _report_bug(self, error: Exception) -> None:
         """Show an unforeseen error. It is logged once, however often it recurs."""
@@ -369,22 +396,39 @@ class LogFollower:
         """Return whether the pod is gone; a node that does not know it yet also returns 404."""
         return error.status == 404 and f'"{self._pod}" not found' in error.message
 
-    async def _copy(self, *, follow: bool) -> _StreamReader:
+    async def _copy(self, *, follow: bool, last_lines: int = 0) -> _StreamReader:
         """Copy one stream to its end."""
-        since, already_copied = self._at.again()
-        reading = _StreamReader(self, already_copied)
-        stream = self._source.log(self._namespace, self._pod, container=self._container, since=since, follow=follow)
-        # The client returns a generator, which is closed at once.
-        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
-            async for chunk in stream:
-                reading.feed(chunk)
-                self._problem, self.barred = "", None
-                if self._at.done:
-                    break
-                # If a container prints faster than we read, no read waits: let other tasks run.
-                await asyncio.sleep(0)
+        since, already_copied = ("", 0) if last_lines else self._at.again()
+        reading = _StreamReader(self, already_copied, of_the_end=last_lines > 0)
+        stream = self._source.log(
+            self._namespace, self._pod, container=self._container, since=since, last_lines=last_lines, follow=follow
+        )
+        received = 0
+        try:
+            # The client returns a generator, which is closed at once.
+            async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
+                async for chunk in stream:
+                    reading.feed(chunk)
+                    self._problem, self.barred = "", None
+                    received += len(chunk)
+                    self._note_arrival(since, received)
+                    if follow and reading.joined:
+                        self._joined_s = asyncio.get_running_loop().time()
+                    if self._at.done:
+                        break
+                    # If a container prints faster than we read, no read waits: let other tasks run.
+                    await asyncio.sleep(0)
+        finally:
+            self._joined_s = None
         self._problem, self.barred = reading.node_message, None
         return reading
+
+    def _note_arrival(self, since: str, received: int) -> None:
+        """Extend the time limit unless an earlier request for the same lines had brought as many bytes."""
+        before = self._furthest[1] if self._furthest[0] == since else 0
+        if received > before:
+            self._furthest = since, received
+            self.extend_time_limit()
 
     # Called by the stream reader
 
@@ -417,9 +461,6 @@ class LogFollower:
         """Write again what follows the last complete line."""
         self._size = self._at.offset
 
-    def missing(self, stamp: str) -> None:
-        self._losses = f"lines before {stamp}Z are missing: the node had rotated the log before they were read"
-
     def _cut(self) -> None:
         """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept unchanged."""
         if self._file.exists():
@@ -451,10 +492,14 @@ class LogFollower:
 class _StreamReader:
     """Splits one stream: timestamps from text, and known lines from new ones."""
 
-    def __init__(self, owner: LogFollower, already_copied: int) -> None:
+    def __init__(self, owner: LogFollower, already_copied: int, *, of_the_end: bool) -> None:
         self._owner = owner
         self._at = owner._at
         self._known = already_copied  # number of lines still to drop
+        self._newest_before = owner._at.newest
+        self._of_the_end = of_the_end  # the stream has the last lines alone, of which those up to `newest` are known
+        self.joined = False  # the stream's first line was seen
+        self._gap = b""  # the line that marks a gap before the stream's first line
         self._inside: _Line | None = None  # the beginning of an incomplete line was taken already
         self._stamp: tuple[str, int] = ("", 0)
         self._rest = b""
@@ -466,6 +511,11 @@ class _StreamReader:
         """Return the message that the node sent instead of the log."""
         unended = self._rest if self._inside is None and self._rest and not self._rest[:1].isdigit() else b""
         return (self._words or unended).decode(errors="replace").strip()[:500]
+
+    @property
+    def lacks_known_lines(self) -> bool:
+        """Return whether the stream had no line at all, though lines were copied before."""
+        return self._known > 0 and not self.joined
 
     def feed(self, chunk: bytes) -> None:
         """Raises _DiskTrouble."""
@@ -486,7 +536,7 @@ class _StreamReader:
         whole = b"".join(new)
         # A progress bar draws many times before it ends its line.
         piece = self._piece() if len(self._rest) > _PIECE_BYTES or b"\r" in self._rest else b""
-        self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
+        self._add(whole, piece, stamps)
 
     @property
     def incomplete_tail(self) -> tuple[int, bytes]:
@@ -495,7 +545,14 @@ class _StreamReader:
 
     def finish(self) -> None:
         """Write the last line, which has no newline because the log has ended."""
-        self._owner.add(self._piece(), whole=0)
+        self._add(b"", self._piece(), ())
+
+    def _add(self, whole: bytes, piece: bytes, stamps: Sequence[tuple[str, int]]) -> None:
+        """Append whole lines and the beginning of another. Whatever comes first is behind the gap."""
+        whole = self._gap + whole
+        self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
+        if self._gap:
+            self._owner.marked_after, self._gap = self._newest_before, b""
 
     def _piece(self) -> bytes:
         """Return the new part of the incomplete line so far."""
@@ -519,10 +576,36 @@ class _StreamReader:
         except ValueError:
             return _Line.FOREIGN, line
         self._words = b""  # the text before was the end of a line that began before the stream
-        if self._known and self._stamp[0] > self._at.newest:
+        stamp = self._stamp[0]
+        is_newer = stamp > self._newest_before
+        if not self.joined and is_newer:
+            self._note_gap(stamp)
+        self.joined = True
+        if self._of_the_end:
+            return (_Line.NEW if is_newer else _Line.KNOWN), line[match.end() :]
+        if is_newer:
             self._known = 0
-            self._owner.missing(self._stamp[0])
         return (_Line.KNOWN if self._known else _Line.NEW), line[match.end() :]
+
+    def _note_gap(self, stamp: str) -> None:
+        """Note what is missing before the stream's first line, which is newer than all copied ones."""
+        if self._of_the_end:
+            cause = f"they did not arrive within {_PATIENCE_S:.0f} s"
+        elif self._known and not self._owner.was_live:
+            cause = _ROTATED
+        else:
+            return
+        if self._owner.marked_after == self._newest_before:
+            return
+        if self._newest_before:
+            lines = f"lines printed between {_shown(self._newest_before)} and {_shown(stamp)}"
+        else:
+            lines = f"lines printed before {_shown(stamp)}"
+        self._gap = f"{GAP_LINE}{lines} are missing: {cause}\n".encode()
+
+
+def _shown(stamp: str) -> str:
+    return f"{stamp[:23]}Z"
 
 
 SOON_S = 5.0

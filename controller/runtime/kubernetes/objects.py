@@ -7,7 +7,7 @@ sent, templates, and objects of users' kinds as a whole. Every field may be miss
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Required, TypeAlias, TypedDict
 
 Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
 AnyObject: TypeAlias = Mapping[str, Any]  # the same, only read; the types below are such objects, too
@@ -127,8 +127,41 @@ class Volume(TypedDict, total=False):
     configMap: ConfigMapVolumeSource
 
 
+class NodeSelectorRequirement(TypedDict, total=False):
+    key: Required[str]
+    operator: str
+    values: list[str]
+
+
+class NodeSelectorTerm(TypedDict, total=False):
+    matchExpressions: list[NodeSelectorRequirement]
+    matchFields: list[NodeSelectorRequirement]
+
+
+class NodeSelector(TypedDict, total=False):
+    nodeSelectorTerms: list[NodeSelectorTerm]
+
+
+class NodeAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector
+
+
+class Affinity(TypedDict, total=False):
+    nodeAffinity: NodeAffinity
+
+
+class Toleration(TypedDict, total=False):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
 class PodSpec(TypedDict, total=False):
     nodeName: str
+    nodeSelector: dict[str, str]
+    affinity: Affinity
+    tolerations: list[Toleration]
     restartPolicy: str
     priorityClassName: str
     serviceAccountName: str
@@ -265,12 +298,23 @@ class ContainerImage(TypedDict, total=False):
     names: list[str]
 
 
+class Taint(TypedDict, total=False):
+    key: str
+    value: str
+    effect: str
+
+
+class NodeSpec(TypedDict, total=False):
+    taints: list[Taint]
+
+
 class NodeStatus(TypedDict, total=False):
     allocatable: dict[str, str]
     images: list[ContainerImage]
 
 
 class Node(KubernetesObject, total=False):
+    spec: NodeSpec
     status: NodeStatus
 
 

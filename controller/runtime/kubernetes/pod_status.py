@@ -8,6 +8,7 @@ are kept without their technical prefixes, between the meaning and the cure.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -486,20 +487,27 @@ def _with(fact: str, message: object) -> str:
 # Why it does not run yet
 
 USUAL_S = 5.0  # for a container to start; no reason is shown before, since every change is recorded
-IMAGE_S = 20.0
+IMAGE_S = 20.0  # for an image that the registry does not have or does not give; another pull may be under way
 CLAIM_S = 20.0
 MOUNT_S = 120.0  # the kubelet retries for two minutes before it reports a cause
-HICCUP_S = 300.0
-UNSCHEDULABLE_S = 30 * 60.0
+HICCUP_S = 300.0  # for what may pass: an unreachable registry, a webhook that is restarting
+NO_NODE_S = 300.0  # without a node: a node that could run it may be joining
 
 _PULLING = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"})
 _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
-_PASSING = (
-    "timeout", "timed out", "deadline exceeded", "connection refused", "connection reset", "no such host", "EOF",
-    "too many requests", "toomanyrequests", "TLS handshake", "temporarily", "try again", "service unavailable",
-    "is reserved for", "unreachable", "object has been modified", "failed calling webhook", "being terminated",
-    "status unknown for quota",
-)  # fmt: skip
+_PASSING = re.compile(
+    r"timeout|timed out|deadline exceeded|connection refused|connection reset|dial tcp|no such host|name resolution"
+    r"|server misbehaving|\bEOF\b|too ?many ?requests|TLS handshake|temporar|try again|service unavailable|bad gateway"
+    r"|internal server error|is reserved for|unreachable|object has been modified|failed calling webhook"
+    r"|being terminated|status unknown for quota",
+    re.IGNORECASE,
+)
+# Older kubelets do not repeat the cause while they wait between two pulls.
+_NO_CAUSE_OF_PULL = re.compile(r'Back-off pulling image "[^"]*"\.?')
+
+
+# What the scheduler appends about other pods that it could evict.
+_PREEMPTION = re.compile(r" preemption: .*$")
 
 
 # The event of an MPIJob's worker that could not be created; the cause is in another event, if anywhere.
@@ -514,15 +522,20 @@ class WaitingReason:
     start_failure: str = ""
 
 
-def why_waiting(pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
-    """Return why a pod's container has not started. mount_trouble: the newest event about its volumes."""
+def why_waiting(
+    pod: Pod, *, now: datetime, container: str = "", mount_trouble: str = "", on_no_node: str = ""
+) -> WaitingReason:
+    """Return why a pod's container has not started.
+
+    mount_trouble: the newest event about its volumes. on_no_node: why no node could ever run it; "" if one could.
+    """
     container = container_in(pod, container)
     if not node_of(pod):
-        return _unscheduled(pod, container, now)
+        return _unscheduled(pod, container, on_no_node, now)
     age_s = _age_s(pod, now)
     for name, reason, message in _waiting_states(pod):
         text = f"{reason}: {cleaned(message)}" if message else reason
-        start_failure = _start_failure(pod, name, reason, message, age_s)
+        start_failure = _start_failure(pod, name, reason, message, min(age_s, _initialized_s(pod, name, now)))
         if start_failure or reason not in ("ContainerCreating", "PodInitializing"):
             return WaitingReason(text, start_failure)
     if mount_trouble:
@@ -539,20 +552,26 @@ def why_refused(message: str) -> WaitingReason:
     return WaitingReason(explanation, "" if "exceeded quota" in message or _may_pass(message) else explanation)
 
 
-def _unscheduled(pod: Pod, container: str, now: datetime) -> WaitingReason:
+def unschedulable_s(pod: Pod, *, now: datetime) -> float:
+    """Return for how many seconds the scheduler has found no node for the pod; 0 if it has not looked, or has."""
     scheduled = condition(pod, "PodScheduled") or {}
-    message = cleaned(scheduled.get("message"))
+    if node_of(pod) or scheduled.get("reason") != "Unschedulable":
+        return 0.0
+    return _since(scheduled.get("lastTransitionTime"), now)
+
+
+def _unscheduled(pod: Pod, container: str, on_no_node: str, now: datetime) -> WaitingReason:
+    """Return why the pod has no node. It waits as long as any node could run it, however long others use them."""
+    scheduled = condition(pod, "PodScheduled") or {}
+    message = _PREEMPTION.sub("", cleaned(scheduled.get("message")))
     match scheduled.get("reason"):
         case "SchedulingGated":
             return WaitingReason("held back by a scheduling gate of its pod")
         case "Unschedulable":
-            waited_s = _since(scheduled.get("lastTransitionTime"), now)
-            if (claim := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
+            claim = missing_claim(pod, container, message)
+            if claim and unschedulable_s(pod, now=now) >= CLAIM_S:
                 return WaitingReason(claim, claim)
-            start_failure = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
-            return WaitingReason(
-                claim or f"Unschedulable: {message}", start_failure if waited_s >= UNSCHEDULABLE_S else ""
-            )
+            return WaitingReason(claim or f"Unschedulable: {message}", on_no_node)
     return WaitingReason()
 
 
@@ -566,8 +585,12 @@ def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
 
 
 def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: float) -> str:
-    patience_s = HICCUP_S if _may_pass(message) else 0.0
+    # A name of an image may have any of these words.
+    cause = message.replace(_spec(pod, container).get("image") or " ", "")
+    patience_s = HICCUP_S if _may_pass(cause) else 0.0
     if reason in _PULLING:
+        if reason == "RegistryUnavailable" or _NO_CAUSE_OF_PULL.fullmatch(message):
+            patience_s = HICCUP_S
         explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)
     elif reason in _NEVER:
         explained = explain_image(pod, container, reason, message)
@@ -583,13 +606,21 @@ def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: f
 
 
 def _may_pass(message: str) -> bool:
-    lowered = message.lower()
-    return any(sign.lower() in lowered for sign in _PASSING)
+    return _PASSING.search(message) is not None
 
 
 def _age_s(pod: Pod, now: datetime) -> float:
     """Return the seconds since the kubelet accepted the pod."""
     return _since(pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"), now)
+
+
+def _initialized_s(pod: Pod, container: str, now: datetime) -> float:
+    """Return the seconds since the pod's init containers ended, before which no other container starts."""
+    ended = condition(pod, "Initialized") if is_true(pod, "Initialized") else None
+    is_init = any(init.get("name") == container for init in pod.get("spec", {}).get("initContainers") or ())
+    if ended is None or is_init or parse_time(ended.get("lastTransitionTime")) is None:
+        return math.inf
+    return _since(ended["lastTransitionTime"], now)
 
 
 def _since(text: object, now: datetime) -> float:

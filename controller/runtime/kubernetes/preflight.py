@@ -18,6 +18,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import cast
 
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
@@ -53,6 +54,7 @@ from controller.runtime.kubernetes.kinds import (
 )
 from controller.runtime.kubernetes.kubeconfig import ClusterAccess, Credentials, moment
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
+from controller.runtime.kubernetes.node_fit import why_on_no_node
 from controller.runtime.kubernetes.objects import (
     AnyObject,
     Container,
@@ -60,6 +62,7 @@ from controller.runtime.kubernetes.objects import (
     KeySelector,
     LimitRange,
     Node,
+    Pod,
     PodSpec,
     Raw,
     ResourceQuota,
@@ -479,7 +482,9 @@ async def why_unschedulable(
     """Return why an attempt can never run, as far as the visible objects tell; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
-    return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
+    obstacles = [never_fits(demand_of(objects), quotas, limit_ranges)]
+    obstacles += [why_on_no_node(cast(Pod, pod), nodes) for pod in pods_of(objects)]
+    return "; ".join(dict.fromkeys(filter(None, obstacles)))
 
 
 def _finding(verdict: Verdict) -> Finding:

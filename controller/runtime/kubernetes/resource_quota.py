@@ -33,7 +33,6 @@ from controller.runtime.kubernetes.objects import (
     KubernetesObject,
     LimitRange,
     LimitRangeItem,
-    Node,
     Pod,
     PodSpec,
     Raw,
@@ -382,12 +381,11 @@ def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations
             limit, in_use = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
             in_use = max(in_use, alive.get(key, Decimal()))
             if in_use + requests > limit:
-                needs = f", needs {_shown(key, requests)}" if in_use < limit else ""
+                needs = f", needs {shown_amount(key, requests)}" if in_use < limit else ""
                 # Do not show a double count, which lasts a moment, as a use above the limit.
                 reported = max(parse_quantity(used[key]), min(in_use, limit))
-                return (
-                    f"QuotaExceeded: {key} {_shown(key, reported)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
-                )
+                use = f"{shown_amount(key, reported)}/{shown_amount(key, limit)}"
+                return f"QuotaExceeded: {key} {use} (quota {_name(quota)}){needs}"
     return ""
 
 
@@ -398,18 +396,10 @@ def out_of_room(message: str) -> str | None:
     return f"QuotaUnknown: {message}" if _FRESH in message else None
 
 
-def never_fits(
-    demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange], nodes: Sequence[Node]
-) -> str:
-    """Return why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
-
-    nodes: empty if they may not be listed. Taints, selectors and autoscaling are not considered.
-    """
+def never_fits(demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange]) -> str:
+    """Return why an attempt could not run even in an empty namespace; "" if it could."""
     demand = with_defaults(demand, limit_ranges)
-    obstacles = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
-    for shape in demand.shapes():
-        obstacles += _on_no_node(shape, nodes)
-    return "; ".join(dict.fromkeys(obstacles))
+    return "; ".join(dict.fromkeys([*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]))
 
 
 def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
@@ -487,8 +477,9 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
         requests = charge(demand, quota)
         for key, text in hard.items():
             if requests.get(key, Decimal()) > (limit := parse_quantity(text)):
-                maximum = _shown(key, limit)
-                yield f"{key} {_shown(key, requests[key])} is above {maximum}, all that quota {_name(quota)} allows"
+                maximum = shown_amount(key, limit)
+                requested = shown_amount(key, requests[key])
+                yield f"{key} {requested} is above {maximum}, all that quota {_name(quota)} allows"
             elif key in _MUST_BE_ASKED and key not in requests and _counts_pods_of(demand, quota, key):
                 yield f"quota {_name(quota)} counts {key}, so every trial must request it: set spec.trial.resources"
 
@@ -511,11 +502,11 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
                 for name, text in (rule.get("max") or {}).items():
                     maximum = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
                     if maximum > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):
-                        yield f"{name} {_shown(name, maximum)} is above {_shown(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                        yield f"{name} {shown_amount(name, maximum)} is above {shown_amount(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("min") or {}).items():
                     least = shape.per_pod.get(f"requests.{name}", Decimal())
                     if shape.pods and least < (limit := parse_quantity(text)):
-                        yield f"{name} {_shown(name, least)} is below {_shown(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                        yield f"{name} {shown_amount(name, least)} is below {shown_amount(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
 
 
 def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
@@ -526,35 +517,11 @@ def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str,
                 yield _name(limit_range), rule
 
 
-def _on_no_node(shape: Demand, nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield why no node can hold the pod. The scheduler considers requests only."""
-    requests = {
-        key.removeprefix("requests."): amount for key, amount in shape.per_pod.items() if key.startswith("requests.")
-    }
-    if not nodes or not shape.pods or any(_holds(node, requests) for node in nodes):
-        return
-    alone = [name for name, amount in requests.items() if not any(_holds(node, {name: amount}) for node in nodes)]
-    for name in alone:
-        largest = max(nodes, key=lambda node: _allocatable(node, name))
-        yield f"no node has {name} {_shown(name, requests[name])}: the most is {_shown(name, _allocatable(largest, name))}, on {_name(largest)}"  # noqa: E501 # fmt: skip
-    if not alone:
-        together = " and ".join(f"{name} {_shown(name, amount)}" for name, amount in requests.items())
-        yield f"no node has {together} together"
-
-
-def _holds(node: Node, requests: Mapping[str, Decimal]) -> bool:
-    return all(_allocatable(node, name) >= amount for name, amount in requests.items())
-
-
-def _allocatable(node: Node, name: str) -> Decimal:
-    return parse_quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
-
-
 def _name(obj: KubernetesObject) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _shown(key: str, amount: Decimal) -> str:
+def shown_amount(key: str, amount: Decimal) -> str:
     """Format an amount as people write it: 8, 500m, 16Gi."""
     if any(word in key for word in _BYTES):
         for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):

@@ -49,7 +49,7 @@ from controller.runtime.kubernetes.logs import (
     PodContainer,
 )
 from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
-from controller.runtime.kubernetes.pod_status import was_deleted
+from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s, was_deleted
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.kubernetes.server_clock import ServerClock
@@ -233,7 +233,7 @@ class KubernetesRuntime:
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL
             quotas = informer.quotas
-            if never := never_fits(demand_of(objects), quotas, informer.limit_ranges, []):
+            if never := never_fits(demand_of(objects), quotas, informer.limit_ranges):
                 raise CannotStart(never)
         try:
             self._queue.add(launch, objects, limit_ranges=informer.limit_ranges)
@@ -518,9 +518,11 @@ class KubernetesRuntime:
         collected = self._collected.is_whole(observed.name, self._source(observed, collector_source, self._collected))
         if not collected or not self._followers.is_whole(observed.name, self._log_source(observed)):
             return replace(status, exit=None)
-        lost = self._followers.trouble(observed.name) or self._collected.trouble(observed.name)
-        if status.exit.code == 0 and lost:
-            return replace(status, exit=replace(status.exit, reason=lost))
+        if status.exit.code is None or status.exit.stopped or status.exit.timed_out:
+            return status  # it was ended from outside, so nobody misses its last lines
+        lost, metrics_lost = self._followers.trouble(observed.name), self._collected.trouble(observed.name)
+        if lost or metrics_lost:
+            return replace(status, exit=replace(status.exit, log_end_lost=lost, metrics_end_lost=metrics_lost))
         return status
 
     def _explained(self, informer: Informer, observed: _ObservedAttempt, status: AttemptStatus) -> AttemptStatus:
@@ -576,6 +578,7 @@ class KubernetesRuntime:
             now=self._server_clock.now(),
             refusal=refusal,
             mount_trouble=mount_trouble,
+            nodes=() if self._opened is None else self._opened[0].nodes.objects,
         )
         if record.timed_out and status.exit is not None and status.exit.stopped:
             return replace(status, exit=replace(status.exit, timed_out=True, stopped=False))
@@ -598,6 +601,8 @@ class KubernetesRuntime:
             informer.events.forget(name)
         elif status.start_time is None and status.exit is None:
             informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
+            if any(unschedulable_s(pod, now=self._server_clock.now()) >= NO_NODE_S for pod in pods):
+                informer.nodes.refresh()
         else:
             informer.events.note_running(name)
         refusal = "" if pods or status.suspended else informer.events.refusal(obj["metadata"]["uid"])

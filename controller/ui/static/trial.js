@@ -117,7 +117,8 @@ export function trialPage(namespace, name, trial) {
       KIND === "experiments" ? h("section", { class: "card" }, h("h2", {}, "Attempts"), it.attempts?.length
         ? grid("Attempts", ["Attempt", "State", "Started", "Took", "Exit", "Node", "Reason"], it.attempts.map((each) => [
           String(each.number), badge(each.state), when(each.startTime), duration(each.startTime, each.endTime),
-          each.signal ? `signal ${each.signal}` : text(each.exitCode), text(each.node), each.reason ?? ""]))
+          each.signal ? `signal ${each.signal}` : text(each.exitCode), text(each.node),
+          [each.reason, each.logGap && `gap in its log: ${each.logGap}`, each.valueDoubt].filter(Boolean).join("; ")]))
         : h("p", { class: "small" }, "It was not run here.")) : "",
       it.artifacts?.length ? h("section", { class: "card" }, h("h2", {}, "Artifacts"), grid("Artifacts", ["File", "Bytes"], it.artifacts.map((each) => [
         h("a", { href: `${at}/artifacts/${each.attempt}/${each.path.split("/").map(encodeURIComponent).join("/")}`, download: "" }, each.path), String(each.bytes)]))) : "",

@@ -149,6 +149,7 @@ def cluster_launch(
             attempt=attempt.number,
             parameters=trial.parameters,
             template=template,
+            labels=experiment.spec.labels,
             secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
             manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
             files=files,

@@ -23,6 +23,7 @@ class ClusterPart:
 
     namespace to attempt: the identity of the attempt; labels on its objects, by which they are found again.
     template: the trial's template, for its image, resources and cluster keys.
+    labels: the labels of the experiment's file, for the attempt's objects and pods.
     secrets: environment variables that come from secrets.
     manifest: `trial.template` with its placeholders filled in, if the file has one.
     files: the files of this machine that the trial gets.
@@ -38,6 +39,7 @@ class ClusterPart:
     attempt: int
     parameters: Assignment
     template: TrialTemplate
+    labels: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, SecretRef] = field(default_factory=dict)
     manifest: Mapping[str, object] | None = None
     files: TrialFiles | None = None

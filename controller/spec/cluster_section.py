@@ -9,6 +9,7 @@ from controller.spec.fields import (
     SCALAR,
     AnyMapping,
     Key,
+    ListOf,
     Schema,
     Text,
     WholeNumber,
@@ -18,9 +19,17 @@ from controller.spec.fields import (
 from controller.spec.problems import ProblemCollector
 from controller.spec.sections import MapOf, Section
 
-LABEL_KEY = r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-LABEL_KEY_RULE = "letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"
 DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_LABEL_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+LABEL_KEY = rf"({DNS_NAME}/)?{_LABEL_WORD}"
+LABEL_KEY_RULE = (
+    "at most 63 letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"
+)
+LABEL_VALUE = Text(
+    "a label's value",
+    f"({_LABEL_WORD})?",
+    "at most 63 letters, digits, _ . - with a letter or digit at both ends",
+)
 
 VOLUME = Section(
     (
@@ -93,9 +102,41 @@ TOLERATION = Section(
         Key("tolerationSeconds", WholeNumber(0), "How long NoExecute is tolerated."),
     )
 )
-LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
+AFFINITY = Section(
+    tuple(
+        Key(name, AnyMapping(f"a mapping as in a pod's affinity.{name}"), f"The {words}, as in Kubernetes.")
+        for name, words in (
+            ("nodeAffinity", "nodes that are required or preferred"),
+            ("podAffinity", "pods whose node, or whose zone, it shares"),
+            ("podAntiAffinity", "pods whose node, or whose zone, it avoids"),
+        )
+    ),
+    expected="a mapping such as {nodeAffinity: …}",
+)
+_HONOR = Word(("Honor", "Ignore"))
+SPREAD = Section(
+    (
+        Key("maxSkew", WholeNumber(1), "How many more pods a domain may have than the one with the fewest.", REQUIRED),
+        Key("topologyKey", Text("a label of nodes", LABEL_KEY, LABEL_KEY_RULE), "Label that names a domain.", REQUIRED),
+        Key("whenUnsatisfiable", Word(("DoNotSchedule", "ScheduleAnyway")), "Required or preferred.", REQUIRED),
+        Key("labelSelector", AnyMapping("a label selector"), "Pods that count.", says="those of the experiment"),
+        Key(
+            "matchLabelKeys",
+            ListOf(Text("a label"), "a list of labels"),
+            "Labels whose values also have to be those of the pod.",
+        ),
+        Key("minDomains", WholeNumber(1), "Least number of domains, with `DoNotSchedule`."),
+        Key("nodeAffinityPolicy", _HONOR, "Whether nodes that the affinity excludes count.", says="`Honor`"),
+        Key("nodeTaintsPolicy", _HONOR, "Whether nodes with taints that are not tolerated count.", says="`Ignore`"),
+    )
+)
+LABELS = MapOf(LABEL_VALUE, "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
+# Values of any form: of experiments, which may run without a cluster, and of pods, whose annotations count, too.
+FREE_LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
+ANNOTATIONS = MapOf(Text("an annotation's value", r"[\s\S]*"), "a mapping of annotations", LABEL_KEY, LABEL_KEY_RULE)
 INSTEAD_OF_TEMPLATE = frozenset(
     {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
-    | {"nodeSelector", "tolerations", "priorityClass", "serviceAccount", "readOnlyRootFilesystem"}
+    | {"nodeSelector", "tolerations", "affinity", "topologySpread", "priorityClass", "schedulerName", "runtimeClass"}
+    | {"serviceAccount", "readOnlyRootFilesystem"}
     | {"distributed", "workingDir", "parametersFile", "devices", "files"}
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.core.model import MAX_NAME_LENGTH, MetricsFormat
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
-from controller.spec.cluster_section import LABELS
+from controller.spec.cluster_section import FREE_LABELS
 from controller.spec.fields import (
     ABSENT,
     FLAG,
@@ -417,7 +417,7 @@ METADATA = Section(
             "The experiment's namespace.",
             "default",
         ),
-        Key("labels", LABELS, "Labels of the experiment.", {}),
+        Key("labels", FREE_LABELS, "Labels of the experiment; on a cluster its Jobs and pods get them.", {}),
     ),
     expected="a mapping with a name",
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
 from controller.spec import shells
-from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
+from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
 from controller.spec.document import Json
 from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
@@ -38,6 +38,10 @@ GIVEN = frozenset(
         "KATIB_TRIAL_NAME",
     }
 )
+_SET_BY_TUNER = {
+    "app.kubernetes.io/managed-by": "is set by Tuner, which finds its objects by it; omit it",
+    "kueue.x-k8s.io/queue-name": "would queue a trial that Tuner does not know to be queued; write spec.trial.queue",
+}
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
@@ -60,12 +64,18 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     _metrics(spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
+    if traits.on_cluster:
+        labels = document.get("metadata", {}).get("labels", {})
+        _label_values(labels, "metadata.labels", problems)
+        _own_labels(labels, "metadata.labels", problems)
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
         _workload(trial, raw_trial, traits, problems)
         if names is not None:
             _placeholders(trial, names, _conditional(raw_parameters), problems)
         _volumes(trial, problems)
         _given(trial, "spec.trial", problems)
+        for key in ("labels", "annotations"):
+            _own_labels(trial.get(key, {}), f"spec.trial.{key}", problems)
     final = spec.get("final")
     if isinstance(final, dict):
         _final(final, raw_trial, traits, problems)
@@ -257,6 +267,21 @@ def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
             elif name == "TUNER_OUTPUT_DIR":
                 cure = "pass a folder of your own by a flag, or by another variable"
             problems.add(f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}", at_key=True)
+
+
+def _label_values(labels: Json, section: str, problems: ProblemCollector) -> None:
+    for name, value in labels.items():
+        if not re.fullmatch(LABEL_VALUE.pattern, value):
+            message = f"{value!r} cannot be a label of Jobs and pods; use {LABEL_VALUE.rule}"
+            problems.add(f"{section}.{name}", message)
+
+
+def _own_labels(labels: Json, section: str, problems: ProblemCollector) -> None:
+    for name in labels:
+        if name.startswith("tuner.dev/"):
+            problems.add(f"{section}.{name}", "names of tuner.dev/ are set by Tuner; use another prefix", at_key=True)
+        elif name in _SET_BY_TUNER:
+            problems.add(f"{section}.{name}", _SET_BY_TUNER[name], at_key=True)
 
 
 def _volumes(trial: Json, problems: ProblemCollector) -> None:

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import re
 
-from controller.spec.cluster_section import CONDITION, DNS_NAME, LABELS, TOLERATION, VOLUME
+from controller.spec.cluster_section import (
+    AFFINITY,
+    ANNOTATIONS,
+    CONDITION,
+    DNS_NAME,
+    FREE_LABELS,
+    LABELS,
+    SPREAD,
+    TOLERATION,
+    VOLUME,
+)
 from controller.spec.fields import (
     ABSENT,
     FLAG,
@@ -210,8 +220,28 @@ CLUSTER_KEYS = (
         Section((Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)),
         "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the attempt (cluster).",
     ),
+    Key("labels", LABELS, "Labels of the Jobs and pods, beside those of `metadata` (cluster)."),
+    Key("annotations", ANNOTATIONS, "Annotations of the Jobs and pods (cluster)."),
     Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
     Key("tolerations", ListOf(TOLERATION, "a list of tolerations"), "Taints that are tolerated (cluster)."),
+    Key("affinity", AFFINITY, "The nodes and pods that a pod is placed near to, or apart from (cluster)."),
+    Key(
+        "topologySpread",
+        ListOf(SPREAD, "a list of constraints such as [{maxSkew: 1, topologyKey: …, whenUnsatisfiable: …}]"),
+        "How pods are spread over nodes, zones or other domains (cluster).",
+    ),
+    Key(
+        "schedulerName",
+        Text("the name of a scheduler", DNS_NAME, "lower-case letters, digits, - and ."),
+        "The scheduler that places the pods (cluster).",
+        says="the cluster's",
+    ),
+    Key(
+        "runtimeClass",
+        Text("the name of a RuntimeClass", DNS_NAME, "lower-case letters, digits, - and ."),
+        "What runs the containers of the pods, such as gvisor (cluster).",
+        says="the node's",
+    ),
     Key(
         "priorityClass",
         Text("the name of a PriorityClass"),
@@ -269,7 +299,7 @@ CLUSTER_KEYS = (
         "primary",
         Section(
             (
-                Key("labels", LABELS, "Labels of the pod.", ABSENT),
+                Key("labels", FREE_LABELS, "Labels of the pod.", ABSENT),
                 Key("container", Text("the name of a container"), "Its container; none: `trial`, else the first."),
             )
         ),

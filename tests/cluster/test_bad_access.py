@@ -125,8 +125,8 @@ def test_an_invalid_quantity_is_refused(level_b: ControlPlane, me: Searcher) -> 
 
 
 def test_an_object_that_the_api_server_refuses_is_reported(level_b: ControlPlane, me: Searcher) -> None:
-    words = (me.file(trial='    nodeSelector: {pool: "no label!"}\n'),)
-    refused(level_b, me, USAGE, "spec.trial", "no label!", words=words)
+    words = (me.file(trial="    affinity: {nodeAffinity: {requiredSometimes: {}}}\n"),)
+    refused(level_b, me, USAGE, "spec.trial", "requiredSometimes", "correct it in spec.trial.affinity", words=words)
 
 
 def test_a_file_without_an_image_is_refused(level_b: ControlPlane, me: Searcher) -> None:

@@ -33,6 +33,12 @@ EVERYTHING: dict[str, Any] = {
     "nodeSelector": {"pool": "gpu"},
     "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "serviceAccount": "default",
+    "experiment_labels": {"team": "vision"},
+    "labels": {"stage": "search"},
+    "annotations": {"example.org/note": "any text"},
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "topologySpread": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "schedulerName": "default-scheduler",
 }
 POD = {"containers": [{"name": "main", "image": "x:1", "command": ["train", "--lr=${lr}"]}]}
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "x-"}, "spec": {"template": {"spec": POD}}}

@@ -72,6 +72,7 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
     ("authorization.k8s.io/v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", False),
     ("authentication.k8s.io/v1", "selfsubjectreviews"): ("SelfSubjectReview", False),
     ("scheduling.k8s.io/v1", "priorityclasses"): ("PriorityClass", False),
+    ("node.k8s.io/v1", "runtimeclasses"): ("RuntimeClass", False),
 }
 USER = "system:serviceaccount:user1:tuner"
 _SAID = web.RequestKey("said", int)  # how many events had been said when it came

@@ -219,6 +219,7 @@ def test_quotas_limits_and_gpus_are_shown(tmp_path: Path) -> None:
 
 NEEDY = """imagePullSecrets: [hub]
     priorityClass: fast
+    runtimeClass: gvisor
     serviceAccount: trainer
     env: {KEY: {secret: api/key}}
     volumes: {data: {mount: /data, claim: cifar}}
@@ -230,7 +231,8 @@ def test_objects_that_the_file_needs_must_exist(tmp_path: Path) -> None:
     assert answer.code == 7
     for what in ("Secret hub", "PersistentVolumeClaim cifar", "ServiceAccount trainer", "Secret api"):
         assert lines[what] == "FAIL does not exist in user1; create it, or correct the file"
-    assert lines["PriorityClass fast"] == "FAIL does not exist; create it, or correct the file"
+    for what in ("PriorityClass fast", "RuntimeClass gvisor"):
+        assert lines[what] == "FAIL does not exist; create it, or correct the file"
     assert lines["image"].startswith("ok the first trial pulls example/tiny:1")
 
 
@@ -240,6 +242,7 @@ def test_a_file_that_has_all_it_needs_is_all_ok(tmp_path: Path) -> None:
             api.put(plural, named(name))
         api.put("secrets", named("api") | {"data": {"key": "eA=="}})
         api.put("priorityclasses", {"metadata": {"name": "fast"}, "value": 1})
+        api.put("runtimeclasses", {"metadata": {"name": "gvisor"}, "handler": "runsc"})
         quota(api, "3")
         node(api, "a", 4, "docker.io/example/tiny:1")
 

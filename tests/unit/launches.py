@@ -24,6 +24,7 @@ def a_launch(
     namespace: str = "default",
     metrics: MetricsRule = MetricsRule(),  # noqa: B008  an immutable value
     environ: dict[str, str] | None = None,
+    experiment_labels: Mapping[str, str] = {},
     **cluster: object,
 ) -> Launch:
     """Of trial 12. nodes: those that have let down an earlier attempt of it.
@@ -37,7 +38,8 @@ def a_launch(
         image="registry.example/digits:3",
         cluster=cluster,
     )
-    experiment = an_experiment(replace(a_spec(trial=template, name=name), namespace=namespace, metrics=metrics))
+    spec = replace(a_spec(trial=template, name=name), namespace=namespace, metrics=metrics, labels=experiment_labels)
+    experiment = an_experiment(spec)
     lost = attempt(1, AttemptState.FAILED, trial=12, failed=FailureClass.INFRASTRUCTURE)
     let_down = [replace(lost, number=n + 1, node=node) for n, node in enumerate(nodes)]
     attempts = [*let_down, attempt(len(nodes) + 1, trial=12)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 import subprocess
@@ -347,6 +348,61 @@ def test_nodes_that_failed_an_attempt_are_the_last_choice() -> None:
         {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-8"]},
     ]
     assert "affinity" not in the_pod(a_launch())
+
+
+MARKS: dict[str, Any] = {
+    "experiment_labels": {"team": "vision", "stage": "search", "tuner.dev/trial": "7"},
+    "labels": {"stage": "trial", "app": "file"},
+    "annotations": {"sidecar.istio.io/inject": "false", "note": "of the file"},
+}
+MARKED = {"team": "vision", "stage": "trial", "app": "file", **LABELS}
+
+
+def test_labels_and_annotations_of_the_file_reach_jobs_services_and_pods() -> None:
+    """Those of the trial take precedence over those of the experiment, and ours over all."""
+    service, job = build_objects(a_launch(**MARKS, distributed={"workers": 2}))
+    pod = job["spec"]["template"]["metadata"]
+    for about in (service["metadata"], job["metadata"], pod):
+        assert about["labels"] == MARKED
+        assert about["annotations"]["sidecar.istio.io/inject"] == "false"
+    assert "tuner.dev/parameters" in job["metadata"]["annotations"]
+    assert set(pod["annotations"]) == set(MARKS["annotations"])
+
+
+def test_a_template_s_own_labels_and_annotations_take_precedence_over_the_file_s() -> None:
+    template = a_job()
+    template["spec"]["template"]["metadata"]["annotations"] = {"note": "of the pod"}
+    job = the_job(a_launch(template=template, **MARKS))
+    pod = job["spec"]["template"]["metadata"]
+    assert pod["labels"] == MARKED | {"app": "x"}
+    assert pod["annotations"] == MARKS["annotations"] | {"note": "of the pod"}
+    assert job["metadata"]["labels"]["stage"] == "trial"
+    assert job["metadata"]["annotations"]["note"] == "mine", "that of the template's object"
+
+
+def test_pods_are_placed_as_the_file_says_and_a_retry_still_avoids_the_failed_node() -> None:
+    mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    affinity = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [mine]},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []},
+    }
+    before = copy.deepcopy(affinity)
+    launch = a_launch(affinity=affinity, schedulerName="volcano", runtimeClass="gvisor", nodes=("gpu-7",))
+    pod = the_pod(launch)
+    assert (pod["schedulerName"], pod["runtimeClassName"]) == ("volcano", "gvisor")
+    first, second = pod["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert first == mine
+    assert second["preference"]["matchFields"][0]["values"] == ["gpu-7"]
+    assert pod["affinity"]["podAntiAffinity"] == affinity["podAntiAffinity"]
+    assert affinity == before, "the next attempt has another node to avoid"
+
+
+def test_pods_are_spread_among_those_of_the_experiment_unless_the_file_selects_others() -> None:
+    rule = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    other = rule | {"labelSelector": {"matchLabels": {"team": "vision"}}}
+    pod = the_pod(a_launch(topologySpread=[rule, other], distributed={"workers": 2}))
+    ours = {"matchLabels": {"tuner.dev/uid": LABELS["tuner.dev/uid"]}}
+    assert pod["topologySpreadConstraints"] == [rule | {"labelSelector": ours}, other]
 
 
 def test_several_workers_are_an_indexed_job_and_a_service_that_names_them() -> None:

@@ -248,6 +248,20 @@ TRIAL = [
     ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
     ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial must not access the disk of its node; use claim, nfs or emptyDir"),
     ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
+    ("    command", "    labels: {team: 'no label!'}\n    command", "14:20 spec.trial.labels.team: 'no label!' is not a label's value; use at most 63 letters, digits, _ . - with a letter or digit at both ends"),
+    ("    command", f"    labels: {{team: {'x' * 64}}}\n    command", f"14:20 spec.trial.labels.team: '{'x' * 64}' is not a label's value; use at most 63 letters, digits, _ . - with a letter or digit at both ends"),
+    ("    command", "    labels: {-team: x}\n    command", "14:14 spec.trial.labels.-team: '-team' is not a name here; use at most 63 letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"),
+    ("    command", "    labels: {tuner.dev/team: x}\n    command", "14:14 spec.trial.labels.tuner.dev/team: names of tuner.dev/ are set by Tuner; use another prefix"),
+    ("    command", "    annotations: {tuner.dev/note: x}\n    command", "14:19 spec.trial.annotations.tuner.dev/note: names of tuner.dev/ are set by Tuner; use another prefix"),
+    ("    command", "    labels: {app.kubernetes.io/managed-by: me}\n    command", "14:14 spec.trial.labels.app.kubernetes.io/managed-by: is set by Tuner, which finds its objects by it; omit it"),
+    ("    command", "    labels: {kueue.x-k8s.io/queue-name: q}\n    command", "14:14 spec.trial.labels.kueue.x-k8s.io/queue-name: would queue a trial that Tuner does not know to be queued; write spec.trial.queue"),
+    ("    command", "    annotations: {note: 'any text, as long as it is text'}\n    command", None),
+    ("    command", "    nodeSelector: {pool: 'no label!'}\n    command", "14:26 spec.trial.nodeSelector.pool: 'no label!' is not a label's value; use at most 63 letters, digits, _ . - with a letter or digit at both ends"),
+    ("    command", "    affinity: {nodeAfinity: {}}\n    command", "14:16 spec.trial.affinity.nodeAfinity: no such key; did you mean nodeAffinity?"),
+    ("    command", "    topologySpread: [{topologyKey: zone, whenUnsatisfiable: DoNotSchedul}]\n    command", "14:22 spec.trial.topologySpread[0].maxSkew: is missing; write a whole number of at least 1\n14:61 spec.trial.topologySpread[0].whenUnsatisfiable: 'DoNotSchedul' is not DoNotSchedule or ScheduleAnyway; did you mean DoNotSchedule?"),
+    ("    command", "    topologySpreadConstraints: []\n    command", "14:5 spec.trial.topologySpreadConstraints: no such key; did you mean topologySpread?"),
+    ("    command", "    runtimeClassName: gvisor\n    command", "14:5 spec.trial.runtimeClassName: no such key; did you mean runtimeClass?"),
+    ("    command", "    template: {apiVersion: v1, kind: Job}\n    affinity: {}\n    labels: {a: b}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.affinity: cannot be combined with template; move it into the template\n17:5 spec.trial.command: cannot be combined with template; move it into the template"),
     ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: cannot be combined with template; move it into the template"),
     ("    command", "    template: {apiVersion: v1, kind: Job, spec: {a: .inf}}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n14:53 spec.trial.template.spec.a: inf is not finite, and JSON has only finite numbers; write it as a string\n15:5 spec.trial.command: cannot be combined with template; move it into the template"),
     ("    command", "    template: {apiVersion: v1, kind: Pod}\n    checkpoints: {claim: c}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.checkpoints: are mounted in a batch/v1 Job only; mount the claim in the template\n16:5 spec.trial.command: cannot be combined with template; move it into the template"),
@@ -261,6 +275,18 @@ def test_an_invalid_file_gives_one_clear_problem(old: str, new: str, lines: str 
         read(changed(old, new), source="experiment.yaml")
     else:
         assert problem_lines(changed(old, new)) == lines.split("\n")
+
+
+def test_labels_of_an_experiment_on_a_cluster_can_be_labels_of_its_jobs() -> None:
+    """On this machine they are any text."""
+    here = changed("team: vision", "team: computer vision, tuner.dev/x: y")
+    read(here, source="experiment.yaml")
+    there = here.replace("  trial:\n", "  runtime: kubernetes\n  trial:\n    image: x\n")
+    rule = "at most 63 letters, digits, _ . - with a letter or digit at both ends"
+    assert problem_lines(there) == [
+        f"3:41 metadata.labels.team: 'computer vision' cannot be a label of Jobs and pods; use {rule}",
+        "3:58 metadata.labels.tuner.dev/x: names of tuner.dev/ are set by Tuner; use another prefix",
+    ]
 
 
 def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:

@@ -41,6 +41,7 @@ from controller.runtime.kubernetes.labels import (
     QUEUE,
     TIMEOUT,
     TRIAL_CONTAINER,
+    UID,
     annotations_of,
     experiment_labels,
     labels_of,
@@ -117,8 +118,8 @@ def _part(launch: Launch) -> ClusterPart:
 
 
 def _job(launch: Launch, part: ClusterPart) -> Raw:
-    about = metadata(launch, part)
-    about["annotations"] = annotations_of(launch, part)
+    about = _marked(metadata(launch, part), part)
+    about["annotations"] = about.get("annotations", {}) | annotations_of(launch, part)
     queue = part.template.cluster.get("queue")
     if queue:
         about["labels"] = about["labels"] | {QUEUE: queue}
@@ -129,7 +130,7 @@ def _job(launch: Launch, part: ClusterPart) -> Raw:
         "ttlSecondsAfterFinished": KEPT_S,
         **({"suspend": True} if queue else {}),
         **indexed(workers_of(part)),
-        "template": {"metadata": {"labels": labels_of(part)}, "spec": _pod_spec(launch, part)},
+        "template": {"metadata": _marked({}, part), "spec": _pod_spec(launch, part)},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
@@ -155,19 +156,44 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         add_collector(spec, spec["containers"][0], part.collection)
     if workers_of(part) > 1:
         spec["subdomain"] = launch.name
+    if affinity := cluster.get("affinity"):
+        spec["affinity"] = copy.deepcopy(affinity)  # which gets the nodes to avoid
     if part.avoid_nodes:
         prefer_others(spec, part.avoid_nodes)
+    if constraints := cluster.get("topologySpread"):
+        spec["topologySpreadConstraints"] = [_spread(constraint, part) for constraint in _list(constraints)]
     if names := cluster.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": name} for name in _list(names)]
     for ours, theirs in (
         ("nodeSelector", "nodeSelector"),
         ("tolerations", "tolerations"),
         ("priorityClass", "priorityClassName"),
+        ("schedulerName", "schedulerName"),
+        ("runtimeClass", "runtimeClassName"),
         ("serviceAccount", "serviceAccountName"),
     ):
         if cluster.get(ours):
             spec[theirs] = cluster[ours]
     return spec
+
+
+def _spread(constraint: Raw, part: ClusterPart) -> Raw:
+    """Return the constraint of the pod. Without a selector it would count no pods: count those of the experiment."""
+    return {"labelSelector": {"matchLabels": {UID: part.uid}}, **constraint}
+
+
+def _marked(about: object, part: ClusterPart) -> Raw:
+    """Return the metadata of an object or its pods, with the file's labels and annotations, and our labels.
+
+    Those of a template take precedence over the file's others, and our labels over all.
+    """
+    theirs = about if isinstance(about, dict) else {}
+    cluster = part.template.cluster
+    labels = {
+        **part.labels, **_mapping(cluster.get("labels")), **_mapping(theirs.get("labels")), **labels_of(part),
+    }  # fmt: skip
+    annotations = {**_mapping(cluster.get("annotations")), **_mapping(theirs.get("annotations"))}
+    return {**theirs, "labels": labels, **({"annotations": annotations} if annotations else {})}
 
 
 def _container(launch: Launch, part: ClusterPart) -> Raw:
@@ -277,7 +303,7 @@ def service_for(launch: Launch, part: ClusterPart) -> Raw:
         "publishNotReadyAddresses": True,
         "selector": {JOB_NAME: launch.name},
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata(launch, part), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _marked(metadata(launch, part), part), "spec": spec}
 
 
 def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
@@ -416,15 +442,12 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     preset = preset_of(obj)
     if pod_field and at(obj, f"spec.{pod_field}") is None:
         put(obj, f"spec.{pod_field}", [])
-    about = obj.get("metadata")
-    ours = metadata(launch, part)
-    obj["metadata"] = _merged(about, ours, "labels") | {
-        "annotations": {**_mapping(at(about, "annotations")), **annotations_of(launch, part)}
-    }
+    about = _marked(obj.get("metadata"), part) | {"name": launch.name, "namespace": part.namespace}
+    obj["metadata"] = about | {"annotations": about.get("annotations", {}) | annotations_of(launch, part)}
     obj["metadata"].pop("generateName", None)
     for template in (preset or JOB).templates(obj):
         key, spec_key = (preset or JOB).pod_metadata, (preset or JOB).pod_spec
-        template[key] = _merged(template.get(key), {"labels": labels_of(part)}, "labels")
+        template[key] = _marked(template.get(key), part)
         if part.avoid_nodes:
             prefer_others(below(template, spec_key) if spec_key else template, part.avoid_nodes)
     claim = _claim_of(part)
@@ -586,9 +609,3 @@ def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> N
         if name not in names and name not in not_mounted
     ]
     container["env"] = env
-
-
-def _merged(theirs: object, ours: Raw, inside: str) -> Raw:
-    """Merge two mappings; ours take precedence. The mapping under the key `inside` is merged in the same way."""
-    merged = theirs if isinstance(theirs, dict) else {}
-    return {**merged, **ours, inside: {**_mapping(merged.get(inside)), **ours[inside]}}

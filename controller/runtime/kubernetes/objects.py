@@ -164,6 +164,7 @@ class PodSpec(TypedDict, total=False):
     tolerations: list[Toleration]
     restartPolicy: str
     priorityClassName: str
+    runtimeClassName: str
     serviceAccountName: str
     activeDeadlineSeconds: int
     containers: list[Container]

@@ -400,6 +400,7 @@ def gpus_of(node: Node) -> dict[str, str]:
 CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 ACCOUNTS = Kind("v1", "serviceaccounts", "ServiceAccount")
 CLASSES = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
+RUNTIME_CLASSES = Kind("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 _OURS = ("system-node-critical", "system-cluster-critical")
 
 
@@ -541,6 +542,8 @@ def _dependencies(spec: PodSpec) -> Iterator[Dependency]:
         yield Dependency(ACCOUNTS, account)
     if (chosen := spec.get("priorityClassName")) and chosen not in _OURS:
         yield Dependency(CLASSES, chosen)
+    if runtime := spec.get("runtimeClassName"):
+        yield Dependency(RUNTIME_CLASSES, runtime)
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         yield from _of_environment(container)
 
@@ -592,12 +595,14 @@ _CURES = (
         "a LimitRange does not allow it: change spec.trial.resources",
     ),
     (r"no PriorityClass", "correct spec.trial.priorityClass; see kubectl get priorityclasses"),
+    (r"RuntimeClass .* not found", "correct spec.trial.runtimeClass; see kubectl get runtimeclasses"),
     (r"looking up service account", "correct spec.trial.serviceAccount; see kubectl get serviceaccounts"),
     (r"admission webhook", "the cluster's administrators do not allow it: change the file, or ask them"),
     (
         rf'unknown field "spec\.({"|".join(POD_FIELDS)})"',
         f"Trainer 2.2 and later have {POD_FIELDS[0]}, and 2.1 has {POD_FIELDS[1]}; write the one of your cluster",
     ),
+    (r'unknown field "spec.template.spec.affinity', "correct it in spec.trial.affinity, or in the template"),
     (r"unknown field|strict decoding", "correct it in spec.trial.template"),
     (r"has no kind", "or correct apiVersion and kind in spec.trial.template"),
     (r"could not find the requested resource", "install its definition, or correct spec.trial.template"),

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from controller.core.model import (
     FINAL,
+    FORMAT,
     Attempt,
     AttemptState,
     Event,
@@ -205,8 +206,13 @@ def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
     return column, next((code for text, code in _BEFORE_CODES if text in column), None)
 
 
+def stored_document(spec: ExperimentSpec) -> dict[str, object]:
+    """Return the document of the experiment, with the format of the person's file beside it."""
+    return {**spec.document, **({FORMAT: "katib"} if spec.is_katib else {})}
+
+
 def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
-    return _row(revisions, revision, uid=uid, document=json.dumps(revision.spec.document))
+    return _row(revisions, revision, uid=uid, document=json.dumps(stored_document(revision.spec)))
 
 
 def revision_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Revision:

@@ -196,11 +196,12 @@ class ExperimentService:
         outcomes = _outcomes(self._store.attempts(experiment.uid))
         ending = budget.ending_of(document.spec, outcomes, running_s=experiment.running_s)
         if ending is not None and ending.state is ExperimentState.FAILED:
-            raise FailedPrecondition(
+            message = (
                 f"{experiment.name} has failed, and would fail again at once: {ending.reason}; nothing was changed. "
                 f"Run its failed trials again with this file: {_again('retry', document, '--failed')}; "
                 "or raise spec.budget in the file"
             )
+            raise FailedPrecondition(document.spec.words(message))
 
     def resume_name(self, name: str, namespace: str | None) -> Admitted | NothingToRun:
         """Admit `tuner resume NAME`, with the file as last accepted."""
@@ -359,12 +360,14 @@ class ExperimentService:
         self, experiment: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
     ) -> tuple[Experiment, tuple[str, ...]]:
         experiment = self._revise(experiment, document, changes)
-        return experiment, (*notes, f"revision {experiment.revision}:\n{listed(changes)}")
+        note = f"revision {experiment.revision}:\n{listed(changes)}"
+        return experiment, (*notes, document.spec.words(note))
 
     def _revise(self, experiment: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
         number = experiment.revision + 1
         now = datetime.now(UTC)
-        event = Event(now, "revised", f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes))
+        message = f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes)
+        event = Event(now, "revised", document.spec.words(message))
         experiment = self._without_old_final(experiment)
         return self._store.add_revision(experiment, Revision(number, document.spec, document.text, now), event)
 
@@ -399,11 +402,12 @@ class ExperimentService:
         since = (
             f"The file in effect since revision {experiment.revision}: {in_force}\n" if experiment.revision > 1 else ""
         )
-        raise kind(
+        message = (
             f"{document.source} differs from the existing experiment {experiment.name}:\n{listed(changes)}\n{since}"
             f"{way_on}choose another name (metadata.name), or remove the old one with: "
             f"{command('delete', experiment.name)}"
         )
+        raise kind(document.spec.words(message))
 
     def _earlier(self, experiment: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
         """Return the revision in force if the file is an earlier revision: the experiment has changed, not the file.
@@ -438,12 +442,13 @@ def allowed_changes(experiment: Experiment, document: Document) -> Sequence[Chan
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
         growth = f"apply wider ranges and new choices with: {_extension(experiment, document, refused)}; "
-        raise Changed(
+        message = (
             f"{document.source} changes parts of {experiment.name} that are fixed by now:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
             "spec.pruning; "
             f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
         )
+        raise Changed(document.spec.words(message))
     return changes
 
 

@@ -182,12 +182,13 @@ def allowed_extension(experiment: Experiment, document: Document) -> list[Change
     changes = diff(experiment.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_extension(change)]
     if refused:
-        raise Changed(
+        message = (
             f"these changes would make {experiment.name} another search:\n{listed(refused)}\n"
             "tuner extend accepts additions under spec.parameters and at the end of spec.initial, changes of "
             "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
             f"metadata.name, and import these trials: {command('import', 'FILE', '--from', experiment.name)}"
         )
+        raise Changed(document.spec.words(message))
     return changes
 
 

@@ -88,7 +88,7 @@ def warnings(document: Document) -> Iterator[str]:
         from controller.app.sample_manifests import TEMPLATE
         from controller.runtime.kubernetes.job_builder import warnings as warnings_of_template
 
-        yield from warnings_of_template(manifest, TEMPLATE)
+        yield from map(document.marks.told, warnings_of_template(manifest, TEMPLATE))
 
 
 def notices(document: Document) -> Iterator[str]:

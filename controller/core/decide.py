@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from controller.core import breaker, budget
@@ -146,6 +146,7 @@ class _Verdict:
         if suspended or snapshot.set_aside:
             ending = limits(exhausted=False, suspended=True)
         if ending is not None:
+            ending = replace(ending, reason=spec.words(ending.reason))
             return cls(ending, None, one_more, may_suggest=False)
         may_suggest = trip is None and not awaited and not _may_end_without_improvement(turn, snapshot)
         return cls(None, trip, one_more, may_suggest)
@@ -512,7 +513,7 @@ def _change(
         trial = snapshot.spec.trial
         gpus = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
         reason = f"a trial asks for more GPUs ({gpus}) than this machine has; lower spec.trial.resources.gpu"
-        yield ChangeState(ExperimentState.PAUSED, reason, True, ReasonCode.TOO_FEW_GPUS)
+        yield ChangeState(ExperimentState.PAUSED, snapshot.spec.words(reason), True, ReasonCode.TOO_FEW_GPUS)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)

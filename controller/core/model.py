@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias, TypeVar
 
+from controller.core.katib_keys import katib_words
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
 from suggest.space import Assignment, Space
 from suggest.study import Algorithm, Constraint, Criteria, Fidelity, Objective, Pruning, ValueRule
@@ -31,6 +32,7 @@ Number = TypeVar("Number", bound=TrialOrFinal)
 Value = TypeVar("Value")
 
 STEP_KEYS = ("step", "epoch")  # of a measurement, by precedence, unless the experiment names another
+FORMAT = "format"  # key of a stored document: the format of the person's file, if it is not the native one
 MAX_NAME_LENGTH = 40  # an experiment's; leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
 
 
@@ -301,7 +303,7 @@ class ExperimentSpec:
     """A validated experiment, independent of the format of its file.
 
     `document` is the file as plain JSON data, after `--set` and with all defaults filled in. It is what is stored,
-    hashed, compared and shown.
+    hashed, compared and shown. `is_katib` says that the file is Katib's, which matters only for the words of messages.
     """
 
     name: str
@@ -325,6 +327,11 @@ class ExperimentSpec:
     constraints: tuple[Constraint, ...] = ()
     fidelity: Fidelity | None = None  # trials run in steps, and only the best continue
     document: Mapping[str, object] = field(default_factory=dict)
+    is_katib: bool = field(default=False, compare=False)
+
+    def words(self, message: str) -> str:
+        """Return a message with the keys of the person's own file."""
+        return katib_words(message) if self.is_katib else message
 
     @property
     def traits(self) -> RuntimeTraits:

@@ -42,8 +42,9 @@ def event_for(
         return _missing(attempt, metrics, now)
     if status.exit is not None:
         return _ended(attempt, status, status.exit, log, metrics, spec)
+    waiting = spec.words(status.waiting)
     if attempt.state is AttemptState.RUNNING and status.suspended:
-        return Waits(status.waiting)
+        return Waits(waiting)
     gap = _gap(log, metrics)
     if status.start_time is not None and gap not in attempt.log_gap:
         return Seen(status.start_time, status.node, status.image, gap)
@@ -51,7 +52,7 @@ def event_for(
         return None
     if status.start_time is not None:
         return Seen(status.start_time, status.node, status.image)
-    return Waits(status.waiting) if status.waiting != attempt.reason else None
+    return Waits(waiting) if waiting != attempt.reason else None
 
 
 def _missing(attempt: Attempt, metrics: LogReader, now: datetime) -> Ended | None:
@@ -107,7 +108,7 @@ def _ended(
         start_time=status.start_time,
         value=value if carries_value and value is not None and math.isfinite(value) else None,
         step=metrics.step,
-        reason=judged.reason,
+        reason=spec.words(judged.reason),
         failure_class=judged.failure_class,
         exit_code=end.code,
         signal=end.signal,

@@ -200,6 +200,10 @@ _TOLD_BY_CLUSTERS = frozenset({"NODE", "IMAGE", "GPU-S"})
 
 def why_experiment(record: ExperimentRecord) -> str:
     """Return one sentence that says why the experiment is in its state, and what to do next."""
+    return record.experiment.spec.words(_why_experiment(record))
+
+
+def _why_experiment(record: ExperimentRecord) -> str:
     experiment = record.experiment
     name, counts = experiment.name, record.counts
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
@@ -283,6 +287,11 @@ def _call_again(experiment: Experiment) -> str:
 
 
 def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
+    """Return one sentence that says why the trial is in its state."""
+    return record.experiment.spec.words(_why_trial(record, entry))
+
+
+def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
     metric = record.experiment.spec.objective.metric
     newest = entry.newest
     attempts = f" in attempt {newest.number}" if newest is not None and newest.number > 1 else ""
@@ -304,7 +313,7 @@ def why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
             meaning = _MEANING.get(entry.trial.failure_class, entry.trial.failure_class or "failed")
             if entry.trial.failure_class == FailureClass.METRICS_MISSING.value and entry.trial.step is not None:
                 meaning = "only a finite number can be compared; its log says more"
-            if "spec.objective.metric" in reason:  # the reason names the cure already
+            if record.experiment.spec.words("spec.objective.metric") in reason:  # the reason names the cure already
                 return f"{reason}{attempts}"
             return f"{reason}{attempts} ({meaning})"
         case TrialState.CANCELLED:

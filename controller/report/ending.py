@@ -84,11 +84,22 @@ def next_step(
     final_failed: bool = False,
     printed: tuple[int, Sequence[str]] | None = None,
 ) -> str:
-    """Return the next useful command with its reason.
+    """Return the next useful command with its reason, with the keys of the person's file.
 
     `counts` has the finished trials by outcome, `printed` the trial because of which the experiment is paused, and the
     last lines of its log.
     """
+    return experiment.spec.words(_next_step(experiment, counts, best, final_failed=final_failed, printed=printed))
+
+
+def _next_step(
+    experiment: Experiment,
+    counts: Mapping[TrialState, int],
+    best: Trial | None,
+    *,
+    final_failed: bool,
+    printed: tuple[int, Sequence[str]] | None,
+) -> str:
     name, reason = experiment.name, experiment.reason
     again, trials = command("resume", name), command("get", "trials", name)
     match experiment.state:

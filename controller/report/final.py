@@ -59,4 +59,5 @@ def output_location(spec: ExperimentSpec, final: FinalRecord) -> str:
         case {"claim": str(claim)}:
             folder = "/final".join(final.name.rsplit("-final", 1)) + final.run.apart
             stays = f"; the contents of TUNER_CHECKPOINT_DIR are in the claim {claim}, folder {folder}"
-    return f"TUNER_OUTPUT_DIR was removed with its pod: write outputs to a volume of spec.trial.volumes{stays}"
+    message = f"TUNER_OUTPUT_DIR was removed with its pod: write outputs to a volume of spec.trial.volumes{stays}"
+    return spec.words(message)

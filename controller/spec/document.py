@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.core.model import (
+    FORMAT,
     PUSHED,
     Budget,
     ExperimentObjective,
@@ -89,8 +90,9 @@ def _when(fields: Json) -> tuple[Condition, ...]:
 
 
 def from_document(document: Mapping[str, object]) -> ExperimentSpec:
-    """Return the experiment that a canonical document (`ExperimentSpec.document`) describes."""
+    """Return the experiment that a canonical document (`ExperimentSpec.document`) describes, also as it is stored."""
     whole: Json = dict(document)
+    is_katib = whole.pop(FORMAT, "") == "katib"
     metadata, spec = whole["metadata"], whole["spec"]
     metrics, budget = spec["metrics"], spec["budget"]
     first, *further = map(_objective, spec.get("objectives") or [spec["objective"]])
@@ -114,7 +116,8 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
         final_weights=_weights(spec.get("final", {}).get("choose"), (first, *further)),
-        document=document,
+        document=whole,
+        is_katib=is_katib,
         **fields_of(SPEC.keys, spec),
     )
 

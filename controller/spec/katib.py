@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 
+from controller.core.katib_keys import katib_place, katib_words
 from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
 from controller.spec.katib_collectors import AT as COLLECTOR
-from controller.spec.katib_collectors import PLACES, CustomCollector, KatibCollectorReader
+from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.katib_settings import ALGORITHMS, TRIAL_DIR, KatibSetting, whole
 from controller.spec.katib_template import ConfigMaps, KatibTemplateReader
@@ -51,28 +52,18 @@ class KatibReader(KatibSectionReader):
         self._data = data
         self._config_maps = config_maps or ConfigMaps()
         self.warnings: list[str] = []  # what is read and has no effect
-        self._places: dict[str, str] = {  # of native keys in this file
-            "spec.objective": "spec.objective",
-            "spec.objective.metric": "spec.objective.objectiveMetricName",
-            "spec.objective.direction": "spec.objective.type",
-            "spec.objective.target": "spec.objective.goal",
-            "spec.algorithm": "spec.algorithm",
-            "spec.algorithm.name": "spec.algorithm.algorithmName",
-            "spec.fidelity": "spec.algorithm.algorithmSettings",
-            "spec.pruning": "spec.earlyStopping",
-            "spec.budget.trials": "spec.maxTrialCount",
-            "spec.budget.failedTrials": "spec.maxFailedTrialCount",
-            "spec.parallelism": "spec.parallelTrialCount",
-            "spec.trial": "spec.trialTemplate",
-            **PLACES,
-        }
+        self._places: dict[str, str] = {}  # of native keys in this file, more exactly than in KATIB_KEYS
+        self._placeholders: dict[str, str] = {}  # of this file, by the native ones
 
     def place_of(self, path: str) -> str:
         """Return the place in this file of a native key; of the nearest key around it if it has none."""
-        key = path
-        while key not in self._places and "." in key:
-            key = re.sub(r"[.\[][^.\[]*$", "", key)
-        return self._places.get(key, path)
+        return katib_place(path, self._places)
+
+    def words(self, message: str) -> str:
+        """Return a message with the keys and the placeholders of this file."""
+        for native, written in self._placeholders.items():
+            message = message.replace(native, written)
+        return katib_words(message)
 
     def native(self) -> Json | None:
         """Return the native data; None if the file has problems."""
@@ -295,7 +286,10 @@ class KatibReader(KatibSectionReader):
             cure = "run with --runtime kubernetes, or use StdOut or File, or Push with a trial that reports by itself"
             self._problems.add(f"{COLLECTOR}.collector.kind", f"Custom is a container, which needs a cluster; {cure}")
             return {}
-        return reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside)
+        native = reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside)
+        self._places |= reader.places
+        self._placeholders = reader.placeholders
+        return native
 
     def _parameters(self, spec: Json) -> Json:
         native: Json = {}

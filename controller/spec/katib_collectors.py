@@ -16,14 +16,6 @@ from controller.spec.problems import ProblemCollector
 AT = "spec.metricsCollectorSpec"
 _LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib's defaults
 _PORT, _PATH = 8080, "/metrics"
-PLACES = {  # of native keys in Katib's file
-    "spec.metrics": AT,
-    "spec.metrics.file": f"{AT}.source.fileSystemPath.path",
-    "spec.metrics.format": f"{AT}.source.fileSystemPath.format",
-    "spec.metrics.pattern": f"{AT}.source.filter.metricsFormat",
-    "spec.metrics.prometheus.port": f"{AT}.source.httpGet.port",
-    "spec.metrics.prometheus.path": f"{AT}.source.httpGet.path",
-}
 # Katib's own filter for lines of text, which finds the end of a name such as val/loss:
 # ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf, and reads no character twice.
 DEFAULT_FILTER = (

@@ -129,6 +129,8 @@ class KatibTemplateReader(KatibSectionReader):
         super().__init__(problems)
         self._config_maps = config_maps
         self._namespace = namespace
+        self.places: dict[str, str] = {}  # of native keys in this file
+        self.placeholders: dict[str, str] = {}  # of the file, by the native ones
 
     def native(
         self,
@@ -201,6 +203,7 @@ class KatibTemplateReader(KatibSectionReader):
                 names[name] = ""
             else:
                 names[name] = "${" + reference + "}"
+                self.placeholders[names[name]] = f"${{trialParameters.{name}}}"
             references.add(str(reference))
         return names
 
@@ -402,11 +405,13 @@ class KatibTemplateReader(KatibSectionReader):
             for key in ("command", "args")
             if container.get(key) is not None
         }
+        self.places = {f"spec.trial.{key}": f"{at}[{index}].{key}" for key in words}
         if "command" not in words:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
         if all(isinstance(container.get(key), list | None) for key in words):
             self._unused(names, used)
         if trial_dir:
+            self.places = {}
             words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         resources = self._resources(container, f"{at}[{index}].resources")

@@ -29,8 +29,8 @@ class NoConfigMap(Exception):
 NOWHERE = Mark(0, 0)  # for problems of the whole file, such as a missing file
 
 
-def _itself(path: str) -> str:
-    return path
+def _itself(text: str) -> str:
+    return text
 
 
 def _is_at(path: str, root: str) -> bool:
@@ -42,12 +42,14 @@ def _is_at(path: str, root: str) -> bool:
 class Marks:
     """The places of each path's key and value. The path of the root is "".
 
-    place_of: returns the path in the text of a native path, for a text in another format.
+    place_of: returns the path in the text of a native path, for a text in another format. words: returns a message with
+    the keys of that format.
     """
 
     keys: dict[str, Mark]
     values: dict[str, Mark]
     place_of: Callable[[str], str] = _itself
+    words: Callable[[str], str] = _itself
 
     def below(self, path: str) -> Marks:
         """Return the marks of what is at `path`, as those of a text of its own."""
@@ -56,6 +58,11 @@ class Marks:
             for table in (self.keys, self.values)
         )
         return Marks(keys, values)
+
+    def told(self, warning: str) -> str:
+        """Return a warning, which begins with a native path, with the keys of the text."""
+        path, colon, message = warning.partition(": ")
+        return f"{self.place_of(path)}{colon}{self.words(message)}"
 
     def nearest(self, path: str, *, at_key: bool = False) -> Mark:
         """Return the mark of `path`, or of the closest path above it that the text has."""
@@ -123,5 +130,9 @@ class ProblemCollector:
         return any(_is_at(c.path, path) for c in self.found)
 
     def located(self, marks: Marks) -> list[LocatedProblem]:
-        located = [(marks.place_of(c.path), c) for c in self.found]
-        return [LocatedProblem(marks.nearest(path, at_key=c.at_key), path, c.message) for path, c in located]
+        located = []
+        for found in self.found:
+            path = marks.place_of(found.path)
+            mark = marks.nearest(path, at_key=found.at_key)
+            located.append(LocatedProblem(mark, path, marks.words(found.message)))
+        return located

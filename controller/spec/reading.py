@@ -42,17 +42,18 @@ _PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that was read: its experiment, its text as the person wrote it, and its warnings.
-
-    is_katib: the text is a file of Katib's.
-    """
+    """A file that was read: its experiment, its text as the person wrote it, and its warnings."""
 
     source: str
     text: str
     spec: ExperimentSpec
     warnings: tuple[str, ...]
     marks: Marks
-    is_katib: bool = False
+
+    @property
+    def is_katib(self) -> bool:
+        """Return whether the text is a file of Katib's."""
+        return self.spec.is_katib
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
         """Return the service's problems with the study, with their places in this file."""
@@ -66,7 +67,7 @@ def _located(problems: Iterable[Problem], marks: Marks) -> list[LocatedProblem]:
         if path not in marks.values and path not in marks.keys:
             path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
             path = path_in_list if path_in_list in marks.values else path
-        located.append(LocatedProblem(marks.nearest(path), path, problem.message))
+        located.append(LocatedProblem(marks.nearest(path), path, marks.words(problem.message)))
     return located
 
 
@@ -129,7 +130,7 @@ def read(
         data = katib.native()
         document = _check(data, native := ProblemCollector())
         wrong += problems.located(marks)
-        marks = replace(marks, place_of=katib.place_of)
+        marks = replace(marks, place_of=katib.place_of, words=katib.words)
         wrong += native.located(marks)
         warnings = (*katib.warnings, *_not_created(others))
     else:
@@ -139,13 +140,9 @@ def read(
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    all_warnings = (*warnings, *(_at_its_place(warning, marks) for warning in rules.warnings(document)))
-    return Document(source, text, from_document(document), all_warnings, marks, is_katib)
-
-
-def _at_its_place(warning: str, marks: Marks) -> str:
-    path, colon, message = warning.partition(": ")
-    return f"{marks.place_of(path)}{colon}{message}"
+    all_warnings = (*warnings, *map(marks.told, rules.warnings(document, is_katib=is_katib)))
+    spec = replace(from_document(document), is_katib=is_katib)
+    return Document(source, text, spec, all_warnings, marks)
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:

@@ -360,14 +360,17 @@ def _read_variable(workload: Json, section: str, path: str, name: str, text: str
     return f"environment variables are not substituted; read {name} in the program, or let a shell do it: {shell}"
 
 
-def warnings(document: Json) -> tuple[str, ...]:
-    """Return warnings about values that are allowed but seldom intended."""
+def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
+    """Return warnings about values that are allowed but seldom intended.
+
+    is_katib: in Katib, each step of a trial with a fidelity is a trial of its own, so none loses a checkpoint.
+    """
     spec = document["spec"]
     return (
         *_unread_variables(spec["trial"]),
         *shells.warnings(spec),
         *_not_mentioned(spec),
-        *_lost_checkpoints(spec),
+        *(() if is_katib else _lost_checkpoints(spec)),
         *_idle_devices(spec),
     )
 

@@ -74,3 +74,35 @@ def test_without_max_failed_trial_count_failures_do_not_end_the_search(tmp_path:
 def test_a_trial_that_reports_nan_is_no_failure(tmp_path: Path) -> None:
     done = run(tmp_path, f"if [ $1 -lt 5 ]; then echo accuracy=nan; else {WORKS}; fi", "  maxFailedTrialCount: 1\n")
     assert (done.returncode, states(tmp_path)) == (0, [*["infeasible"] * 4, "succeeded"])
+
+
+NATIVE = ("spec.budget", "budget.failed", "objective.target", "spec.objective.metric:", "spec.parallelism")
+
+
+def test_messages_name_katibs_keys_while_it_runs_and_afterwards(tmp_path: Path) -> None:
+    done = run(tmp_path, "echo loss=1", "  maxFailedTrialCount: 2\n")
+    assert "2 trials failed (maxFailedTrialCount: 2)" in done.stderr
+    assert "Or continue without them: raise spec.maxFailedTrialCount, then: " in done.stderr
+    assert "set spec.objective.objectiveMetricName to the name that is printed" in done.stderr
+    described = [tuner("describe", *what, folder=tmp_path).stdout for what in (["rules"], ["rules/1"])]
+    text = (tmp_path / "katib.yaml").read_text()
+    (tmp_path / "katib.yaml").write_text(text.replace("maxTrialCount: 5", "maxTrialCount: 4"))
+    changed = tuner("run", "katib.yaml", folder=tmp_path)
+    assert "spec.maxTrialCount: 5 -> 4" in changed.stderr
+    for said in (done.stderr, *described, changed.stderr):
+        assert [key for key in NATIVE if key in said] == [], said
+
+
+def test_the_end_by_the_goal_names_the_goal(tmp_path: Path) -> None:
+    done = run(tmp_path, "echo accuracy=1.0")
+    assert "accuracy 1 (objective.goal: 0.99)" in done.stderr
+
+
+def test_problems_of_the_service_are_told_in_katibs_keys(tmp_path: Path) -> None:
+    text = FILE.replace("{algorithmName: grid}", "{algorithmName: random}").replace(
+        "maxTrialCount: 5", "maxTrialCount: x"
+    )
+    (tmp_path / "katib.yaml").write_text(text)
+    said = tuner("validate", "katib.yaml", folder=tmp_path).stderr
+    assert "spec.maxTrialCount: expected a whole number" in said
+    assert [key for key in NATIVE if key in said] == []

@@ -146,7 +146,11 @@ def test_settings_without_effect_are_reported() -> None:
 def test_a_warning_names_the_place_in_katibs_file() -> None:
     text = TEXT.replace("[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']")
     (warning,) = read(text, source="katib.yaml").warnings
-    assert warning.startswith("spec.trialTemplate: the shell reads the text of ${activation} as code; ")
+    assert warning == (
+        "spec.trialTemplate.trialSpec.spec.template.spec.containers[0].command[2]: the shell reads the text of "
+        '${trialParameters.function} as code; write "$1" in the script and append the words sh, '
+        '"${trialParameters.function}" to the command, or set a variable in env'
+    )
 
 
 def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:

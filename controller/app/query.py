@@ -22,7 +22,7 @@ from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, last_values, note_latest
-from controller.report.top import GpuQuota
+from controller.report.top import QuotaUse
 from controller.search import CHOOSES, lost, study_name
 from suggest.client import StudyName
 from suggest.errors import (
@@ -367,8 +367,8 @@ def _study_named(text: str, namespace: str | None) -> StudyName:
 # The cluster
 
 
-async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str]:
-    """Return the GPU quotas of the experiment's namespace, and "".
+async def quotas_of(experiment: Experiment) -> tuple[list[QuotaUse] | None, str]:
+    """Return the quotas of the experiment's namespace for GPUs, CPU and memory, and "".
 
     The quotas are None without a cluster, or if they are unknown, and then the text says why.
     """
@@ -382,16 +382,16 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
             quotas, _ = await client.list(QUOTAS, experiment.namespace)
     except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
         return None, str(error)
-    return [gpu_quota for quota in quotas for gpu_quota in _of_gpus(quota)], ""
+    return [use for quota in quotas for use in _uses(quota)], ""
 
 
-def _of_gpus(quota: dict[str, Any]) -> list[GpuQuota]:  # Any: an object as the cluster sends it
+def _uses(quota: dict[str, Any]) -> Iterator[QuotaUse]:  # Any: an object as the cluster sends it
     from controller.runtime.kubernetes.resource_quota import is_gpu
 
     status = quota.get("status") or {}
     used = status.get("used") or {}
-    return [
-        GpuQuota(resource, str(used.get(key, 0)), str(allowed), quota["metadata"]["name"])
-        for key, allowed in (status.get("hard") or {}).items()
-        if is_gpu(resource := key.removeprefix("requests."))
-    ]
+    for key, allowed in (status.get("hard") or {}).items():
+        resource = key.removeprefix("requests.")
+        if is_gpu(resource) or resource.removeprefix("limits.") in ("cpu", "memory"):
+            amounts = str(used.get(key, 0)), str(allowed)
+            yield QuotaUse(resource, *amounts, quota["metadata"]["name"], is_gpu(resource))

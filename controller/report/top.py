@@ -16,24 +16,30 @@ MOST_QUEUED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class GpuQuota:
-    """The limit and use of one GPU resource in one ResourceQuota, as the cluster writes them."""
+class QuotaUse:
+    """The limit and use of one resource in one ResourceQuota, as the cluster writes them."""
 
     resource: str
     used: str
     allowed: str
     quota: str
+    is_gpu: bool
+
+    def __str__(self) -> str:
+        return f"{self.used} of {self.allowed} {self.resource} used (quota {self.quota})"
 
 
-def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble: str, now: datetime) -> str:
+def top(record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble: str, now: datetime) -> str:
     """Return the page.
 
-    `quotas` are the GPU quotas of the namespace. None means that they are unknown because of `trouble`, or that the
+    `quotas` are those of the namespace for GPUs, CPU and memory. None means that they are unknown because of `trouble`, or that the
     experiment does not run on a cluster.
     """
     parts = [_headline(record)]
     if record.experiment.spec.traits.on_cluster:
         parts.append(_gpus(record, quotas, trouble))
+        if others := [str(quota) for quota in quotas or () if not quota.is_gpu]:
+            parts.append(f"CPU and memory in {record.experiment.namespace}: {', '.join(others)}\n")
     running = [entry for entry in record.trials if entry.state is TrialState.RUNNING]
     queued = [entry for entry in record.trials if entry.state is TrialState.QUEUED]
     final = record.final
@@ -66,7 +72,7 @@ def _headline(record: ExperimentRecord) -> str:
     return f"{experiment.name}  {shown_state(record)}  {states}{limit}{description}\n"
 
 
-def _gpus(record: ExperimentRecord, quotas: Sequence[GpuQuota] | None, trouble: str) -> str:
+def _gpus(record: ExperimentRecord, quotas: Sequence[QuotaUse] | None, trouble: str) -> str:
     running = sum(entry.state is TrialState.RUNNING for entry in record.trials)
     gpus = record.gpus * running
     if record.final is not None and record.final.state == "running":
@@ -76,10 +82,8 @@ def _gpus(record: ExperimentRecord, quotas: Sequence[GpuQuota] | None, trouble: 
     scope = f"GPUs in {record.experiment.namespace}"
     if quotas is None:
         return f"{scope}: unknown, {trouble}; {gpus_held}\n"
-    if not quotas:
-        return f"{scope}: no quota limits them; {gpus_held}\n"
-    used = ", ".join(f"{quota.used} of {quota.allowed} {quota.resource} used (quota {quota.quota})" for quota in quotas)
-    return f"{scope}: {used}; {gpus_held}\n"
+    used = ", ".join(str(quota) for quota in quotas if quota.is_gpu)
+    return f"{scope}: {used or 'no quota limits them'}; {gpus_held}\n"
 
 
 def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: datetime) -> str:

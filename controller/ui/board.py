@@ -27,7 +27,7 @@ from controller.core.model import Experiment, ExperimentSpec, ExperimentState, b
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
-from controller.report.top import GpuQuota
+from controller.report.top import QuotaUse
 from controller.search import study_name
 from controller.ui.live_table import Encoded, Event, Json
 from controller.ui.shared_reader import SHARED_S, Mark, SharedReader, clock_mark, file_mark, when_changed
@@ -59,7 +59,7 @@ class Board:
         self._readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._known: tuple[Mark, list[Experiment]] = ((), [])
-        self._quotas: dict[str, tuple[float, list[GpuQuota], str]] = {}  # by namespace: when, quotas, trouble
+        self._quotas: dict[str, tuple[float, list[QuotaUse], str]] = {}  # by namespace: when, quotas, trouble
 
     async def close(self) -> None:
         for reader in self._readers.values():
@@ -252,14 +252,14 @@ class Board:
             "more": max(0, len(trials) - MOST_QUEUED),
         }
 
-    async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> tuple[list[GpuQuota], str]:
+    async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> tuple[list[QuotaUse], str]:
         experiment = next((record.experiment for record in records if record.experiment.spec.traits.on_cluster), None)
         if experiment is None:
             return [], ""
         at, quotas, trouble = self._quotas.get(experiment.namespace, (0.0, [], ""))
         if time.monotonic() - at > QUOTA_S:
-            gpu_quotas, trouble = await query.gpu_quotas(experiment)
-            quotas = gpu_quotas or []
+            found, trouble = await query.quotas_of(experiment)
+            quotas = found or []
             self._quotas[experiment.namespace] = time.monotonic(), quotas, trouble
         return quotas, trouble
 

@@ -1,4 +1,4 @@
-"""`tuner top` of an experiment on a cluster: the GPUs of its namespace's quotas, or why they are unknown."""
+"""`tuner top` of an experiment on a cluster: its namespace's quotas, or why they are unknown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def ask(folder: Path, prepare: Callable[[FakeApi], object]) -> CommandResult:
 
 
 def quota(api: FakeApi) -> None:
-    amounts = {"hard": {"requests.nvidia.com/gpu": "8", "pods": "9"}, "used": {"requests.nvidia.com/gpu": "6"}}
+    hard = {"requests.nvidia.com/gpu": "8", "pods": "9", "requests.cpu": "16", "limits.memory": "64Gi"}
+    amounts = {"hard": hard, "used": {"requests.nvidia.com/gpu": "6", "requests.cpu": "4500m"}}
     api.put("resourcequotas", {"metadata": {"name": "gpus", "namespace": "user1"}, "status": amounts})
 
 
@@ -58,6 +59,11 @@ def quota(api: FakeApi) -> None:
 def test_top_shows_used_and_allowed_gpus(tmp_path: Path, prepare: Callable[[FakeApi], object], said: str) -> None:
     answer = ask(tmp_path, prepare)
     assert (answer.code, answer.err) == (0, "")
-    head, gpus, _, running = answer.out.splitlines()
+    head, gpus, *_, running = answer.out.splitlines()
     assert (head, running) == ("tiny  running (no controller)  no trials yet of 3", "nothing runs")
     assert gpus.startswith(f"GPUs in user1: {said}")
+
+
+def test_top_shows_quotas_of_cpu_and_memory_too(tmp_path: Path) -> None:
+    others = "4500m of 16 cpu used (quota gpus), 0 of 64Gi limits.memory used (quota gpus)"
+    assert f"CPU and memory in user1: {others}\n" in ask(tmp_path, quota).out

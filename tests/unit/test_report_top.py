@@ -7,12 +7,12 @@ from datetime import timedelta
 
 from controller.core.model import Attempt, AttemptState, Experiment, Resources
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.top import GpuQuota, top
+from controller.report.top import QuotaUse, top
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
 
 NOW = START + timedelta(seconds=12)
-GPUS = GpuQuota("nvidia.com/gpu", "6", "8", "gpus")
+GPUS = QuotaUse("nvidia.com/gpu", "6", "8", "gpus", is_gpu=True)
 
 
 def of(runtime: str, *, gpu: float = 0.0) -> Experiment:
@@ -30,7 +30,7 @@ def waiting(number: int) -> TrialRecord:
 
 
 def shown(
-    experiment: Experiment, *trials: TrialRecord, quotas: list[GpuQuota] | None = None, trouble: str = ""
+    experiment: Experiment, *trials: TrialRecord, quotas: list[QuotaUse] | None = None, trouble: str = ""
 ) -> list[str]:
     record = ExperimentRecord(experiment, trials, controlled_by="process 1")
     return top(record, quotas=quotas, trouble=trouble, now=NOW).splitlines()
@@ -46,6 +46,15 @@ def test_on_a_cluster_nodes_gpus_and_the_queue_are_shown() -> None:
         "",
         "QUEUED  REASON",
         "1       QuotaExceeded: 8/8",
+    ]
+
+
+def test_quotas_of_cpu_and_memory_have_their_own_line() -> None:
+    cpu = QuotaUse("cpu", "12500m", "16", "team", is_gpu=False)
+    memory = QuotaUse("limits.memory", "40Gi", "64Gi", "team", is_gpu=False)
+    assert shown(of("kubernetes", gpu=1), quotas=[cpu, GPUS, memory])[1:3] == [
+        "GPUs in default: 6 of 8 nvidia.com/gpu used (quota gpus); this experiment holds 0",
+        "CPU and memory in default: 12500m of 16 cpu used (quota team), 40Gi of 64Gi limits.memory used (quota team)",
     ]
 
 

@@ -8,7 +8,8 @@ Fair share: experiments of one state directory that run in one namespace take tu
 attempts first. Each experiment writes to a small file of its own how many of its attempts run there and how many wait
 for room. A file counts while its writer holds its lock and has written within STALE_S: the lock is released when the
 process ends, and the time limit covers a process that hangs and file systems without locks. Two experiments that read
-at the same moment may both start an attempt, so shares are equal to within one trial.
+at the same moment may both start an attempt, so shares are equal to within one trial. Experiments of different state
+directories have no shares: the quota's room goes to whoever asks first.
 
 `JobCreations` creates in the background: a create may take long, because of a webhook or a throttling server, and
 running trials must not wait for it. The anchor is created once, then the attempt's objects. Every call may be repeated,
@@ -50,7 +51,7 @@ from controller.runtime.kubernetes.resource_quota import (
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 
 _AGAIN_S = 1.0  # after a pod was refused although there seemed to be room: another client was faster
-_FAIR_SHARE = "FairShare: another experiment of the namespace waits and has fewer running"
+_FAIR_SHARE = "FairShare: another experiment of this state directory waits for the namespace and has fewer running"
 
 
 @dataclass(slots=True)

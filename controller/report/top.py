@@ -32,8 +32,8 @@ class QuotaUse:
 def top(record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble: str, now: datetime) -> str:
     """Return the page.
 
-    `quotas` are those of the namespace for GPUs, CPU and memory. None means that they are unknown because of `trouble`, or that the
-    experiment does not run on a cluster.
+    `quotas` are those of the namespace for GPUs, CPU and memory. None means that they are unknown because of `trouble`,
+    or that the experiment does not run on a cluster.
     """
     parts = [_headline(record)]
     if record.experiment.spec.traits.on_cluster:

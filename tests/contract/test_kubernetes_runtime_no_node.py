@@ -17,7 +17,8 @@ from tests.kube.fake_api import now as stamp
 from tests.kube.fake_kubelet import Script
 
 FULL = (
-    "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found."
+    "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+    "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 )
 WAITS = "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."
 

@@ -506,8 +506,8 @@ _PASSING = re.compile(
 _NO_CAUSE_OF_PULL = re.compile(r'Back-off pulling image "[^"]*"\.?')
 
 
-# What the scheduler appends about other pods that it could evict.
-_PREEMPTION = re.compile(r" preemption: .*$")
+# What the scheduler appends about other pods and device claims that it could evict.
+_PREEMPTION = re.compile(r"( no new claims to deallocate,)? preemption: .*$")
 
 
 # The event of an MPIJob's worker that could not be created; the cause is in another event, if anywhere.

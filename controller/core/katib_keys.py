@@ -54,7 +54,7 @@ _SECTIONS = (
 )
 _OTHERWISE = "of a native file, see tuner convert"
 _KEY = re.compile(
-    rf"\bspec\.(?:{_SECTIONS})\b(?:\.[A-Za-z]\w*|\[\d*\])*+(?! \({_OTHERWISE})"
+    rf"\bspec\.(?:{_SECTIONS})\b(?>(?:\.[A-Za-z]\w*|\[\d*\])*)(?! \({_OTHERWISE})"
     r"|\b(?:budget|objective|fidelity)\.[A-Za-z]+\b"
 )
 

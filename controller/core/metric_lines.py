@@ -2,7 +2,8 @@
 
 This module knows the formats that people and libraries print. It does not know how the log arrives, what a carriage
 return does, or what a value is used for. No regular expression here may scan the same characters twice, hence the
-possessive quantifiers and bounded names: a trial that prints endless garbage must not delay the other trials.
+possessive quantifiers and bounded names: a trial that prints endless garbage must not delay the other trials. Groups
+have no possessive quantifier: before Python 3.11.5, as on Debian 12, a failing one reads 0.5 as 5.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
 GAP_LINE = f"{NOTE}gap: "  # begins the line that a runtime writes into its copy of a log where lines are missing
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
-_EXPONENT = r"(?:[eE][+-]?\d++)?+"
+_EXPONENT = r"(?:[eE][+-]?\d++)?"
 _THOUSANDS = r"(?!\d{1,3},\d{3}(?!\d))"  # 1,078 is not 1
 _NUMBER = rf"[+-]?{_THOUSANDS}(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
-_WRAPPER = r"(?:(?:\w{1,9}\.)?+(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?+"  # tensor(0.9), np.float64(0.9)
+_WRAPPER = r"(?:(?:\w{1,9}\.)?(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?"  # tensor(0.9), np.float64(0.9)
 _SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
 _END = r"(?![\w%]|\.\w|:\d|\s?/\s?\d|-\d\d-\d\d)"  # not a unit, a version, a time of day, a fraction, a date
 _VALUE = rf"{_WRAPPER}({_NUMBER})(?:{_SHARE}|(\s?%)(?![\w|])|{_END})"
 _PAIR = re.compile(rf"(?<![\w.])({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}")
-_WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?+")
+_WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?")
 _BOOSTING_CELL = re.compile(
-    rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?+"  # mean + deviation
+    rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?"  # mean + deviation
 )
 _LEADING_STEP = re.compile(
-    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ -]{5,32}\]\s?)?+(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
+    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ -]{5,32}\]\s?)?(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
 )
 _BAR = re.compile(r"(?<![\w.])(\d++)(?:/(\d++)|it) \[\d[^\]]*+\]?+")  # tqdm's
 _PROGRESS = re.compile(r"\d++%\||%\s\[|━━|\[\s*+\d++/\s?\d|(?:^|[\s|])\d++/\d++\s[^\s\w]")
 _BEFORE_HEADER = re.compile(
-    r"(?:[^\w\n]|\d|T\d|INFO|DEBUG|root|__main__)*+(?:(?:[Ss]tart(?:ing)?|[Bb]egin|[Tt]rain(?:ing)?)\s)?+"
+    r"(?:[^\w\n]|\d|T\d|INFO|DEBUG|root|__main__)*(?:(?:[Ss]tart(?:ing)?|[Bb]egin|[Tt]rain(?:ing)?)\s)?"
 )
 _COLUMN = re.compile(r"[A-Za-z_][\w ./()@%-]*+")
 _GAP = re.compile(r"\s{2,}|\t")
@@ -97,7 +98,7 @@ class LineParser:
         self._json_only = rule.reads_json_only
         names = "|".join(re.escape(word) for word in self._words)
         self._word = re.compile(
-            rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(\s*+(?:/|of\s)\s*+\d++)?+(?![\w%]|\.\d|:\d)",
+            rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(?>(\s*+(?:/|of\s)\s*+\d++)?)(?![\w%]|\.\d|:\d)",
             re.IGNORECASE,
         )
         self._odd = None  # the objective, if its name has characters that other names may not have

@@ -33,7 +33,7 @@ MAX_GAP = 500  # characters of the description of gaps
 DENSE = 128  # this many positions of a progress bar become readings; after that, fewer and fewer do
 
 # Terminal escape sequences: colors, titles, character sets. Also removed where a log is shown to people.
-ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?+|\([0-9A-Z])")
+ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
 _GAP_LINE = GAP_LINE.encode()
 _GAP_MARK = re.compile(rb"^" + re.escape(_GAP_LINE) + rb"(.*)\n", re.MULTILINE)

@@ -19,7 +19,7 @@ _PORT, _PATH = 8080, "/metrics"
 # Katib's own filter for lines of text, which finds the end of a name such as val/loss:
 # ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf, and reads no character twice.
 DEFAULT_FILTER = (
-    r"(?<![\w|-])([\w|-]++)\s*+=\s*+([+-]?+(?:(?i:nan|inf(?:inity)?+)\b|\d*+(?:\.\d++)?+(?:[Ee][+-]?+\d++)?+))"
+    r"(?<![\w|-])([\w|-]++)\s*+=\s*+([+-]?+(?:(?i:nan|inf(?:inity)?)\b|\d*+(?:\.\d++)?(?:[Ee][+-]?+\d++)?))"
 )
 # Classes of Go's regular expressions, such as [[:alpha:]], which Python does not have.
 _NAMED_CLASS = re.compile(r"\[:(?P<negated>\^?)(?P<name>\w+):\]")

@@ -40,7 +40,7 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
             async with workspace.connected(workspace.service) as client:
                 await client.validate(study_spec(document.spec))
         else:
-            check(study_spec(document.spec), runs_here=False)
+            check(study_spec(document.spec))
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
     return document
@@ -89,14 +89,6 @@ def warnings(document: Document) -> Iterator[str]:
         from controller.runtime.kubernetes.job_builder import warnings as warnings_of_template
 
         yield from map(document.marks.told, warnings_of_template(manifest, TEMPLATE))
-
-
-def not_installed(document: Document) -> Iterator[str]:
-    """Yield a warning if this machine could not run the search, because it lacks a package of the algorithm."""
-    from suggest.server.admin import not_installed as lacking
-
-    if message := lacking(document.spec.algorithm):
-        yield document.marks.told(f"spec.algorithm.name: {message}")
 
 
 def notices(document: Document) -> Iterator[str]:

@@ -5,7 +5,6 @@ from suggest.samplers.registry import (
     algorithm_problems,
     cheaper_sampler,
     new_sampler,
-    not_installed,
     objective_problems,
     space_problems,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "cheaper_sampler",
     "completed",
     "new_sampler",
-    "not_installed",
     "objective_problems",
     "space_problems",
 ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument, NotFound
 from suggest.imports import MAX_ROWS, Source
-from suggest.samplers import not_installed
 from suggest.storage.location import is_postgres, sqlite_path
 from suggest.studies import check
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
@@ -36,7 +35,6 @@ __all__ = [
     "check_up",
     "importances",
     "is_optunas",
-    "not_installed",
     "open_store",
     "optuna_source",
     "schema_versions",

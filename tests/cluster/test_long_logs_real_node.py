@@ -36,6 +36,15 @@ for number in range(6000):
     print('x' * 1000)
 print('score=0.7')
 """
+# 36 MB in half a minute, which the kubelet rotates twice or more.
+ROTATED = """
+import time
+for number in range(36000):
+    print(number, 'x' * 1000, flush=True)
+    if number % 120 == 0:
+        time.sleep(0.1)
+print('score=0.7')
+"""
 BYTES_PER_S = 400_000
 
 
@@ -149,3 +158,12 @@ def test_a_best_value_is_in_doubt_after_a_rotation_that_nobody_read(level_c: Rea
     described = me.tuner("describe", "tiny")[1]
     assert "in doubt: trial 0" in described
     assert "has a gap in its log" in described
+
+
+def test_a_log_that_is_rotated_while_it_is_followed_has_no_gap(me: Searcher) -> None:
+    code, _, err = me.tuner("run", write(me, ROTATED, value="best"))
+    assert code == 0, err
+    (trial,) = me.trials()
+    assert "logGap" not in trial["attempts"][0]
+    printed = [line.split()[0] for line in me.tuner("logs", "tiny/0")[1].splitlines()]
+    assert printed == [*map(str, range(36000)), "score=0.7"]

@@ -33,7 +33,7 @@ LOCKS: dict[str, tuple[list[str], list[str]]] = {
         ],
         ["integrations"],
     ),
-    "deploy/requirements.lock": (["cmaes", "postgres"], []),
+    "deploy/requirements.lock": (["postgres"], []),
 }
 APART = "docs/requirements.lock"  # an environment without the project
 

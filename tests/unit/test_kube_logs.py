@@ -41,6 +41,7 @@ class Node:
     chunk: int = 1 << 16
     zone: str = "Z"
     words: bytes = b""
+    restarted_at: int = 0  # earlier lines are those of the container before it was restarted
     asked: list[str] = field(default_factory=list)
     over: bool = False
     more: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,6 +65,7 @@ class Node:
         container: str = "",
         since: str = "",
         last_lines: int = 0,
+        previous: bool = False,
         follow: bool = True,
     ) -> AsyncIterator[bytes]:
         assert (namespace, pod, container) == ("team-a", POD, CONTAINER)
@@ -73,12 +75,16 @@ class Node:
         left, broken = self.breaks.pop(0) if self.breaks else (1 << 60, False)
         from_time = datetime.fromisoformat(since).replace(microsecond=0) if since else START - timedelta(days=1)
         sent = max(self.kept_from, len(self.lines) - last_lines) if last_lines else self.kept_from
+        if previous and not self.restarted_at:
+            raise ApiError(400, "BadRequest", f'previous terminated container "{CONTAINER}" in pod "{POD}" not found')
+        until = self.restarted_at if previous else None
+        sent = sent if previous else max(sent, self.restarted_at)
         if self.words:
             yield self.words
         while True:
             self.more.clear()
             text = b""
-            for position in range(sent, len(self.lines)):
+            for position in range(sent, len(self.lines) if until is None else until):
                 time, nanoseconds, line = self.lines[position]
                 if time >= from_time:
                     last = self.over and position == len(self.lines) - 1
@@ -102,8 +108,13 @@ class Node:
         return f"{shown:%Y-%m-%dT%H:%M:%S}.{shown.microsecond:06d}{nanoseconds:03d}{self.zone}".encode()
 
 
-def follower(node: Node, folder: Path, grown: Callable[[], None] = lambda: None) -> LogFollower:
-    return LogFollower(node, "team-a", PodContainer(POD, CONTAINER), folder, grown=grown)
+def follower(
+    node: Node, folder: Path, grown: Callable[[], None] = lambda: None, *, read_after_s: float | None = None
+) -> LogFollower:
+    """Return a follower. read_after_s: that it begins so many seconds after the container has."""
+    of = PodContainer(POD, CONTAINER, started=None if read_after_s is None else START)
+    now = START + timedelta(seconds=read_after_s or 0)
+    return LogFollower(node, "team-a", of, folder, grown=grown, now=lambda: now)
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> None:
@@ -128,9 +139,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_OFTEN_ENOUGH_S", 0.01)
 
 
-def copied(node: Node, folder: Path) -> LogFollower:
+def copied(node: Node, folder: Path, *, read_after_s: float | None = None) -> LogFollower:
     """Follow the log of an ended container to its end."""
-    followed = follower(node, folder)
+    followed = follower(node, folder, read_after_s=read_after_s)
 
     async def scenario() -> None:
         followed.begin()
@@ -230,7 +241,8 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
 def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
     class Drawing(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                      last_lines: int = 0, previous: bool = False,
+                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
             yield self.stamp(START, 0) + b" \r1/9 accuracy=0.1"
             yield b"\r2/9 accuracy=0.2"
             await self.more.wait()
@@ -389,6 +401,95 @@ def test_a_rotation_while_an_idle_log_is_followed_is_not_a_gap(tmp_path: Path, m
     assert text_of(tmp_path) == b"epoch=9 accuracy=0.9\n"
 
 
+def test_what_a_container_printed_before_a_restart_is_read_first(tmp_path: Path) -> None:
+    node = Node()
+    node.print(b"one")
+    read_before_a_detach(node, tmp_path)
+    node.print(b"two", after_s=1)
+    node.restarted_at = 2
+    node.print(b"again", after_s=20)
+    node.end()
+    assert copied(node, tmp_path).trouble == ""
+    assert text_of(tmp_path) == b"one\ntwo\nagain\n"
+
+
+def test_a_restarted_container_that_prints_nothing_more_has_no_gap(tmp_path: Path) -> None:
+    node = Node()
+    node.print(b"one")
+    read_before_a_detach(node, tmp_path)
+    node.restarted_at = 1
+    node.end()
+    assert copied(node, tmp_path).trouble == ""
+    assert text_of(tmp_path) == b"one\n"
+
+
+def a_late_first_line(*, after_s: float) -> Node:
+    node = Node()
+    node.print(b"step=9", after_s=after_s)
+    node.end()
+    return node
+
+
+def test_a_log_whose_beginning_nobody_read_may_lack_it(tmp_path: Path) -> None:
+    copied(a_late_first_line(after_s=40), tmp_path / "7" / "1", read_after_s=600)
+    assert text_of(tmp_path / "7" / "1") == (
+        b"# tuner: gap: lines printed before 2026-11-21T09:40:40.000Z may be missing: nobody read the log in the "
+        b"container's first 40 s, and a node keeps only its end\nstep=9\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("read_after_s", "first_line_s"),
+    [
+        pytest.param(5, 300, id="it was read while it printed nothing"),
+        pytest.param(600, 2, id="its first line is as old as its container"),
+    ],
+)
+def test_a_beginning_that_cannot_have_been_rotated_is_not_missed(
+    tmp_path: Path, read_after_s: float, first_line_s: float
+) -> None:
+    copied(a_late_first_line(after_s=first_line_s), tmp_path / "7" / "1", read_after_s=read_after_s)
+    assert text_of(tmp_path / "7" / "1") == b"step=9\n"
+
+
+def test_a_trial_whose_predecessors_print_little_has_lost_no_beginning(tmp_path: Path) -> None:
+    copied(Node(lines=[(START, 0, b"step=1")], over=True), tmp_path / "0" / "1")
+    copied(a_late_first_line(after_s=40), tmp_path / "7" / "1", read_after_s=600)
+    assert text_of(tmp_path / "7" / "1") == b"step=9\n"
+
+
+def test_predecessors_that_lack_a_part_or_have_not_ended_prove_nothing(tmp_path: Path) -> None:
+    copied(a_late_first_line(after_s=40), tmp_path / "0" / "1", read_after_s=600)
+    running = tmp_path / "1" / "1"
+    running.mkdir(parents=True)
+    (running / "log.position").write_text('{"pod": "x", "container": "trial", "done": false}')
+    copied(a_late_first_line(after_s=40), tmp_path / "7" / "1", read_after_s=600)
+    assert b"may be missing" in text_of(tmp_path / "7" / "1")
+
+
+def test_a_rotation_between_two_streams_of_an_idle_log_is_not_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_IDLE_S", 0.0)
+    clock = START + timedelta(seconds=5)
+
+    async def scenario() -> None:
+        node = Node(breaks=[(52, False)])  # the first stream ends behind the first line
+        node.print(b"epoch=1 accuracy=0.9")
+        of = PodContainer(POD, CONTAINER)
+        followed = LogFollower(node, "team-a", of, tmp_path, grown=lambda: None, now=lambda: clock)
+        followed.begin()
+        await eventually(lambda: text_of(tmp_path) != b"")
+        node.kept_from = 1
+        await eventually(lambda: len(node.asked) > 1)
+        node.print(b"epoch=2 accuracy=0.8", after_s=400)
+        await eventually(lambda: b"epoch=2" in text_of(tmp_path))
+        await followed.close()
+
+    run_scenario(scenario)
+    assert text_of(tmp_path) == b"epoch=1 accuracy=0.9\nepoch=2 accuracy=0.8\n"
+
+
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(read=st.integers(1, 30), printed=st.integers(0, 30), rotated=st.integers(0, 60))
 def test_a_gap_is_reported_if_and_only_if_unread_lines_were_rotated(read: int, printed: int, rotated: int) -> None:
@@ -478,9 +579,10 @@ class SlowNode(Node):
     stalls_in_order = False
 
     async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                  last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                  last_lines: int = 0, previous: bool = False,
+                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
         async for piece in super().log(
-            namespace, pod, container=container, since=since, last_lines=last_lines, follow=follow
+            namespace, pod, container=container, since=since, last_lines=last_lines, previous=previous, follow=follow
         ):
             await asyncio.sleep(60 if self.stalls_in_order and not last_lines else 0.02)
             yield piece
@@ -564,7 +666,8 @@ def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None
 def test_a_final_read_that_ends_within_a_line_is_repeated(tmp_path: Path) -> None:
     class Cut(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                      last_lines: int = 0, previous: bool = False,
+                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
             self.asked.append(since)
             whole = self.stamp(START, 0) + b" accuracy=0.75\n"
             yield whole if len(self.asked) > 1 else whole[:-3]
@@ -603,7 +706,8 @@ def test_a_line_without_end_passes_through_little_memory(tmp_path: Path) -> None
 
     class Endless(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                      last_lines: int = 0, previous: bool = False,
+                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
             yield self.stamp(START, 0) + b" "
             for _ in range(256):
                 yield b"x" * (1 << 16)

@@ -88,6 +88,7 @@ class OddNode:
         container: str = "",
         since: str = "",
         last_lines: int = 0,
+        previous: bool = False,
         follow: bool = True,
     ) -> AsyncIterator[bytes]:
         if self.times:

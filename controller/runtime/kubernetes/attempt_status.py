@@ -101,9 +101,10 @@ def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer |
     if main is None:
         return None
     container = container_in(main, status_rules_of(obj).container)
-    if started_at(main, container) is None and terminated(main, container) is None:
+    started = started_at(main, container)
+    if started is None and terminated(main, container) is None:
         return None
-    return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
+    return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")), started)
 
 
 def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:

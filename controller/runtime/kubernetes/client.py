@@ -385,17 +385,18 @@ class KubernetesClient:
                     yield event
 
     async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                  last_lines: int = 0, follow: bool = True) -> AsyncGenerator[bytes, None]:  # fmt: skip
+                  last_lines: int = 0, previous: bool = False,
+                  follow: bool = True) -> AsyncGenerator[bytes, None]:  # fmt: skip
         """Yield the container's log, a timestamp before each line, in chunks that may end within a line.
 
-        since: a timestamp; only later lines are sent. last_lines: only so many are sent; 0: all. The stream ends with
-        the container, but also after two minutes of silence, when the kubelet rotates the file, or at the server's
-        choice: only the pod tells whether it was all.
+        since: a timestamp; only later lines are sent. last_lines: only so many are sent; 0: all. previous: the log
+        before the container was restarted in place. The stream ends with the container, but also after two minutes of
+        silence, when the kubelet rotates the file, or at the server's choice: only the pod tells whether it was all.
         Raises ApiError (400 while the container waits, 404 when the pod is gone), Unreachable when the stream breaks.
         """
         query = {"timestamps": "true"} | ({"follow": "true"} if follow else {})
         query |= ({"container": container} if container else {}) | ({"sinceTime": since} if since else {})
-        query |= {"tailLines": str(last_lines)} if last_lines else {}
+        query |= ({"tailLines": str(last_lines)} if last_lines else {}) | ({"previous": "true"} if previous else {})
         path = PODS.path(namespace, pod) + "/log"
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):

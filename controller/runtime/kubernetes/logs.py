@@ -13,6 +13,12 @@ while lines are being dropped, the server no longer has the older ones (rotation
 A node rotates a log away from its beginning. If a new stream begins with a copied line, nothing is missing, however
 many others were rotated. If its first line is newer than all copied ones, whatever was printed between the two was
 rotated before it was read: a gap, whose place in the copy has a line of `_StreamReader`'s.
+
+Nothing tells whether a log that was never read is whole. Its beginning may be missing if three things hold: nobody read
+it for longer than a node takes to rotate it, its first line is as much younger than its container, and no complete log
+of another trial shows that these trials print far less than a node keeps.
+
+A container that is restarted in place begins another log, and the node keeps the one before, which is read first.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
 from controller.runtime import log_file
@@ -64,12 +70,17 @@ _MARGIN_S = 3  # two streams of a container, or a change of the clock, may put t
 _REMEMBERED_S = 10  # a node's clock may be set back
 
 
-class PodContainer(NamedTuple):
-    """A container whose log is copied. Operators reuse names of pods, so the uid identifies the pod."""
+@dataclass(frozen=True, slots=True)
+class PodContainer:
+    """A container whose log is copied. Operators reuse names of pods, so the uid identifies the pod.
+
+    started: when the container first started, by its node's clock, if that is known.
+    """
 
     pod: str
     container: str
     uid: str = ""
+    started: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -82,6 +93,7 @@ class Position:
         counts: copied lines by the second of their timestamp.
         floor: the first second for which `counts` is complete.
         done: the log was copied completely.
+        has_gap: lines of the log are missing.
         uid: the pod's; "" in a file that an earlier release wrote.
     """
 
@@ -93,6 +105,7 @@ class Position:
     floor: int = 0
     counts: dict[int, int] = field(default_factory=dict)
     done: bool = False
+    has_gap: bool = False
     uid: str = ""
 
     def copied(self, stamp: str, second: int) -> None:
@@ -159,6 +172,9 @@ _NOTE_S = 2.0  # how far the recorded position may lag, which a killed controlle
 _NOTE_BYTES = 1 << 20
 _PATIENCE_S = 10.0  # without a further byte of the rest of the log, after the container's end
 _END_LINES = 200  # are read alone if the rest does not arrive
+_ROTATED_AFTER_S = 10.0  # how often a node checks whether to rotate a log, by default
+_SHORT_BYTES = 1 << 20  # far below the 10 MiB that a node keeps by default, also if lines are short
+_LOOKED_AT = 64  # other logs
 _IDLE_S = 1.0  # a stream without a byte for so long has sent everything that was printed
 _BACKOFF = Backoff(first_s=0.1, longest_s=1.0)
 _OFTEN_ENOUGH_S = 5.0  # between tries where a person must act first
@@ -171,7 +187,8 @@ class LogSource(Protocol):
     """The part of `client.KubernetesClient` that a follower needs."""
 
     def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-            last_lines: int = 0, follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
+            last_lines: int = 0, previous: bool = False,
+            follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
 
 
 class _Line(Enum):
@@ -186,6 +203,10 @@ class _DiskTrouble(Exception):
     pass
 
 
+class _KnownLinesGone(Exception):
+    """The stream begins behind all copied lines: they were rotated, or the container was restarted in place."""
+
+
 class LogFollower:
     """Copies one container's log. Call `begin` on a running loop, and `ended` when the container has ended.
 
@@ -194,7 +215,8 @@ class LogFollower:
     """
 
     def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
-                 grown: Callable[[], None], log: CopiedLog = TRIAL_LOG) -> None:  # fmt: skip
+                 grown: Callable[[], None], now: Callable[[], datetime] = lambda: datetime.now(UTC),
+                 log: CopiedLog = TRIAL_LOG) -> None:  # fmt: skip
         self._source = client
         self._log = log
         self._namespace = namespace
@@ -203,13 +225,18 @@ class LogFollower:
         self._directory = directory
         self._file = directory / log.file
         self._grown = grown
+        self._now = now
+        self._reading_since: datetime | None = None  # without an error since
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
         self._resting: asyncio.Timeout | None = None
         self._furthest: tuple[str, int] = "", 0  # how many bytes a request for the rest has brought at most
         self._joined_s: float | None = None  # when the open stream, if nothing is missing before it, sent a chunk
+        self.idle_at: datetime | None = None  # when a stream that had sent everything ended by itself
         self.was_live = False  # a stream was open at the container's end, and had sent everything
         self.marked_after: str | None = None  # the timestamp after which the newest gap is marked
+        self.accounted_until: str | None = None  # the timestamp up to which it is known why lines are gone
+        self.restarted_after: str | None = None  # the timestamp of the last line before a restart, if all were copied
         self.barred: Exception | None = None
         self._ended = False
         self._finished = False
@@ -245,8 +272,14 @@ class LogFollower:
         first, self._ended = not self._ended, True
         if first and self._following is not None:
             now_s = asyncio.get_running_loop().time()
-            self.was_live = self._joined_s is not None and now_s - self._joined_s >= _IDLE_S
+            self.was_live = self._is_idle(now_s)
             self._following.reschedule(now_s)
+
+    def _is_idle(self, now_s: float) -> bool:
+        """Whether the open stream, and those before it, have sent everything that was printed until a moment ago."""
+        if self._joined_s is None:
+            return self.idle_at is not None
+        return now_s - self._joined_s >= _IDLE_S
 
     def replaced(self) -> None:
         """Stop, because another pod has the name and its log is served now.
@@ -352,7 +385,7 @@ class LogFollower:
                         reading = await self._copy(follow=False, last_lines=last_lines)
                         if not reading.node_message and reading.incomplete_tail in ((0, b""), incomplete_tail):
                             reading.finish()
-                            if reading.lacks_known_lines and not self.was_live:
+                            if reading.lacks_known_lines and await self._end_was_rotated():
                                 self._losses = self._losses or _ROTATED_END
                             self._at.done = True
                             return True
@@ -371,6 +404,14 @@ class LogFollower:
         finally:
             self._resting = None
         return False
+
+    async def _end_was_rotated(self) -> bool:
+        """Return whether the end may be missing from a log that has no line any more."""
+        if self.was_live:
+            return False
+        if self.accounted_until != self._at.newest:
+            await self._copy_previous()
+        return self.restarted_after != self._at.newest
 
     def _report_bug(self, error: Exception) -> None:
         """Show an unforeseen error. It is logged once, however often it recurs."""
@@ -397,13 +438,33 @@ class LogFollower:
         return error.status == 404 and f'"{self._pod}" not found' in error.message
 
     async def _copy(self, *, follow: bool, last_lines: int = 0) -> _StreamReader:
-        """Copy one stream to its end."""
+        """Copy one stream to its end. If its container was restarted, copy the rest of the log before that first."""
+        try:
+            return await self._copy_stream(follow=follow, last_lines=last_lines)
+        except _KnownLinesGone:
+            await self._copy_previous()
+            return await self._copy_stream(follow=follow, last_lines=last_lines)
+
+    async def _copy_previous(self) -> None:
+        try:
+            await self._copy_stream(follow=False, previous=True)
+            self.restarted_after = self._at.newest
+        except _KnownLinesGone:
+            pass
+        except ApiError as error:
+            if error.status not in (400, 404):  # it was not restarted, or the node has removed that log
+                raise
+        self.accounted_until = self._at.newest
+
+    async def _copy_stream(self, *, follow: bool, last_lines: int = 0, previous: bool = False) -> _StreamReader:
         since, already_copied = ("", 0) if last_lines else self._at.again()
         reading = _StreamReader(self, already_copied, of_the_end=last_lines > 0)
         stream = self._source.log(
-            self._namespace, self._pod, container=self._container, since=since, last_lines=last_lines, follow=follow
-        )
-        received = 0
+            self._namespace, self._pod, container=self._container, since=since, last_lines=last_lines,
+            previous=previous, follow=follow,
+        )  # fmt: skip
+        received, loop = 0, asyncio.get_running_loop()
+        self._reading_since = self._reading_since or self._now()
         try:
             # The client returns a generator, which is closed at once.
             async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
@@ -413,11 +474,15 @@ class LogFollower:
                     received += len(chunk)
                     self._note_arrival(since, received)
                     if follow and reading.joined:
-                        self._joined_s = asyncio.get_running_loop().time()
+                        self._joined_s, self.idle_at = loop.time(), None
                     if self._at.done:
                         break
                     # If a container prints faster than we read, no read waits: let other tasks run.
                     await asyncio.sleep(0)
+            self.idle_at = self._now() if follow and self._is_idle(loop.time()) else None
+        except Exception:
+            self._reading_since = self.idle_at = None
+            raise
         finally:
             self._joined_s = None
         self._problem, self.barred = reading.node_message, None
@@ -456,6 +521,19 @@ class LogFollower:
         elif self._noting is None:
             self._noting = asyncio.get_running_loop().call_later(_NOTE_S, self._note)
         self._grown()
+
+    def unread_s(self, first: int) -> float:
+        """Return for how long nobody read the log's beginning, if it may have been rotated then; 0 otherwise.
+
+        first: the second of the log's first line.
+        """
+        started = self._of.started
+        if started is None or self._reading_since is None:
+            return 0.0
+        unread_s = min(self._reading_since.timestamp(), first) - started.timestamp()
+        if unread_s < _ROTATED_AFTER_S or _others_are_short(self._directory, self._log):
+            return 0.0
+        return unread_s
 
     def begin_again(self) -> None:
         """Write again what follows the last complete line."""
@@ -518,7 +596,7 @@ class _StreamReader:
         return self._known > 0 and not self.joined
 
     def feed(self, chunk: bytes) -> None:
-        """Raises _DiskTrouble."""
+        """Raises _DiskTrouble, and _KnownLinesGone before anything of the stream is written."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         new: list[bytes] = []
         stamps: list[tuple[str, int]] = []
@@ -553,6 +631,7 @@ class _StreamReader:
         self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
         if self._gap:
             self._owner.marked_after, self._gap = self._newest_before, b""
+            self._at.has_gap = True
 
     def _piece(self) -> bytes:
         """Return the new part of the incomplete line so far."""
@@ -591,8 +670,12 @@ class _StreamReader:
         """Note what is missing before the stream's first line, which is newer than all copied ones."""
         if self._of_the_end:
             cause = f"they did not arrive within {_PATIENCE_S:.0f} s"
-        elif self._known and not self._owner.was_live:
+        elif self._known and not self._is_explained():
+            if self._owner.accounted_until != self._newest_before:
+                raise _KnownLinesGone
             cause = _ROTATED
+        elif not self._newest_before and (unread_s := self._owner.unread_s(self._stamp[1])):
+            cause = f"nobody read the log in the container's first {unread_s:.0f} s, and a node keeps only its end"
         else:
             return
         if self._owner.marked_after == self._newest_before:
@@ -601,7 +684,29 @@ class _StreamReader:
             lines = f"lines printed between {_shown(self._newest_before)} and {_shown(stamp)}"
         else:
             lines = f"lines printed before {_shown(stamp)}"
-        self._gap = f"{GAP_LINE}{lines} are missing: {cause}\n".encode()
+        verb = "are" if self._newest_before or self._of_the_end else "may be"
+        self._gap = f"{GAP_LINE}{lines} {verb} missing: {cause}\n".encode()
+
+    def _is_explained(self) -> bool:
+        """Return whether the copied lines are gone, but none between them and the stream's first line.
+
+        They were read to the end before a restart, or until nothing was printed and the node rotated them: what the
+        present stream begins with was printed later.
+        """
+        owner, idle_at = self._owner, self._owner.idle_at
+        was_idle = idle_at is not None and self._stamp[1] >= int(idle_at.timestamp())
+        return owner.was_live or was_idle or owner.restarted_after == self._newest_before
+
+
+def _others_are_short(directory: Path, log: CopiedLog) -> bool:
+    """Whether there are complete logs of other attempts, and all are short. directory: that of an attempt."""
+    sizes: list[int] = []
+    for path in itertools.islice(directory.parent.parent.glob(f"*/*/{log.position}"), _LOOKED_AT):
+        with contextlib.suppress(OSError, ValueError):
+            noted = json.loads(path.read_bytes())
+            if path.parent != directory and noted.get("done") and not noted.get("has_gap"):
+                sizes.append(log_file.size(path.with_name(log.file)))
+    return bool(sizes) and max(sizes) < _SHORT_BYTES
 
 
 def _shown(stamp: str) -> str:
@@ -617,7 +722,7 @@ class LogFollowers:
     While nothing waits for lines, a log is first requested once its container has run for SOON_S; logs of shorter ones
     are read once, after the end. A node checks every ten seconds by default whether to rotate a log.
 
-    grown: called when a log has grown. ended: called when a log is complete.
+    grown: called when a log has grown. ended: called when a log is complete. now: the nodes' clock.
     """
 
     def __init__(
@@ -628,12 +733,14 @@ class LogFollowers:
         *,
         grown: Callable[[], None],
         ended: Callable[[], None],
+        now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._log = log
         self._namespace = namespace
         self._grown = grown
         self._ended = ended
+        self._now = now
         self._by_name: dict[str, tuple[PodContainer, LogFollower]] = {}
         self._left: dict[str, int] = {}  # sizes of logs without a follower
         # Containers that are not followed yet, with the time of their first sight.
@@ -661,8 +768,9 @@ class LogFollowers:
             current[1].ended()
             return current[1]
         follower = LogFollower(
-            self._client, self._namespace, source, directory, grown=lambda: self._notify(name), log=self._log
-        )
+            self._client, self._namespace, source, directory, grown=lambda: self._notify(name), now=self._now,
+            log=self._log,
+        )  # fmt: skip
         self._by_name[name] = source, follower
         self._left.pop(name, None)
         follower.begin()

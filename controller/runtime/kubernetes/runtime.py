@@ -181,8 +181,9 @@ class KubernetesRuntime:
         self._opening = asyncio.Lock()
         self._keys: dict[str, AttemptKey] = {}
         grown, ended = self._wakeup.notify_log_growth, self._wakeup.notify
+        self._server_clock = ServerClock(target.client)
         self._followers, self._collected = self._copies = tuple(
-            LogFollowers(target.client, target.namespace, log, grown=grown, ended=ended)
+            LogFollowers(target.client, target.namespace, log, grown=grown, ended=ended, now=self._server_clock.now)
             for log in (TRIAL_LOG, COLLECTED_LOG)
         )
         self._end_seen_s: dict[str, float] = {}  # when an end was first derived, while the sidecar may still print
@@ -196,7 +197,6 @@ class KubernetesRuntime:
         self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
-        self._server_clock = ServerClock(target.client)
         self._lease = FencingLease(
             target.client, target.namespace, target.anchor, target.holder, clock=self._server_clock,
             changed=self._wakeup.notify,

@@ -81,6 +81,9 @@ OBJECTS: dict[str, Raw] = {
             {"name": "train", "container": {"image": "train:1"}},
         ],
     ),
+    **{f"PipelineRun {version}": obj(f"tekton.dev/{version}", "PipelineRun", pipelineSpec={"tasks": [
+        {"name": "train", "taskSpec": {"steps": [{"name": "train", "image": "train:1"}]}},
+    ]}) for version in ("v1beta1", "v1")},
 }  # fmt: skip
 KINDS = pytest.mark.parametrize("name", OBJECTS)
 
@@ -122,6 +125,7 @@ SUCCEEDED: dict[str, Raw] = {
     "RayJob": ray("Complete", "SUCCEEDED"),
     "Volcano Job": volcano("Completed"),
     "Workflow": {"phase": "Succeeded"},
+    **dict.fromkeys(("PipelineRun v1beta1", "PipelineRun v1"), has("Succeeded")),
 }
 FAILED: list[tuple[str, Raw]] = [
     ("Job", has("FailureTarget", "Failed")),
@@ -134,6 +138,7 @@ FAILED: list[tuple[str, Raw]] = [
     ("RayJob", ray("Complete", "STOPPED")),
     *(("Volcano Job", volcano(phase)) for phase in ("Failed", "Terminated", "Aborted")),
     *(("Workflow", {"phase": phase}) for phase in ("Failed", "Error")),
+    ("PipelineRun v1", has("Succeeded", status="False")),
 ]
 GOES_ON: list[tuple[str, Raw]] = [
     *((name, {}) for name in OBJECTS),
@@ -147,6 +152,7 @@ GOES_ON: list[tuple[str, Raw]] = [
     ("RayJob", ray("Running", "STOPPED") | {"jobStatus": "PENDING"}),
     *(("Volcano Job", volcano(p)) for p in ("Pending", "Running", "Restarting", "Completing", "Aborting")),
     *(("Workflow", {"phase": phase}) for phase in ("", "Pending", "Running")),
+    ("PipelineRun v1", has("Succeeded", status="Unknown")),
 ]
 
 
@@ -237,10 +243,13 @@ def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
     assert is_suspended(made) is (name in SUSPEND)
 
 
+NEVER_SUSPENDED = {"Volcano Job", "Workflow", "PipelineRun v1beta1", "PipelineRun v1"}
+
+
 @KINDS
 def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: str) -> None:
     status = ray("Suspended", "") if name == "RayJob" else has("Suspended")
-    assert is_suspended(shown(name, status)) is (name not in {"Volcano Job", "Workflow"})
+    assert is_suspended(shown(name, status)) is (name not in NEVER_SUSPENDED)
     assert not is_suspended(shown(name, has("Suspended", status="False")))
     assert not is_suspended(shown(name, {}))
     if path := SUSPEND.get(name):
@@ -299,7 +308,7 @@ PODS: dict[str, list[Raw]] = {
         pod("x-0-master-1", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "1"}),
         pod("right", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"}),
     ],
-    "Workflow": [pod("right")],
+    **{name: [pod("right")] for name in ("Workflow", "PipelineRun v1beta1", "PipelineRun v1")},
 }  # fmt: skip
 
 
@@ -392,6 +401,8 @@ PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
     ],
     "Volcano Job": lambda spec: [each["template"] for each in spec["tasks"]],
     "Workflow": lambda spec: [{"metadata": spec["podMetadata"], "spec": spec}],
+    "PipelineRun v1beta1": lambda spec: [{"spec": spec.get("podTemplate")}],
+    "PipelineRun v1": lambda spec: [{"spec": spec.get("taskRunTemplate", {}).get("podTemplate")}],
 }  # fmt: skip
 
 
@@ -402,7 +413,8 @@ def test_every_pod_has_our_labels_and_a_retry_avoids_the_failed_nodes(name: str)
     assert places
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["gpu-7"]}]
     for place in places:
-        assert place["metadata"]["labels"]["tuner.dev/trial"] == "12"
+        about = found["metadata"] if name.startswith("PipelineRun") else place["metadata"]
+        assert about["labels"]["tuner.dev/trial"] == "12"
         (term,) = at(place, "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution")
         assert term["preference"] == {"matchFields": fields}
 
@@ -428,6 +440,8 @@ def test_the_program_gets_the_variables_of_its_trial(name: str) -> None:
         containers = [found["trainer"]]
     elif name == "Workflow":
         containers = [found["templates"][1]["container"]]
+    elif name.startswith("PipelineRun"):
+        containers = found["pipelineSpec"]["tasks"][0]["taskSpec"]["steps"]
     else:
         containers = [each for place in PLACES[name](found) for each in place["spec"]["containers"]]
     for container in containers:
@@ -527,6 +541,8 @@ LEFT: dict[str, Raw] = {
     "TrainJob": {},
     "RayJob": {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 10},
     "Workflow": {"ttlStrategy": {"secondsAfterCompletion": KEPT_S}},
+    "PipelineRun v1beta1": {},
+    "PipelineRun v1": {},
 }
 
 
@@ -686,6 +702,14 @@ def test_of_several_steps_of_a_workflow_the_file_names_the_one_with_the_metrics(
     assert said.startswith("which pod of this Workflow reports the metrics? add primary: {labels: ") is missing
 
 
+def test_of_several_tasks_of_a_pipeline_the_file_names_the_one_with_the_metrics() -> None:
+    spec: Raw = {"tasks": [{"name": "prepare", "taskSpec": {}}, {"name": "train", "taskSpec": {}}]}
+    for pipeline in (spec, {}):
+        manifest = obj("tekton.dev/v1", "PipelineRun", pipelineSpec=pipeline)
+        assert missing_conditions(manifest).startswith("which pod of this PipelineRun reports the metrics?")
+        assert missing_conditions(manifest, ("primary",)) == ""
+
+
 def test_every_container_of_a_workflow_gets_the_variables_and_no_step_does() -> None:
     spec = made("Workflow", templates=[{"name": "all", "dag": {"tasks": []}}, *TWO_STEPS])["spec"]
     steps, prepare, train = spec["templates"]
@@ -736,7 +760,7 @@ def test_checking_a_file_does_not_change_it() -> None:
 @KINDS
 def test_a_queue_for_a_kind_that_kueue_does_not_know_is_refused(name: str) -> None:
     said = cannot_be_queued(OBJECTS[name])
-    assert bool(said) is (name in {"MPIJob", "Volcano Job", "Workflow"})
+    assert bool(said) is (name in {"MPIJob", "Volcano Job", "Workflow", "PipelineRun v1beta1", "PipelineRun v1"})
     assert not said or f"the kind {OBJECTS[name]['kind']} of {OBJECTS[name]['apiVersion']};" in said
 
 

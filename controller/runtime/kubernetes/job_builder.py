@@ -446,10 +446,12 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     obj["metadata"] = about | {"annotations": about.get("annotations", {}) | annotations_of(launch, part)}
     obj["metadata"].pop("generateName", None)
     for template in (preset or JOB).templates(obj):
-        key, spec_key = (preset or JOB).pod_metadata, (preset or JOB).pod_spec
+        key, spec = (preset or JOB).pod_metadata, template
         template[key] = _marked(template.get(key), part)
         if part.avoid_nodes:
-            prefer_others(below(template, spec_key) if spec_key else template, part.avoid_nodes)
+            for section in filter(None, (preset or JOB).pod_spec.split(".")):
+                spec = below(spec, section)
+            prefer_others(spec, part.avoid_nodes)
     claim = _claim_of(part)
     not_mounted = {_OUTPUT_DIR} if claim else {_OUTPUT_DIR, _CHECKPOINT_DIR}
     for container in (preset or JOB).containers(obj):

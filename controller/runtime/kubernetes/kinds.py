@@ -25,6 +25,7 @@ from controller.runtime.kubernetes.labels import (
     REPLICATED_JOB,
     REPLICATED_JOB_INDEX,
     STATUS_RULES,
+    TEKTON_GROUP,
     TRAINER_GROUP,
     TRAINING_REPLICA,
     TRAINING_ROLE,
@@ -100,7 +101,7 @@ class Preset:
         templates: the pod templates of an object, or the mappings with `metadata` and `spec` that change them, added
             where they are missing. Labels and affinity go there.
         pod_metadata: the key of the labels in `templates`.
-        pod_spec: the key of the affinity's section in `templates`; "": it stands beside the labels.
+        pod_spec: the path of the affinity's section in `templates`; "": it stands beside the labels.
         pod_fields: the fields of `spec` that change pod templates which the object does not have itself, newest first.
             A cluster has one of them, or none, by its version of the operator.
         containers: the containers that get the trial's environment.
@@ -310,22 +311,41 @@ _ARGO_PODS = ("container", "script", "containerSet")
 
 
 def pod_steps(obj: AnyObject) -> list[Raw]:
-    """Return the templates of an Argo Workflow that are pods; none of another kind."""
+    """Return the templates of an Argo Workflow that are pods, or the tasks in a Tekton PipelineRun."""
+    if obj.get("kind") == "PipelineRun":
+        return [
+            spec for task in mappings(at(obj, "spec.pipelineSpec.tasks")) for spec in mappings([task.get("taskSpec")])
+        ]
     templates = mappings(at(obj, "spec.templates")) if obj.get("kind") == "Workflow" else ()
     return [template for template in templates if any(key in template for key in _ARGO_PODS)]
 
 
 def containers_of_step(step: Raw) -> Iterator[Raw]:
-    """Yield the containers of a Workflow's template that run at the same time."""
+    """Yield the containers of a pod of a Workflow or a PipelineRun, except init containers."""
     yield from mappings([step.get("container"), step.get("script")])
     yield from mappings(at(step, "containerSet.containers"))
+    yield from mappings(step.get("steps"))
     yield from mappings(step.get("sidecars"))
 
 
-def _argo_containers(obj: Raw) -> Iterator[Raw]:
+def _step_containers(obj: Raw) -> Iterator[Raw]:
     for step in pod_steps(obj):
         yield from containers_of_step(step)
         yield from mappings(step.get("initContainers"))
+
+
+def _tasks(obj: Raw) -> int:
+    """Return how many pods a PipelineRun has; 0 if its pipeline is on the cluster."""
+    return sum(len(list(mappings(at(obj, f"spec.pipelineSpec.{key}")))) for key in ("tasks", "finally"))
+
+
+def _of_tekton(version: str, pod_template: str) -> Preset:
+    """Return the preset of a PipelineRun. Tekton gives its labels to all of its pods."""
+    return Preset(
+        f"{TEKTON_GROUP}/{version}", "PipelineRun", "Tekton Pipelines 1.0", (ByType("Succeeded"),),
+        (ByType("Succeeded", "False"),), suspended=None, suspend="", programs=_tasks, templates=lambda obj: [obj],
+        pod_spec=pod_template, containers=lambda obj: list(_step_containers(obj)),
+    )  # fmt: skip
 
 
 def _unfit_workflow(obj: Raw) -> str:
@@ -433,8 +453,10 @@ PRESETS = (
         defaults={"spec.ttlStrategy.secondsAfterCompletion": KEPT_S},
         primary_pod=lambda obj: PrimaryPod({}, "main"), programs=lambda obj: len(pod_steps(obj)),
         templates=lambda obj: [below(obj, "spec")], pod_metadata="podMetadata", pod_spec="",
-        containers=lambda obj: list(_argo_containers(obj)), unfit=_unfit_workflow,
+        containers=lambda obj: list(_step_containers(obj)), unfit=_unfit_workflow,
     ),
+    _of_tekton("v1beta1", "spec.podTemplate"),
+    _of_tekton("v1", "spec.taskRunTemplate.podTemplate"),
 )  # fmt: skip
 
 

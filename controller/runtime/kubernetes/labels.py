@@ -37,6 +37,7 @@ TRAINER_GROUP = "trainer.kubeflow.org"
 RAY_GROUP = "ray.io"
 VOLCANO_GROUP = "batch.volcano.sh"
 ARGO_GROUP = "argoproj.io"
+TEKTON_GROUP = "tekton.dev"
 QUEUE = f"{KUEUE_GROUP}/queue-name"
 
 # Labels that operators set on their pods.

@@ -1,9 +1,14 @@
-"""deploy/server.yaml on a real kubelet: the server answers over TLS, and keeps its studies when its pod is replaced."""
+"""deploy/ on a real kubelet.
+
+server.yaml: the server answers over TLS, and keeps its studies when its pod is replaced. run.yaml: a controller in the
+cluster, in the same image, runs trials with the rights of rbac.yaml.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import secrets
 import selectors
 import socket
@@ -23,10 +28,13 @@ from tests.cluster import images
 from tests.cluster.api import CORE, Object
 from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
+from tests.cluster.tenant import place, role_without
 from tests.cluster.waiting import eventually
 
-FILE = Path(__file__).resolve().parents[2] / "deploy" / "server.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+FILE, RUN = ROOT / "deploy" / "server.yaml", ROOT / "deploy" / "run.yaml"
 PATHS = {
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
     "Service": "/api/v1/namespaces/{}/services",
@@ -47,7 +55,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def disk(name: str, namespace: str, folder: Path) -> Object:
+def disk(name: str, namespace: str, folder: Path, *, claim: str = "tuner-studies") -> Object:
     """Create a volume on this machine for the claim, in place of a storage class."""
     return {
         "metadata": {"name": name},
@@ -55,7 +63,7 @@ def disk(name: str, namespace: str, folder: Path) -> Object:
             "capacity": {"storage": "10Gi"},
             "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": str(folder)},
-            "claimRef": {"namespace": namespace, "name": "tuner-studies"},
+            "claimRef": {"namespace": namespace, "name": claim},
         },
     }
 
@@ -147,3 +155,55 @@ def test_a_deployed_server_keeps_its_studies_when_its_pod_is_replaced(
     ):
         study = client.study("parabola", {"x": Float(-10, 10)}, maximize("score"), algorithm="tpe")
         assert study.best == before
+
+
+@pytest.fixture
+def controller(level_c: RealNode, namespace: str) -> Iterator[str]:
+    """Apply run.yaml for two trials of the digits example; return the name of its Job."""
+    images.server()
+    images.digits()
+    for image in (images.SERVER, images.DIGITS):
+        level_c.load(image)
+    api = level_c.api()
+    api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
+    for document in role_without(namespace, ""):
+        api.post(place(document["kind"], namespace), document)
+    folder = level_c.folder / f"disk-{namespace}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    api.post(f"{CORE}/persistentvolumes", disk(namespace, namespace, folder, claim="digits-state"))
+    experiment = yaml.safe_load((ROOT / "examples/digits/experiment.yaml").read_text(encoding="utf-8"))
+    experiment["spec"]["budget"] = {"trials": 2}
+    experiment["spec"]["trial"] |= {"image": images.DIGITS, "imagePullPolicy": "Never", "resources": {"cpu": "100m"}}
+    files = {"metadata": {"name": "digits-file"}, "data": {"experiment.yaml": yaml.safe_dump(experiment)}}
+    api.post(f"{CORE}/namespaces/{namespace}/configmaps", files)
+    # Without kube-proxy no address of the API server's Service answers.
+    server = {"HOST": level_c.gateway, "PORT": level_c.server.rpartition(":")[2]}
+    for document in yaml.safe_load_all(RUN.read_text(encoding="utf-8")):
+        if document["kind"] == "PersistentVolumeClaim":
+            document["spec"]["storageClassName"] = ""
+        if document["kind"] == "Job":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            env = [{"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()]
+            container |= {"image": images.SERVER, "imagePullPolicy": "Never", "env": env}
+        api.post(PATHS[document["kind"]].format(namespace), document, fieldValidation="Strict")
+    yield "digits-controller"
+    api.delete(f"{CORE}/persistentvolumes/{namespace}")
+
+
+def test_a_controller_in_the_cluster_runs_trials(level_c: RealNode, namespace: str, controller: str) -> None:
+    api, path = level_c.api(), PATHS["Job"].format(namespace)
+    ours = {"labelSelector": f"batch.kubernetes.io/job-name={controller}"}
+
+    def log() -> str:
+        return "".join(api.logs(namespace, pod["metadata"]["name"]) for pod in api.items(pods(namespace), **ours))
+
+    def ended() -> str:
+        conditions = api.get(f"{path}/{controller}").get("status", {}).get("conditions") or ()
+        return next((each["type"] for each in conditions if each["type"] in ("Complete", "Failed")), "")
+
+    assert eventually(ended, within_s=150, shows=log) == "Complete", log()
+    best = re.search(r"digits: best accuracy (\S+)", log())
+    assert best is not None, log()
+    assert 0 < float(best[1]) <= 1, "the image's Python is that of Debian 12"
+    assert [job["metadata"]["name"] for job in api.items(path)] == [controller], "its trials are over and removed"

@@ -22,6 +22,32 @@ while not pathlib.Path("go").exists():
 print("score=%s" % sys.argv[1], flush=True)
 """
 
+# Each trial reports a value at each of two steps, the second when the file `go-TRIAL` is there.
+STEP_BY_STEP = """
+import os, pathlib, sys, time
+print("step=1 score=0", flush=True)
+while not pathlib.Path("go-" + os.environ["TUNER_TRIAL_NUMBER"]).exists():
+    time.sleep(0.02)
+print("step=2 score=%s" % sys.argv[1], flush=True)
+"""
+# What a figure shows is in its Vega view: the newest one of each figure's place is kept.
+KEEPS_VIEWS = """
+window.views = new Map();
+Object.defineProperty(window, "vegaEmbed", { configurable: true, get: () => window.embedded, set(embed) {
+    window.embedded = async (place, ...more) => {
+        const result = await embed(place, ...more);
+        window.views.set(place.closest("[data-figure]").dataset.figure, result.view);
+        return result;
+    };
+} });
+"""
+
+
+def until_drawn(tab: Any, figure: str, points: int) -> None:
+    """Wait until the figure has so many points: several times as long as the page may pause, and too short for more."""
+    script = "([figure, points]) => window.views.get(figure)?.data('rows').length >= points"
+    tab.wait_for_function(script, arg=[figure, points], timeout=30_000)
+
 
 def opened(tab: Any, link: str, experiment: str = "tiny") -> None:
     tab.goto(link)
@@ -107,6 +133,56 @@ def test_figures_follow_the_search(cli: Cli, tab: Any) -> None:
         cli.let_go()
         tab.wait_for_selector("section[data-figure=history] canvas")
     ended(running)
+
+
+def test_figures_show_each_trial_of_a_search_soon_and_the_last_one_too(cli: Cli, tab: Any) -> None:
+    trials = 5
+    (cli.folder / "steps.py").write_text(STEP_BY_STEP)
+    cli.file.write_text(experiment(["python", "steps.py", "${x}"], trials=trials))
+    running = cli.start("run", cli.file)
+    tab.add_init_script(KEEPS_VIEWS)
+    with served(cli) as page:
+        eventually(lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt"))))
+        opened(tab, page.link)
+        for trial in range(trials):
+            (cli.folder / f"go-{trial}").touch()
+            until_drawn(tab, "history", trial + 1)
+        until_drawn(tab, "curves", 2 * trials)
+    assert ended(running)[0] == 0
+
+
+def test_the_curve_of_a_running_trial_grows(cli: Cli, tab: Any) -> None:
+    (cli.folder / "steps.py").write_text(STEP_BY_STEP)
+    cli.file.write_text(experiment(["python", "steps.py", "${x}"], trials=2))
+    running = cli.start("run", cli.file)
+    tab.add_init_script(KEEPS_VIEWS)
+    with served(cli) as page:
+        eventually(lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt"))))
+        opened(tab, page.link)
+        (cli.folder / "go-0").touch()
+        until_drawn(tab, "curves", 3)
+        assert tab.locator("tbody .state.running").count() == 1
+        (cli.folder / "go-1").touch()
+    assert ended(running)[0] == 0
+
+
+def test_a_figure_that_failed_when_the_search_ended_is_drawn_again(cli: Cli, tab: Any) -> None:
+    (cli.folder / "steps.py").write_text(STEP_BY_STEP)
+    cli.file.write_text(experiment(["python", "steps.py", "${x}"], trials=2))
+    running = cli.start("run", cli.file)
+    tab.add_init_script(KEEPS_VIEWS)
+    with served(cli) as page:
+        (cli.folder / "go-0").touch()
+        opened(tab, page.link)
+        until_drawn(tab, "history", 1)
+        tab.route("**/figures/*", lambda route: route.abort())
+        (cli.folder / "go-1").touch()
+        assert ended(running)[0] == 0
+        tab.wait_for_selector("#state .state.succeeded")
+        tab.wait_for_selector("section[data-figure=history] .empty:visible")
+        tab.unroute("**/figures/*")
+        until_drawn(tab, "history", 2)
+        tab.wait_for_selector("section[data-figure=history] .empty", state="hidden")
 
 
 def test_a_point_is_enqueued_by_clicking(cli: Cli, tab: Any) -> None:

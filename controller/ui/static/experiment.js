@@ -126,6 +126,7 @@ export function experimentPage(namespace, name) {
     trouble: (message) => said.trouble(message),
     gone(message) {
       said.trouble(message);
+      pictures.close();
       if (!it.summary) main.replaceChildren(h("h1", {}, name), said.element, h("p", {}, h("a", { href: "#/" }, "All experiments")));
       for (const button of buttons.children) button.disabled = true;
     },
@@ -154,12 +155,13 @@ function overviewOf(it, best) {
 
 // Two figures that are always shown, and one of the others.
 function figuresOf(it, choose) {
-  const version = () => `${it.summary.revision}.${it.summary.done}.${it.summary.best?.number}.${it.summary.loaded}`;
-  const drawable = () => it.summary?.loaded && (it.summary.done || it.summary.best); // imported trials are not counted as done
+  const version = () => it.position; // every change of a trial has a new one
+  const drawable = () => it.summary?.loaded && it.rows.size > 0;
   const make = (name, tell) => new Figure({ label: FIGURES[name], address: () => `${it.at}/figures/${name}.json?${version()}`, choose, tell });
   const sections = {};
   const fixed = FIRST.map((name) => [name, make(name, (empty) => {
     sections[name].hidden = empty;
+    show();
     const shown = Object.values(sections).filter((section) => !section.hidden);
     for (const section of shown) section.classList.toggle("wide", shown.length === 1);
   })]);
@@ -175,22 +177,25 @@ function figuresOf(it, choose) {
     if (drawable()) other.show(version());
   }
   const element = h("div", { class: "figures", hidden: true },
-    fixed.map(([name, figure]) => (sections[name] = h("section", { class: "card", "data-figure": name }, h("h2", {}, FIGURES[name]), figure.element))),
+    fixed.map(([name, figure]) => (sections[name] = h("section", { class: "card", "data-figure": name, hidden: true }, h("h2", {}, FIGURES[name]), figure.element))),
     h("section", { class: "card wide" }, tabs, place));
+  function show() {
+    if (!drawable()) return;
+    for (const [, figure] of fixed) figure.show(version());
+    const { summary } = it;
+    // Before a trial has ended there is at most a curve. Imported trials are not counted as done.
+    element.hidden = !(summary.done || summary.best || Object.values(sections).some((section) => !section.hidden));
+    if (element.hidden) return;
+    const possible = {
+      front: summary.front, parallel: summary.parameters.length > 1, contour: summary.parameters.length > 1, timeline: KIND === "experiments",
+    };
+    for (const [name, there] of Object.entries(possible)) tabs.querySelector(`[data-figure=${name}]`).hidden = !there;
+    if (!other) pick(possible.front ? "front" : !summary.best && possible.timeline ? "timeline" : summary.parameters.length > MOST_PARALLEL ? "importance" : possible.parallel ? "parallel" : "slice");
+    other.show(version());
+  }
   return {
     element,
-    show() {
-      const { summary } = it;
-      if (!drawable()) return;
-      element.hidden = false;
-      const possible = {
-        front: summary.front, parallel: summary.parameters.length > 1, contour: summary.parameters.length > 1, timeline: KIND === "experiments",
-      };
-      for (const [name, there] of Object.entries(possible)) tabs.querySelector(`[data-figure=${name}]`).hidden = !there;
-      if (!other) pick(possible.front ? "front" : !summary.best && possible.timeline ? "timeline" : summary.parameters.length > MOST_PARALLEL ? "importance" : possible.parallel ? "parallel" : "slice");
-      for (const [, figure] of fixed) figure.show(version());
-      other.show(version());
-    },
+    show,
     close() {
       other?.close();
       for (const [, figure] of fixed) figure.close();

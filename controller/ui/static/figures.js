@@ -1,19 +1,26 @@
-// The figures of reports in the page: drawn again when trials have ended, when the place is resized, and for dark mode.
+// The figures of reports in the page: drawn again when trials have changed, when the place is resized, and for dark mode.
 import { h } from "./dom.js";
 import { get } from "./wire.js";
 import { draw } from "./figure.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const SPARE = 10; // a figure takes at most a tenth of the time
+const SPARE = 5; // a figure is drawn for at most a sixth of the time,
+const LEAST_MS = 500; // but seldom enough to be looked at,
+const MOST_MS = 5000; // and often enough to be believed: pauses between two drawings
 let library = null;
 
 function loaded() {
   library ??= new Promise((resolve, reject) => {
-    const script = h("script", { src: "/static/vega.js", onload: resolve, onerror: () => reject(new Error("the server could not make the JavaScript of figures")) });
-    document.head.append(script);
+    const failed = () => {
+      library = null; // the server may only be away
+      reject(new Error("the server could not make the JavaScript of figures"));
+    };
+    document.head.append(h("script", { src: "/static/vega.js", onload: resolve, onerror: failed }));
   });
   return library;
 }
+
+const passed = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class Figure {
   // address(): of the figure's specification. choose(trial): called when a person clicks a trial. tell(empty): called
@@ -25,9 +32,9 @@ export class Figure {
     this.place = h("div", { class: "canvas", role: "img", "aria-label": label });
     this.words = h("p", { class: "small empty", hidden: true });
     this.element = h("div", { class: "figure" }, this.place, this.words);
-    this.version = null;
+    this.version = null; // that is drawn
     this.wanted = null;
-    this.next = 0;
+    this.next = 0; // not earlier
     this.width = 0;
     this.redraw = () => this.spec && this.embed();
     dark.addEventListener("change", this.redraw);
@@ -37,26 +44,33 @@ export class Figure {
     this.resized.observe(this.place);
   }
 
-  // Draw again unless that version is shown.
+  // Draw again unless that version is drawn. One that comes meanwhile is drawn next; one that failed is tried again.
   async show(version) {
     this.wanted = version;
-    if (this.busy || this.closed || version === this.version) return;
-    this.busy = true;
+    if (this.drawing) return;
+    this.drawing = true;
+    while (this.wanted !== this.version && !this.closed) {
+      await passed(this.next - performance.now());
+      if (!this.closed) await this.follow();
+    }
+    this.drawing = false;
+  }
+
+  async follow() {
     const began = performance.now();
+    const version = this.wanted;
+    let pause = MOST_MS;
     try {
       await loaded();
-      await new Promise((resolve) => setTimeout(resolve, Math.max(0, this.next - performance.now())));
-      if (this.closed) return;
-      this.version = this.wanted;
       await this.take(await get(this.address()));
+      this.version = version;
+      pause = Math.min(MOST_MS, Math.max(LEAST_MS, SPARE * (performance.now() - began)));
     } catch (error) {
+      this.tell(false);
       this.words.hidden = false;
       this.words.textContent = error.message;
-    } finally {
-      this.busy = false;
-      this.next = performance.now() + Math.max(1000, SPARE * (performance.now() - began));
     }
-    if (this.wanted !== this.version) this.show(this.wanted);
+    this.next = performance.now() + pause;
   }
 
   async take(spec) {
@@ -72,8 +86,8 @@ export class Figure {
       await this.view.data("rows", values).runAsync(); // what was chosen in it stays
       return;
     }
-    this.shape = shape;
     await this.embed();
+    this.shape = shape;
   }
 
   async embed() {

@@ -97,7 +97,7 @@ export function trialPage(namespace, name, trial) {
     const newest = it.measurements.at(-1)?.attempt;
     const measured = it.measurements.filter((each) => each.attempt === newest);
     curveCard.hidden = measured.length < 2;
-    if (!curveCard.hidden) curve.show(`${newest}.${measured.length}`);
+    if (!curveCard.hidden) curve.show(watched.position);
     showParts(it);
     showRest(it, measured);
   }

@@ -43,6 +43,9 @@ KATIB_KEYS = {
     "spec.trial.env": f"{_CONTAINER}.env",
     "spec.trial.image": f"{_CONTAINER}.image",
     "spec.trial.resources": f"{_CONTAINER}.resources.limits",
+    "spec.trial.resources.cpu": f"{_CONTAINER}.resources.limits.cpu",
+    "spec.trial.resources.memory": f"{_CONTAINER}.resources.limits.memory",
+    "spec.trial.resources.gpu": f"{_CONTAINER}.resources.limits.nvidia.com/gpu",
     "spec.trial.timeout": "spec.trialTemplate.trialSpec.spec.activeDeadlineSeconds",
 }
 # Native keys whose contents are the same in Katib's file.
@@ -53,10 +56,7 @@ _SECTIONS = (
     "algorithm|breaker|budget|canary|constraints|fidelity|final|initial|metrics|objectives?|parallelism|pruning|trial"
 )
 _OTHERWISE = "of a native file, see tuner convert"
-_KEY = re.compile(
-    rf"\bspec\.(?:{_SECTIONS})\b(?>(?:\.[A-Za-z]\w*|\[\d*\])*)(?! \({_OTHERWISE})"
-    r"|\b(?:budget|objective|fidelity)\.[A-Za-z]+\b"
-)
+_KEY = re.compile(rf"\bspec\.(?:{_SECTIONS})\b(?:\.[A-Za-z]\w*|\[\d*\])*|\b(?:budget|objective|fidelity)\.[A-Za-z]+\b")
 
 
 def katib_place(path: str, exact: Mapping[str, str]) -> str:
@@ -72,10 +72,13 @@ def katib_place(path: str, exact: Mapping[str, str]) -> str:
 
 def katib_words(text: str) -> str:
     """Return a message with Katib's keys in place of native ones. It says which others only a native file has."""
-    return _KEY.sub(lambda found: _in_katib(found[0]), text)
+    return _KEY.sub(_in_katib, text)
 
 
-def _in_katib(key: str) -> str:
+def _in_katib(found: re.Match[str]) -> str:
+    key = found[0]
+    if found.string.startswith(f" ({_OTHERWISE}", found.end()):
+        return key  # the message was translated where it was made
     whole = key if key.startswith("spec.") else f"spec.{key}"
     if whole.startswith(_OWN):
         return key

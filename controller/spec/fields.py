@@ -111,6 +111,27 @@ class WholeNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberOrNone:
+    """A whole number, or the word `none` for no limit."""
+
+    number: WholeNumber
+
+    @property
+    def expected(self) -> str:
+        return f"{self.number.expected}, or none"
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if raw == "none":
+            return raw
+        if isinstance(raw, str):
+            return refuse(raw, at, problems, self.expected)
+        return self.number.take(raw, at, problems)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self.number.schema(), {"const": "none"}]}
+
+
+@dataclass(frozen=True, slots=True)
 class Number:
     """A finite number. Whole numbers are kept as int, so that 1 and 1.0 mean the same."""
 

@@ -263,7 +263,7 @@ class KatibReader(KatibSectionReader):
             if count is not None and count > max_trials:
                 self._problems.add(f"spec.{key}", f"should be less than or equal to spec.maxTrialCount, {max_trials}")
         # In Katib, 0 fails an experiment at the first failed trial, and a missing count never fails it.
-        failures = max_trials + 1 if failed is None else max(failed, 1)
+        failures = "none" if failed is None else max(failed, 1)
         budget = {"trials": max_trials, "failedTrials": failures}
         return {"parallelism": parallel or min(_DEFAULT_PARALLEL, max_trials), "budget": budget}
 

@@ -18,6 +18,7 @@ from controller.spec.fields import (
     Key,
     ListOf,
     Number,
+    NumberOrNone,
     Parsed,
     Schema,
     Text,
@@ -295,10 +296,11 @@ BUDGET = Section(
         ),
         Key(
             "failedTrials",
-            WholeNumber(1),
-            "The experiment fails when this many trials have failed.",
+            NumberOrNone(WholeNumber(1)),
+            "The experiment fails when this many trials have failed; with `none`, failures do not end it.",
             says="a tenth of `trials`, at least 5",
             field="failed_trials",
+            value=lambda limit: None if limit == "none" else limit,
         ),
         Key(
             "wallClock",

@@ -74,6 +74,13 @@ def test_the_distribution_is_that_of_the_range_as_it_is_written() -> None:
     assert lr.domain == Float(0, 0.9, step=0.3, normal=Normal.within(0, 1, Scale.LINEAR))
 
 
+@pytest.mark.parametrize(("count", "limit"), [("maxFailedTrialCount: 2", 2), ("maxFailedTrialCount: 0", 1), ("", None)])
+def test_the_limit_of_failures_is_katibs(count: str, limit: int | None) -> None:
+    spec = read(TEXT.replace("  maxFailedTrialCount: 2", f"  {count}"), source="katib.yaml").spec
+    assert (spec.budget.failed_trials, spec.breaker) == (limit, False)
+    assert read(file_text(spec.document), source="native.yaml").spec == spec
+
+
 def test_limits_of_the_container_are_those_of_a_trial() -> None:
     limits = "resources: {limits: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1}, requests: {cpu: 100m}}"
     spec = read(TEXT.replace("image: tuner-digits", limits), source="katib.yaml").spec

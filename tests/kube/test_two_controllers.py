@@ -53,7 +53,8 @@ def test_an_experiment_that_another_directory_finished_does_not_run_again(tmp_pa
             done = await taken_over(tmp_path, api)
             assert done.code == 0, done.err
             before = created(api)
-            for words in (("resume", "tiny"), ("run", "x.yaml"), ("delete", "tiny", "--yes")):
+            stale = ("resume tiny", "run x.yaml", "stop tiny", "delete tiny --yes")
+            for words in map(str.split, stale):
                 refused = await ended(start(tmp_path, api.kubeconfig(), *words))
                 assert (words, refused.code) == (words, 6), refused.err
                 assert f"tiny has succeeded elsewhere ({socket.gethostname()}:{tmp_path}/other/" in refused.err

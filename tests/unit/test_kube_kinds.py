@@ -354,6 +354,11 @@ def test_the_launcher_of_a_train_job_has_the_metrics_if_the_file_names_it() -> N
         assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
 
 
+def test_what_kueue_changes_of_a_train_job_does_not_select_the_log() -> None:
+    admitted = [a_patch("node"), a_patch("launcher", "node", manager="kueue.x-k8s.io/manager")]
+    assert status_rules_of(shown("TrainJob", {}, runtimePatches=admitted)).labels[REPLICATED] == "node"
+
+
 def test_a_submitter_in_the_head_pod_has_the_metrics_in_its_container() -> None:
     reading = status_rules_of(shown("RayJob", {}, submissionMode="SidecarMode"))
     assert (reading.labels, reading.container) == ({"ray.io/node-type": "head"}, "ray-job-submitter")

@@ -299,9 +299,14 @@ _PATCHED_JOBS = "trainingRuntimeSpec.template.spec.replicatedJobs"
 
 
 def _patched(obj: Raw) -> dict[str, list[Raw]]:
-    """Return the jobs of its runtime that a TrainJob changes by runtimePatches, by name."""
+    """Return the jobs of its runtime that a TrainJob changes by runtimePatches, by name.
+
+    Kueue adds an entry of its own when it admits the object, which does not select the log.
+    """
     jobs: dict[str, list[Raw]] = {}
     for patch in mappings(at(obj, f"spec.{_PATCHES}")):
+        if str(patch.get("manager")).startswith(f"{KUEUE_GROUP}/"):
+            continue
         for job in mappings(at(patch, _PATCHED_JOBS)):
             jobs.setdefault(str(job.get("name")), []).append(job)
     return jobs

@@ -159,7 +159,7 @@ class Loop:
             counts=memory.counted(),
             queued=memory.waiting(),
             running=memory.running(),
-            best=memory.best,
+            best=memory.best_with_imported,
             trend=tuple(memory.trend),
             canary=not memory.canary_over,
             exhausted=memory.exhausted,
@@ -271,6 +271,7 @@ class Loop:
                 memory.open(trial, of_trial, running=is_open)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
+        memory.imported = await self._search.imported()
         self._memory = memory  # not before, so that what is known stays known while the service does not answer
         await self._cancel_lost({trial.number for trial in trials}, attempts)
         await self._sweep()
@@ -541,7 +542,7 @@ class Loop:
         return False
 
     def _conclusion(self, state: ExperimentState, reason: str) -> Conclusion:
-        best, criteria = self._memory.best, self.experiment.spec.criteria
+        best, criteria = self._memory.best_with_imported, self.experiment.spec.criteria
         if best is None:
             return Conclusion(state, reason)
         metrics = [objective.metric for objective in criteria.objectives]

@@ -83,6 +83,7 @@ class Memory:
         self.opened: dict[TrialOrFinal, Opened] = {}
         self.counts: dict[TrialState, int] = {}
         self.best: Trial | None = None
+        self.imported: list[Trial] = []  # those among the best when the memory was built
         self.front: list[Trial] = []  # the best trials where the experiment has several objectives or constraints
         self.reached = ""  # the targets of several objectives, once a trial has reached them all
         self.since_best = 0  # trials that have ended since the last one that was the best or joined the front
@@ -214,6 +215,12 @@ class Memory:
         if value is not None and value != so_far:
             self.best, self.since_best = trial, 0
         self.trend.append(trial.value if value is None else value)
+
+    @property
+    def best_with_imported(self) -> Trial | None:
+        """The best trial as people see it. Imported trials reach no target, so `best` is one of the experiment."""
+        own = [self.best] if self.best is not None else []
+        return self._spec.criteria.first_best(self._spec.criteria.best([*self.imported, *own]))
 
     def _join_front(self, trial: Trial) -> None:
         self.front = self._spec.criteria.best([*self.front, trial])

@@ -17,7 +17,7 @@ from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner,
 from suggest.estimate import Estimate
 from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
 BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
@@ -174,6 +174,10 @@ class ExperimentStudy:
         trials = await self._studies.list_trials(self._name, client_id=self._uid)
         self.unanswered = False
         return trials
+
+    async def imported(self) -> list[Trial]:
+        """Return the imported trials that are among the best."""
+        return [trial for trial in await self._studies.optimal_trials(self._name) if IMPORTED_FROM in trial.labels]
 
     async def best(self) -> Trial:
         """Return the trial whose parameters the final stage takes, which may be an imported one.

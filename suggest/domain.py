@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,6 +140,37 @@ def _plain(value: Value) -> Value:
 def number(value: Value) -> float | int | None:
     """Return the value if it is a number, else None. A bool is not a number."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# The forms of numbers that people write as text.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_POWER = re.compile(r"([+-]?\d+(?:\.\d+)?) ?(?:\^|\*\*) ?([+-]?\d{1,3})")
+_GROUPS = re.compile(r"[+-]?\d{1,3}(?:[ _']\d{3})+|[+-]?\d{1,3}(?:,\d{3}){2,}")
+_DECIMAL_COMMA = re.compile(r"(?![+-]?[1-9]\d{0,2},\d{3}$)[+-]?\d{1,300},\d+")  # 1,000 may mean either
+
+
+def number_meant(value: object) -> str:
+    """Return the end of a message about a text in place of a number: how to write it; "" if it means no number.
+
+    Text is a number in quotes, a power (10^-4), has groups of digits (1_000) or a decimal comma.
+    """
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()
+    if _NUMBER.fullmatch(text):
+        return f"; write it without quotes: {text}"
+    try:
+        if power := _POWER.fullmatch(text):
+            meant = float(power[1]) ** int(power[2])
+        elif _GROUPS.fullmatch(text):
+            meant = float(re.sub(r"[ _',]", "", text))
+        elif _DECIMAL_COMMA.fullmatch(text):
+            meant = float(text.replace(",", "."))
+        else:
+            return ""
+    except ArithmeticError:
+        return ""
+    return f"; write {show(meant)}" if math.isfinite(meant) else ""
 
 
 def is_finite(x: float) -> bool:
@@ -271,7 +303,8 @@ class Float:
             return ""
         x = number(value)
         if x is None or not is_finite(x):
-            return f"{show(value)} is not a finite number; use one from {show(self.min)} to {show(self.max)}"
+            cure = number_meant(value) or f"; use one from {show(self.min)} to {show(self.max)}"
+            return f"{show(value)} is not a finite number{cure}"
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {show(self.min)} to {show(self.max)}"
         count = self.count
@@ -379,7 +412,8 @@ class Int:
             return ""
         x = number(value)
         if x is None or not is_finite(x) or x != int(x):
-            return f"{show(value)} is not a whole number; use one from {self.min} to {self.max}"
+            cure = number_meant(value) or f"; use one from {self.min} to {self.max}"
+            return f"{show(value)} is not a whole number{cure}"
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {self.min} to {self.max}"
         below = self.at((int(x) - self.min) // self.step)

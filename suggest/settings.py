@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from suggest.domain import EXACT, Value, is_finite, number, show
+from suggest.domain import EXACT, Value, is_finite, number, number_meant, show
 from suggest.errors import MAX_HINTED, Problem, did_you_mean, under
 
 T = TypeVar("T")
+# What other tools add to the names of their algorithms and rules.
+_GENERIC = re.compile(
+    r"(sampler|search|optimi[sz]ation|optimi[sz]er|algorithm|pruner|pruning|stopping|stop|scheduler)+$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class Setting:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
         x = number(value)
         if x is None or not is_finite(x) or (self.kind is int and x != int(x)):
-            return f"{show(value)} is not a {'whole ' if self.kind is int else ''}number"
+            kind = "whole number" if self.kind is int else "number"
+            return f"{show(value)} is not a {kind}{number_meant(value)}"
         if self.min is not None and x < self.min:
             return f"{show(value)} is too small; use {show(self.min)} or more"
         most = EXACT if self.max is None and self.kind is int else self.max
@@ -111,11 +117,13 @@ class Catalog(Generic[C]):
     Args:
         what: one of them in a sentence, such as `an algorithm`.
         modules: the module of each choice, whose `ENTRIES` has it.
+        elsewhere: the names of each choice in other tools and books, in lower case without hyphens.
     """
 
-    def __init__(self, what: str, modules: Mapping[str, str]) -> None:
+    def __init__(self, what: str, modules: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
         self._what = what
         self._modules = modules
+        self._elsewhere = {name: choice for choice, names in elsewhere.items() for name in names.split()}
         self._loaded: dict[str, C] = {}
 
     def __iter__(self) -> Iterator[C]:
@@ -141,13 +149,21 @@ class Catalog(Generic[C]):
         yield from under("settings", problems(entry.settings_type, given))
 
     def _did_you_mean(self, name: str) -> str:
-        """Return a hint at the most similar name, also without its prefix (`optuna:`) and without hyphens."""
+        """Return a hint at the choice that other tools call so, or at the most similar name.
+
+        Names are compared also without the prefix `optuna:`, without hyphens, and without words such as `Sampler`.
+        """
         from difflib import get_close_matches  # lazy: takes milliseconds, and is needed only for mistyped names
 
         spelled = {entry.rpartition(":")[2]: entry for entry in reversed(tuple(self._modules))}
         spelled |= {entry: entry for entry in self._modules}
-        plain = name[:MAX_HINTED].lower().replace("-", "").replace("_", "")
-        near = [plain] if plain in spelled else get_close_matches(plain, spelled, n=1)
+        plain = re.sub(r"[-_ ]", "", name[:MAX_HINTED].lower())
+        bare = _GENERIC.sub("", plain)
+        for known in (spelled, self._elsewhere):
+            for word in (plain, bare):
+                if word in known:
+                    return f"; did you mean {known[word]}?"
+        near = get_close_matches(plain, spelled, n=1)
         return f"; did you mean {spelled[near[0]]}?" if near else ""
 
 

@@ -64,7 +64,7 @@ class SearchOptions(TypedDict, total=False):
     algorithm: str
     """What chooses the points; "default" by default."""
     seed: int
-    """Makes the search repeatable."""
+    """Repeats the random numbers, and with `parallelism=1` the whole search."""
     settings: Mapping[str, object]
     """The algorithm's settings."""
     pruning: str | Mapping[str, object]

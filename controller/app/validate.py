@@ -17,13 +17,14 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec, short_name, trial_name
 from controller.phrases import command
 from controller.runtime import trial_files
-from controller.spec import Document
+from controller.spec import END_BY_THEMSELVES, Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.kubernetes.preflight import Right, Verdict
 
+MOST_AT_ONCE = 10_000  # trials at a time, without a warning
 Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
 
@@ -82,6 +83,7 @@ def warnings(document: Document) -> Iterator[str]:
     from controller.app import machine
 
     yield from document.warnings
+    yield from _far_too_many(document)
     yield from machine.warnings(document)
     manifest = document.spec.trial.cluster.get("template")
     if isinstance(manifest, Mapping):
@@ -89,6 +91,29 @@ def warnings(document: Document) -> Iterator[str]:
         from controller.runtime.kubernetes.job_builder import warnings as warnings_of_template
 
         yield from map(document.marks.told, warnings_of_template(manifest, TEMPLATE))
+
+
+def _far_too_many(document: Document) -> Iterator[str]:
+    """Warn of more trials at a time than can run, and of a grid that is never finished."""
+    from suggest.server.admin import MAX_ROWS, grid_points
+
+    spec = document.spec
+    if spec.parallelism > MOST_AT_ONCE:
+        trials = spec.budget.trials
+        limit = f" (the budget is {trials:,})" if trials is not None and trials < spec.parallelism else ""
+        yield document.marks.told(
+            f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without the "
+            "results of each other, and need room to run at once; write as many as there is room for"
+        )
+    if spec.algorithm.name not in END_BY_THEMSELVES or spec.budget.trials is not None:
+        return
+    points = grid_points(spec.space)
+    if points is not None and points > MAX_ROWS:
+        shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
+        yield document.marks.told(
+            f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; set "
+            "spec.budget.trials, give the parameters fewer points, or use another algorithm"
+        )
 
 
 def notices(document: Document) -> Iterator[str]:

@@ -15,6 +15,7 @@ from controller.core.model import AttemptState, Event, ExperimentState
 from controller.core.progress import Progress
 from controller.phrases import quantity
 from controller.report import formatting
+from suggest.trial import IMPORTED_FROM
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,8 @@ class Lines:
         if best is not None and best.number != self._best:
             self._best = best.number
             best_scores = formatting.scores(progress.experiment.spec.criteria, best)
-            self.print_line(f"best so far: trial {best.number}, {best_scores}")
+            origin = " (imported)" if IMPORTED_FROM in best.labels else ""
+            self.print_line(f"best so far: trial {best.number}{origin}, {best_scores}")
         if progress.trouble != self._trouble:
             self._trouble = progress.trouble
             if progress.trouble:

@@ -4,6 +4,7 @@ Reading a file needs neither the service nor a cluster. YAML is imported only wh
 """
 
 from controller.spec.document import (
+    END_BY_THEMSELVES,
     Change,
     allowed_in_extension,
     allowed_in_revision,
@@ -20,6 +21,7 @@ from controller.spec.substitute import fill_data, render
 from controller.spec.writing import file_text, starter
 
 __all__ = [
+    "END_BY_THEMSELVES",
     "Change",
     "Document",
     "LocatedProblem",

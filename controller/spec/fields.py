@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
 from controller.spec.substitute import as_text, nodes
+from suggest.domain import number_meant
 
 INVALID: Final = object()
 REQUIRED: Final = object()
@@ -52,8 +53,8 @@ def found(raw: object) -> str:
             return f"the number {as_text(raw) if isinstance(raw, int | float) else raw}"
 
 
-def refuse(raw: object, at: str, problems: ProblemCollector, expected: str) -> object:
-    problems.add(at, f"expected {expected}, got {found(raw)}")
+def refuse(raw: object, at: str, problems: ProblemCollector, expected: str, *, cure: str = "") -> object:
+    problems.add(at, f"expected {expected}, got {found(raw)}{cure}")
     return INVALID
 
 
@@ -97,7 +98,7 @@ class WholeNumber:
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         integral = isinstance(raw, float) and raw.is_integer() and abs(raw) <= _SAFE_INTEGER
         if isinstance(raw, bool) or not (isinstance(raw, int) or integral):
-            return refuse(raw, at, problems, self.expected)
+            return refuse(raw, at, problems, self.expected, cure=number_meant(raw))
         assert isinstance(raw, int | float)
         if self.least is not None and raw < self.least:
             return refuse(raw, at, problems, self.expected)
@@ -143,7 +144,7 @@ class Number:
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
-            return refuse(raw, at, problems, self.expected)
+            return refuse(raw, at, problems, self.expected, cure=number_meant(raw))
         try:
             value = float(raw)
         except OverflowError:

@@ -252,11 +252,17 @@ ALGORITHM = Section(
     (
         Key(
             "name",
-            Text("the name of an algorithm", r"[a-z0-9:_-]+", "default, tpe, random or grid"),
+            Text("the name of an algorithm", r"[A-Za-z0-9:_ -]+", "default, tpe, random or grid"),
             "Name of the algorithm.",
             "default",
         ),
-        Key("seed", WholeNumber(0, most=2**63 - 1), "Makes the search repeatable.", says="drawn once"),
+        Key(
+            "seed",
+            WholeNumber(0, most=2**63 - 1),
+            "Repeats the random numbers of each trial. Algorithms that learn repeat the search only if one trial runs "
+            "at a time, because what they have learned depends on the order in which trials end.",
+            says="drawn once",
+        ),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
     ),
     expected="a mapping such as {name: tpe}",

@@ -44,6 +44,18 @@ _SET_BY_TUNER = {
 }
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
+# Words in the names of metrics of which larger values are better, and of those of which smaller ones are.
+_USUAL = {
+    "maximize": {
+        "accuracy", "acc", "auc", "auroc", "auprc", "precision", "recall", "iou", "miou", "bleu", "psnr", "ssim",
+        "ndcg", "throughput",
+    },
+    "minimize": {
+        "loss", "error", "err", "rmse", "mse", "mae", "mape", "rmsle", "nll", "perplexity", "ppl", "wer", "cer",
+        "latency",
+    },
+}  # fmt: skip
+_NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
 WORKLOAD = ("command", "args", "env", "template")
 POPULATION_BASED = "pbt"  # the algorithm whose trials continue from the checkpoints of others
 
@@ -310,12 +322,14 @@ def _placeholders(
                 problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only")
     for path, text in workload_strings(workload, section):
         for opened in unclosed(text):
-            likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
+            foreign = _foreign_placeholder(text, names)
+            likely = opened if opened in names else meant_by(opened, names) or foreign or next(iter(names), "name")
             problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
         for name in placeholders(text):
             if name in names or name == TRIAL_NAME:
                 continue
-            suggestion = None if name in GIVEN else meant_by(name, names)
+            last = re.split(r"[.:]", name)[-1]  # as in ${params.lr}
+            suggestion = None if name in GIVEN else last if last in names else meant_by(name, names)
             if suggestion is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
                 problems.add(
                     path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
@@ -372,7 +386,31 @@ def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
         *_not_mentioned(spec),
         *(() if is_katib else _lost_checkpoints(spec)),
         *_idle_devices(spec),
+        *_opposite_directions(spec),
     )
+
+
+def _opposite_directions(spec: Json) -> Iterator[str]:
+    """Warn of a metric such as accuracy that is minimized, or a loss that is maximized."""
+    objectives = [objective for objective in (spec.get("objective"), *spec.get("objectives", ())) if objective]
+    for objective in objectives:
+        metric, direction = objective["metric"], objective["direction"]
+        usual = _usual_direction(metric)
+        if usual not in ("", direction):
+            better = "larger" if usual == "maximize" else "smaller"
+            yield (
+                f"the objective {metric} is {direction}d, and of metrics with such a name {better} values are "
+                f"usually better; if so, write direction: {usual}"
+            )
+
+
+def _usual_direction(metric: str) -> str:
+    """Return the direction of metrics with such a name; "" if it is not clear, as for neg_log_loss."""
+    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", metric)}
+    if words & _NEGATED:
+        return ""
+    directions = {direction for direction, names in _USUAL.items() if words & names}
+    return directions.pop() if len(directions) == 1 else ""
 
 
 def _idle_devices(spec: Json) -> Iterator[str]:
@@ -408,6 +446,28 @@ def _lost_checkpoints(spec: Json) -> Iterator[str]:
         )
 
 
+def _placeholder_elsewhere(name: str) -> re.Pattern[str]:
+    """Return the placeholders that other tools, templates and shells have for a name; not our own `${name}`."""
+    n = re.escape(name)
+    dotted = rf"(?:[\w.]*\.)?{n}"
+    forms = (
+        rf"\$?\{{\{{ *{dotted} *\}}\}}",
+        rf"(?<!\$)[#@]?\{{ *{dotted}(?::[^{{}}]*)? *\}}",
+        rf"\$[(\[]{dotted}[)\]]",
+        rf"%\({n}\)[a-z]",
+        rf"%{n}%",
+        rf"<{n}>",
+        rf"@{n}@",
+        rf"(?<![\\$])\${n}(?![\w.-])",
+    )
+    return re.compile("|".join(forms), re.IGNORECASE)
+
+
+def _foreign_placeholder(text: str, names: list[str]) -> str | None:
+    """Return the parameter that a text has in a placeholder of another tool, such as `${{ lr }}`."""
+    return next((name for name in names if _placeholder_elsewhere(name).search(text)), None)
+
+
 def _not_mentioned(spec: Json) -> Iterator[str]:
     if "parametersFile" in spec["trial"]:
         return
@@ -416,6 +476,11 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
         return
     mentioned = {name for text in texts for name in placeholders(text)}
     silent = [name for name in spec["parameters"] if name not in mentioned]
+    for path, text in workload_strings(spec["trial"]):
+        found_in = [(name, found) for name in silent if (found := _placeholder_elsewhere(name).search(text))]
+        for name, foreign in found_in:
+            yield f"{path}: {foreign[0]} does not become the value of {name}; write ${{{name}}}"
+        silent = [name for name in silent if name not in dict(found_in)]
     places = "template" if "template" in spec["trial"] else "command, args or env"
     if silent:
         it_arrives = "it arrives" if len(silent) == 1 else "they arrive"

@@ -30,7 +30,13 @@ _MODULES = {
     "curve": "suggest.pruners.curve",
     **{f"optuna:{name}": "suggest.pruners.optuna_rule" for name in _OPTUNA},
 }
-_BY_NAME: Catalog[Rule] = Catalog("a pruning rule", _MODULES)
+_ELSEWHERE = {
+    "median": "medianrule medianstoppingrule",
+    "asha": "sha successivehalving asynchyperband asynchronoussuccessivehalving",
+    "curve": "curvefitting learningcurve extrapolation",
+    PATIENT: "patience earlystopping",
+}
+_BY_NAME: Catalog[Rule] = Catalog("a pruning rule", _MODULES, _ELSEWHERE)
 
 
 def rules() -> tuple[Rule, ...]:

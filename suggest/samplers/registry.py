@@ -37,7 +37,20 @@ _MODULES = {
     "optuna:tpe": "suggest.samplers.tpe",
     **{f"optuna:{name}": "suggest.samplers.optuna_family" for name in _OPTUNA},
 }
-_BY_NAME: Catalog[Family] = Catalog("an algorithm", _MODULES)
+_ELSEWHERE = {
+    DEFAULT: "auto automatic",
+    "random": "uniform montecarlo",
+    GRID: "exhaustive full fullfactorial",
+    "sobol": "qmc quasirandom quasimontecarlo lowdiscrepancy lhs latinhypercube",
+    TPE: "hyperopt parzen treestructuredparzenestimator multivariatetpe optuna",
+    "gp": "bayes bayesian bayesopt bayesianopt bo gaussianprocess gaussianprocesses kriging skopt botorch ax hebo gpei",
+    "cmaes": "cma",
+    "nsga2": "nsga multiobjective moea",
+    "regularized-evolution": "genetic geneticalgorithm ga evolution evolutionary differentialevolution de",
+    "pbt": "populationbasedtraining",
+    "hyperband": "asha sha successivehalving",
+}
+_BY_NAME: Catalog[Family] = Catalog("an algorithm", _MODULES, _ELSEWHERE)
 
 
 def algorithms() -> tuple[Family, ...]:

@@ -33,6 +33,7 @@ __all__ = [
     "Source",
     "check",
     "check_up",
+    "grid_points",
     "importances",
     "is_optunas",
     "open_store",
@@ -137,6 +138,15 @@ def optuna_source(
     from suggest.optuna_storage.optuna_studies import read
 
     return read(place, study, value, objectives, constraints)
+
+
+def grid_points(space: Space) -> int | None:
+    """Return how many points a grid of the space has; None if it cannot have one."""
+    from suggest.samplers.axis import axis_of
+    from suggest.samplers.grid import Grid
+
+    has_grid = all(axis_of(parameter.domain) is not None for parameter in space.parameters)
+    return Grid(space, {}).total if has_grid else None
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:

@@ -42,6 +42,9 @@ def test_results_imported_before_the_first_run_are_part_of_the_search_once(cli: 
     assert (code, out) == (0, "tiny: 0 trials imported from results.csv, 3 were there already\n")
     code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (0, "tiny: best score 0.95 (trial 2, imported)\n  x  7\n"), err
+    assert [line for line in err.splitlines() if "best so far" in line] == [
+        "best so far: trial 2 (imported), score 0.95"
+    ]
     assert [(t["number"], t["state"], t["labels"], len(t["attempts"])) for t in cli.trials()] == [
         *((n, "succeeded", {"tuner.dev/imported-from": "results.csv"}, 0) for n in range(3)),
         (3, "succeeded", {}, 1),

@@ -97,6 +97,21 @@ def test_a_parallelism_far_above_the_cores_gives_a_warning(cli: Cli, settings: l
     assert all("; lower it: --set spec.parallelism=" in line for line in found)
 
 
+def test_more_trials_at_a_time_than_can_run_and_an_endless_grid_are_warned_of(cli: Cli) -> None:
+    write(cli, "")
+    code, _, err = cli.tuner(
+        "validate", "x.yaml", "--set", "spec.parallelism=1000000", "--set", "spec.budget.trials=10"
+    )
+    assert code == 0
+    assert "warning: spec.parallelism: 1,000,000 trials at a time (the budget is 10) are chosen without" in err
+    grid = "spec.algorithm={name: grid}", "spec.budget={}", "spec.parameters.x={type: int, min: 1, max: 10000000000000}"
+    settings = [word for setting in grid for word in ("--set", setting)]
+    code, _, err = cli.tuner("validate", "x.yaml", *settings)
+    assert code == 0, err
+    assert "warning: spec.algorithm.name: the grid has 20,000,000,000,000 points, and all of them would be tried" in err
+    assert "the grid has" not in cli.tuner("validate", "x.yaml", *settings, "--set", "spec.budget.trials=9")[2]
+
+
 def test_a_run_warns_of_its_parallelism_too(cli: Cli) -> None:
     write(cli, "")
     settings = ("spec.trial.resources.cpu=1000", "spec.parallelism=2", "spec.budget.trials=2")

@@ -465,6 +465,13 @@ def test_a_missing_package_is_refused_with_the_cure(
         ("randon", "random"),
         ("Sobol", "sobol"),
         ("annealing", ""),
+        ("bayes", "gp"),
+        ("BayesianOptimization", "gp"),
+        ("GP", "gp"),
+        ("TPESampler", "tpe"),
+        ("random-search", "random"),
+        ("latin_hypercube", "sobol"),
+        ("PopulationBasedTraining", "pbt"),
     ],
 )
 def test_an_unknown_algorithm_is_reported_with_all_names_and_the_nearest(name: str, meant: str) -> None:

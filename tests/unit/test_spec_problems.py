@@ -140,7 +140,7 @@ SPACE = [
     (
         "max: 1.0",
         "max: 1_000",
-        "7:40 spec.parameters.lr.max: expected a finite number, got the string '1_000'",
+        "7:40 spec.parameters.lr.max: expected a finite number, got the string '1_000'; write 1000",
     ),
     (
         "max: 1.0",
@@ -478,6 +478,72 @@ def test_gpus_that_are_named_and_not_asked_for_are_warned_of() -> None:
         "spec.trial.devices: trials request no GPU, so they get none; set spec.trial.resources.gpu",
     )
     assert read(text, source="x", overrides=["spec.trial.resources.gpu=1"]).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("'1e-4'", "write it without quotes: 1e-4"),
+        ("'0.5'", "write it without quotes: 0.5"),
+        ("10^-4", "write 0.0001"),
+        ("10**-4", "write 0.0001"),
+        ("'0,5'", "write 0.5"),
+        ("'1,000,000'", "write 1000000"),
+        ("small", None),
+        ("'1,000'", None),
+        ("10^999", None),
+    ],
+)
+def test_a_text_in_place_of_a_number_gets_the_number(text: str, meant: str | None) -> None:
+    (line,) = problem_lines(changed("max: 1.0", f"max: {text}"))
+    assert line.partition("; ")[2] == (meant or "")
+
+
+PLACEHOLDERS = (
+    "{lr}", "{{lr}}", "{{ lr }}", "$lr", "$(lr)", "$[lr]", "%lr%", "%(lr)s", "<lr>", "@lr@", "#{lr}", "{lr:.3f}",
+    "{{.Values.lr}}", "{{workflow.parameters.lr}}", "$(params.lr)", "{{ LR }}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+def test_a_placeholder_of_another_tool_gets_ours(placeholder: str) -> None:
+    warnings = read(changed("${lr}", placeholder), source="experiment.yaml").warnings
+    assert len(warnings) == 1, warnings
+    assert warnings[0].endswith(f": {placeholder} does not become the value of lr; write ${{lr}}")
+
+
+@pytest.mark.parametrize("text", ["$${lr}", "lr", "{lrs}", "$lrate", "$$lr", "{'lr': 1}", "%lrs%"])
+def test_a_text_that_only_resembles_a_placeholder_is_left_alone(text: str) -> None:
+    (warning,) = read(changed("${lr}", text), source="experiment.yaml").warnings
+    assert warning == "lr: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS"
+
+
+@pytest.mark.parametrize(
+    "text", ["${{lr}}", "${{ lr }}", "${{ parameters.lr }}", "${params.lr}", "${trialParameters.lr}"]
+)
+def test_a_placeholder_with_more_around_the_name_gets_ours(text: str) -> None:
+    (line,) = problem_lines(changed("${lr}", text))
+    assert "${lr}" in line
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "usual"),
+    [
+        ("val_accuracy", "minimize", "maximize"),
+        ("Acc@1", "minimize", "maximize"),
+        ("valLoss", "maximize", "minimize"),
+        ("RMSE", "maximize", "minimize"),
+        ("val_accuracy", "maximize", ""),
+        ("neg_log_loss", "maximize", ""),
+        ("score", "minimize", ""),
+        ("accuracy_loss", "minimize", ""),
+        ("glossary", "maximize", ""),
+    ],
+)
+def test_a_metric_in_the_unusual_direction_is_warned_of(metric: str, direction: str, usual: str) -> None:
+    overrides = [f"spec.objective={{metric: '{metric}', direction: {direction}}}"]
+    warnings = read(GOOD, source="x", overrides=overrides).warnings
+    assert [warning.rpartition("direction: ")[2] for warning in warnings] == [usual] * bool(usual)
 
 
 def test_several_parameters_that_nothing_mentions_are_one_warning() -> None:

@@ -168,8 +168,11 @@ async def _refill(experiment: Experiment, recovered: RecoveredExperiment, client
         recovered_trial = recovered.trials.get(number)
         # Initial points get the request ids that the experiment itself uses, so that they are not added twice.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
+        point: Assignment = experiment.spec.initial[number] if number < initial else {}
+        if recovered_trial is not None:
+            point = recovered_trial[0]
         try:
-            await client.add_trial(name, {} if recovered_trial is None else recovered_trial[0], request_id=request_id)
+            await client.add_trial(name, point, request_id=request_id)
         except InvalidArgument as error:
             raise FailedPrecondition(
                 f"trial {number} has values that the file on the cluster does not know ({error}): "

@@ -97,5 +97,27 @@ def same_way(trial: Trial, outcome: Outcome) -> bool:
     return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
 
 
+def added_again(existing: Trial, added: Trial) -> bool:
+    """Return whether `existing` may be what became of a trial that was added as `added`.
+
+    A queued trial may have been handed out since, with values for further parameters, and may have ended.
+    """
+    if not added.labels.items() <= existing.labels.items():
+        return False
+    if existing.state is TrialState.QUEUED and not existing.tries:
+        return added.state is TrialState.QUEUED and added.parameters == existing.parameters
+    was_imported = existing.finished and not existing.tries and existing.state is not TrialState.CANCELLED
+    if was_imported is not added.finished:
+        return False
+    if added.finished and _result(added) != _result(existing):
+        return False
+    return all(existing.parameters.get(name) == value for name, value in added.parameters.items())
+
+
+def _result(trial: Trial) -> tuple[object, ...]:
+    """Return how a trial ended. Reasons are free text and may differ."""
+    return trial.state, trial.value, trial.further, trial.constraint_values, trial.failure_class
+
+
 def in_words(state: TrialState, value: float | None) -> str:
     return state.value if value is None else f"{state.value} ({value!r})"

@@ -37,7 +37,7 @@ from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
-from suggest.studies.outcomes import finished_trial, in_words, paused_trial, same_way, taken
+from suggest.studies.outcomes import added_again, finished_trial, in_words, paused_trial, same_way, taken
 from suggest.studies.proposing import SuggestionBatch
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
@@ -114,7 +114,9 @@ class StudyService:
             return study
         existing = self.sessions.record(name)
         if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
-            return existing.study
+            if labels.items() <= existing.study.labels.items():
+                return existing.study
+            raise AlreadyExists(f"{name} exists with other labels; change them by UpdateStudy")
         raise AlreadyExists(
             f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or delete it first"
         )
@@ -297,10 +299,9 @@ class StudyService:
             existing = self._store.trial_added_by(name, key)
             if existing is None and key != request_id:
                 existing = request_keys.added_before(self._store.trial_added_by(name, request_id))
-            if existing is not None:
-                return existing
             space = engine.study.spec.space
-            raise_if(list(under("parameters", space.point_problems(parameters, partial=outcome is None))))
+            if existing is None:
+                raise_if(list(under("parameters", space.point_problems(parameters, partial=outcome is None))))
             trial = Trial(
                 number=engine.next_number,
                 state=TrialState.QUEUED if outcome is None else TrialState.RUNNING,
@@ -310,6 +311,15 @@ class StudyService:
             )
             fresh = engine.fresh(trial.number, measurements)
             added = trial if outcome is None else finished_trial(engine, trial, outcome, fresh)
+            if existing is not None:
+                as_spelled_now = replace(existing, parameters=space.canonical(existing.parameters))
+                has_more = parameters.keys() - space.by_name or engine.fresh(existing.number, measurements)
+                if has_more or not added_again(as_spelled_now, added):
+                    raise AlreadyExists(
+                        f"{name}: request_id {request_id!r} has added trial {existing.number}, which is another one; "
+                        "use another request_id for another trial"
+                    )
+                return existing
             with writer.changing():
                 self._store.add_trial(writer.lease, added, request_id=key, measurements=fresh)
                 engine.put(trial)

@@ -146,7 +146,7 @@ class SuggestServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def CreateStudy(self, request, context):
-        """Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+        """Creates a study. The same request_id with the same spec and labels returns the existing study. If the name is taken by another
         study, the call fails with ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -197,7 +197,8 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddTrial(self, request, context):
-        """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial.
+        """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial. The same request_id
+        with the same content returns that trial as it is now; with other content, the call fails with ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -47,7 +47,7 @@ class SuggestServiceStub:
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> SuggestServiceAsyncStub: ...
     CreateStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.CreateStudyRequest, suggest.v1.suggest_pb2.Study]
-    """Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+    """Creates a study. The same request_id with the same spec and labels returns the existing study. If the name is taken by another
     study, the call fails with ALREADY_EXISTS.
     """
     GetStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.GetStudyRequest, suggest.v1.suggest_pb2.Study]
@@ -65,7 +65,9 @@ class SuggestServiceStub:
     ListAlgorithms: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListAlgorithmsRequest, suggest.v1.suggest_pb2.ListAlgorithmsResponse]
     """Lists the algorithms of this server, with their settings."""
     AddTrial: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.AddTrialRequest, suggest.v1.suggest_pb2.Trial]
-    """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial."""
+    """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial. The same request_id
+    with the same content returns that trial as it is now; with other content, the call fails with ALREADY_EXISTS.
+    """
     ImportTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ImportTrialsRequest, suggest.v1.suggest_pb2.ImportTrialsResponse]
     """Imports finished trials from another source, so that the algorithm learns from them. They are never handed out. Values
     outside of the ranges are kept and reported as remarks. A trial that is sent again is imported only once.
@@ -113,7 +115,7 @@ class SuggestServiceStub:
 class SuggestServiceAsyncStub(SuggestServiceStub):
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     CreateStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.CreateStudyRequest, suggest.v1.suggest_pb2.Study]  # type: ignore[assignment]
-    """Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+    """Creates a study. The same request_id with the same spec and labels returns the existing study. If the name is taken by another
     study, the call fails with ALREADY_EXISTS.
     """
     GetStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.GetStudyRequest, suggest.v1.suggest_pb2.Study]  # type: ignore[assignment]
@@ -131,7 +133,9 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     ListAlgorithms: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListAlgorithmsRequest, suggest.v1.suggest_pb2.ListAlgorithmsResponse]  # type: ignore[assignment]
     """Lists the algorithms of this server, with their settings."""
     AddTrial: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.AddTrialRequest, suggest.v1.suggest_pb2.Trial]  # type: ignore[assignment]
-    """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial."""
+    """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial. The same request_id
+    with the same content returns that trial as it is now; with other content, the call fails with ALREADY_EXISTS.
+    """
     ImportTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ImportTrialsRequest, suggest.v1.suggest_pb2.ImportTrialsResponse]  # type: ignore[assignment]
     """Imports finished trials from another source, so that the algorithm learns from them. They are never handed out. Values
     outside of the ranges are kept and reported as remarks. A trial that is sent again is imported only once.
@@ -182,7 +186,7 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         request: suggest.v1.suggest_pb2.CreateStudyRequest,
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.Study, collections.abc.Awaitable[suggest.v1.suggest_pb2.Study]]:
-        """Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+        """Creates a study. The same request_id with the same spec and labels returns the existing study. If the name is taken by another
         study, the call fails with ALREADY_EXISTS.
         """
 
@@ -242,7 +246,9 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         request: suggest.v1.suggest_pb2.AddTrialRequest,
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.Trial, collections.abc.Awaitable[suggest.v1.suggest_pb2.Trial]]:
-        """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial."""
+        """Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial. The same request_id
+        with the same content returns that trial as it is now; with other content, the call fails with ALREADY_EXISTS.
+        """
 
     @abc.abstractmethod
     def ImportTrials(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,14 @@ def test_a_name_in_use_is_refused_with_the_difference_of_the_specs(client: Clien
         client.create_study(NAME, other, request_id="create")
     with pytest.raises(AlreadyExists, match="exists, created by another request"):
         client.create_study(NAME, SPEC, request_id="another")
+
+
+def test_a_create_request_with_other_labels_is_not_a_repetition(client: Client) -> None:
+    labels = {"team": "vision"}
+    study = client.create_study(NAME, SPEC, request_id="create", labels=labels)
+    assert client.create_study(NAME, SPEC, request_id="create", labels=labels) == study
+    with pytest.raises(AlreadyExists, match="with other labels; change them by UpdateStudy"):
+        client.create_study(NAME, SPEC, request_id="create", labels={"team": "speech"})
 
 
 def test_true_and_1_are_different_specs(client: Client) -> None:
@@ -167,6 +176,56 @@ def test_a_finished_trial_is_imported_with_its_measurements(client: Client, stud
     assert client.add_trial(NAME, POINT, request_id="a", outcome=SUCCEEDED, measurements=reports) == trial
     assert client.list_measurements(NAME) == [(0, m) for m in reports]
     assert client.optimal_trials(NAME) == [trial]
+
+
+OTHER_CONTENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "another point": ({}, {"parameters": {"x": 2.5, "kind": "a"}}),
+    "a point of fewer parameters": ({}, {"parameters": {"x": POINT["x"]}}),
+    "a point outside the space": ({}, {"parameters": {"x": 1e9, "kind": "a"}}),
+    "an unknown parameter": ({}, {"parameters": {**POINT, "y": 1.0}}),
+    "other labels": ({"labels": {"by": "me"}}, {"labels": {"by": "you"}}),
+    "an outcome": ({}, {"outcome": Outcome(TrialState.SUCCEEDED, 0.5)}),
+    "no outcome": ({"outcome": Outcome(TrialState.SUCCEEDED, 0.5)}, {"outcome": None}),
+    "another value": (
+        {"outcome": Outcome(TrialState.SUCCEEDED, 0.5)},
+        {"outcome": Outcome(TrialState.SUCCEEDED, 0.75)},
+    ),
+    "another state": (
+        {"outcome": Outcome(TrialState.SUCCEEDED, 0.5)},
+        {"outcome": Outcome(TrialState.PRUNED, 0.5)},
+    ),
+    "another measurement": (
+        {"outcome": SUCCEEDED, "measurements": [score(0, 0.5)]},
+        {"measurements": [score(0, 0.75)]},
+    ),
+    "one measurement more": (
+        {"outcome": SUCCEEDED, "measurements": [score(0, 0.25), score(2, 0.5)]},
+        {"measurements": [score(0, 0.25), score(1, 0.75), score(2, 0.5)]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONTENT)
+def test_a_request_id_adds_one_trial_and_another_one_is_refused(client: Client, study: Study, name: str) -> None:
+    first, change = OTHER_CONTENT[name]
+    sent: dict[str, Any] = {"parameters": POINT, **first}
+    trial = client.add_trial(NAME, request_id="a", **sent)
+    assert client.add_trial(NAME, request_id="a", **sent) == trial
+    with pytest.raises(AlreadyExists, match="request_id 'a' has added trial 0, which is another one"):
+        client.add_trial(NAME, request_id="a", **{**sent, **change})
+    assert client.list_trials(NAME) == [trial]
+
+
+def test_an_enqueued_trial_is_the_same_after_it_has_ended(client: Client, study: Study) -> None:
+    client.add_trial(NAME, {"x": 2.5}, request_id="a")
+    [trial] = client.suggest(NAME, 1, client_id="c", request_id="r").trials
+    ended = client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 0.5))
+    assert client.add_trial(NAME, {"x": 2.5}, request_id="a") == ended
+    with pytest.raises(AlreadyExists):
+        client.add_trial(NAME, {"x": 3.5}, request_id="a")
+    other = client.add_trial(NAME, POINT, request_id="b")
+    cancelled = client.complete(NAME, other.number, CANCELLED)
+    assert client.add_trial(NAME, POINT, request_id="b") == cancelled
 
 
 @pytest.mark.parametrize(

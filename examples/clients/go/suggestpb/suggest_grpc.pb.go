@@ -68,7 +68,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type SuggestServiceClient interface {
-	// Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+	// Creates a study. The same request_id with the same spec and labels returns the existing study. If the name is taken by another
 	// study, the call fails with ALREADY_EXISTS.
 	CreateStudy(ctx context.Context, in *CreateStudyRequest, opts ...grpc.CallOption) (*Study, error)
 	GetStudy(ctx context.Context, in *GetStudyRequest, opts ...grpc.CallOption) (*Study, error)
@@ -84,7 +84,8 @@ type SuggestServiceClient interface {
 	ValidateStudy(ctx context.Context, in *ValidateStudyRequest, opts ...grpc.CallOption) (*ValidateStudyResponse, error)
 	// Lists the algorithms of this server, with their settings.
 	ListAlgorithms(ctx context.Context, in *ListAlgorithmsRequest, opts ...grpc.CallOption) (*ListAlgorithmsResponse, error)
-	// Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial.
+	// Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial. The same request_id
+	// with the same content returns that trial as it is now; with other content, the call fails with ALREADY_EXISTS.
 	AddTrial(ctx context.Context, in *AddTrialRequest, opts ...grpc.CallOption) (*Trial, error)
 	// Imports finished trials from another source, so that the algorithm learns from them. They are never handed out. Values
 	// outside of the ranges are kept and reported as remarks. A trial that is sent again is imported only once.
@@ -345,7 +346,7 @@ func (c *suggestServiceClient) EstimateStudy(ctx context.Context, in *EstimateSt
 // All implementations must embed UnimplementedSuggestServiceServer
 // for forward compatibility.
 type SuggestServiceServer interface {
-	// Creates a study. The same request_id with the same spec returns the existing study. If the name is taken by another
+	// Creates a study. The same request_id with the same spec and labels returns the existing study. If the name is taken by another
 	// study, the call fails with ALREADY_EXISTS.
 	CreateStudy(context.Context, *CreateStudyRequest) (*Study, error)
 	GetStudy(context.Context, *GetStudyRequest) (*Study, error)
@@ -361,7 +362,8 @@ type SuggestServiceServer interface {
 	ValidateStudy(context.Context, *ValidateStudyRequest) (*ValidateStudyResponse, error)
 	// Lists the algorithms of this server, with their settings.
 	ListAlgorithms(context.Context, *ListAlgorithmsRequest) (*ListAlgorithmsResponse, error)
-	// Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial.
+	// Enqueues a point for the next SuggestTrials or, if it has an outcome, imports a finished trial. The same request_id
+	// with the same content returns that trial as it is now; with other content, the call fails with ALREADY_EXISTS.
 	AddTrial(context.Context, *AddTrialRequest) (*Trial, error)
 	// Imports finished trials from another source, so that the algorithm learns from them. They are never handed out. Values
 	// outside of the ranges are kept and reported as remarks. A trial that is sent again is imported only once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,13 +28,25 @@ def warnings(document: Document) -> Iterator[str]:
 
 def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
     """Yield a warning if the program of a file that was written for a cluster is not on this machine."""
-    for word in trial.command[:2] if trial.image else ():
-        # Not Path.exists, which raises for a name that is too long or in a folder that must not be read.
-        if word.startswith("/") and "${" not in word and not os.path.exists(word):  # noqa: PTH110
+    for place, word in enumerate(trial.command[:2] if trial.image else ()):
+        if "${" in word:
+            continue
+        if word.startswith("/"):
+            # Not Path.exists, which raises for a name that is too long or in a folder that must not be read.
+            is_here = os.path.exists(word)  # noqa: PTH110
+        else:
+            is_here = place > 0 or "/" in word or shutil.which(word, path=_search_path(trial)) is not None
+        if not is_here:
             yield (
                 f"{word} of the command is not on this machine, and trials here do not run in the image; run on a "
                 "cluster: --runtime kubernetes, or write a path of this machine"
             )
+
+
+def _search_path(trial: TrialTemplate) -> str | None:
+    """Return the PATH that the file gives its trials; None for that of this process."""
+    path = trial.env.get("PATH")
+    return path if isinstance(path, str) else None
 
 
 def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
         _metrics_path(metrics["file"], form, problems)
     endpoint = metrics.get("prometheus", {})
     if endpoint.get("port") is not None and not _traits_of(spec).on_cluster and spec.get("parallelism", 1) > 1:
-        cure = "omit port and read TUNER_METRICS_PORT in the program, or set parallelism: 1"
+        cure = "omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1"
         problems.add("spec.metrics.prometheus.port", f"the trials on this machine would all need this port; {cure}")
 
 

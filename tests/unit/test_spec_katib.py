@@ -636,6 +636,13 @@ def test_a_warning_about_many_trials_names_katibs_key(monkeypatch: pytest.Monkey
     assert warning.endswith("lower it: --set spec.parallelTrialCount=2")
 
 
+@pytest.mark.parametrize(("program", "warned"), [("no-such-program", 1), ("sh", 0), ("./train.sh", 0)])
+def test_a_program_that_is_only_in_the_image_is_warned_of(program: str, warned: int) -> None:
+    document = read(TEXT.replace("[python, ../digits", f"[{program}, ../digits"), source="katib.yaml")
+    found = [each for each in machine.warnings(document) if f"{program} of the command is not on this machine" in each]
+    assert len(found) == warned
+
+
 GJSON = {
     'status.conditions.#(type=="Complete")#|#(status=="True")#': {"type": "Complete", "status": "True"},
     'status.conditions.#(type=="Succeeded")#|#(status=="False")#': {"type": "Succeeded", "status": "False"},

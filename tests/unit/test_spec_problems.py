@@ -215,7 +215,7 @@ KEYS = [
     ("  budget:", "  metrics: {file: /a}\n  budget:", "12:19 spec.metrics.file: '/a' is in the root directory, which cannot be shared; write it in a directory of its own, such as /metrics/a"),
     ("  budget:", "  metrics: {file: '$TUNER_OUTPUT_DIR/a'}\n  budget:", "12:19 spec.metrics.file: '$TUNER_OUTPUT_DIR/a' is not the path of a file; use a path without $ that does not end in /"),
     ("  budget:", "  metrics: {prometheus: {port: 0}}\n  budget:", "12:32 spec.metrics.prometheus.port: expected a port from 1 to 65535, got the number 0"),
-    ("  budget:", "  parallelism: 2\n  metrics: {prometheus: {port: 8080}}\n  budget:", "13:32 spec.metrics.prometheus.port: the trials on this machine would all need this port; omit port and read TUNER_METRICS_PORT in the program, or set parallelism: 1"),
+    ("  budget:", "  parallelism: 2\n  metrics: {prometheus: {port: 8080}}\n  budget:", "13:32 spec.metrics.prometheus.port: the trials on this machine would all need this port; omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1"),
     ("  budget:", "  <<: {a: 1}\n  budget:", "12:3 spec.<<: merge keys are not part of YAML 1.2; write the keys out"),
 ]  # fmt: skip
 

@@ -207,7 +207,7 @@ class Journal:
         return Event(now, "waiting", message, attempt.trial, attempt.number)
 
     def _log_gap(self, attempt: Attempt, now: datetime) -> Event:
-        words = [f"trial={self.name(attempt)} attempt={attempt.number} has a gap in its log: {attempt.log_gap}"]
+        words = [f"trial={self.name(attempt)} attempt={attempt.number} gap in its log: {attempt.log_gap}"]
         if attempt.value_doubt:
             words.append(attempt.value_doubt)
         return Event(now, "logGap", "; ".join(words), attempt.trial, attempt.number)

@@ -251,7 +251,7 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
-    from controller.report.ending import estimated, final_stage, front, result
+    from controller.report.ending import doubt, estimated, final_stage, front, result
 
     record, estimate = asyncio.run(query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(record)
@@ -268,6 +268,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
             terminal.write_data(formatting.data_text(document, form))
         case _:
             print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
+            if summary := doubt(record):
+                print(summary)
             if estimate is not None and (summary := estimated(record.experiment, estimate)):
                 print(summary)
             if summary := final_stage(record):

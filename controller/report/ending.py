@@ -27,6 +27,13 @@ def result(experiment: Experiment, best: Trial) -> str:
     return "\n".join(lines)
 
 
+def doubt(record: ExperimentRecord) -> str:
+    """Return why the best trial's value may be another one; "" if no gap in its log puts it in doubt."""
+    best = record.best
+    entry = next((entry for entry in record.trials if best is not None and entry.trial.number == best.number), None)
+    return "" if entry is None or not entry.value_doubt else f"in doubt: {entry.value_doubt} ({entry.log_gap})"
+
+
 def estimated(experiment: Experiment, estimate: Estimate) -> str:
     """Return the best trial by a model's mean, where values are noisy; "" where they are not."""
     if not estimate.is_noisy:

@@ -48,7 +48,7 @@ _EVENT_STYLES = {
     AttemptState.PRUNED.value: "yellow",
     "paused": "bold yellow",
 }
-_SHOWN_ENDS = frozenset(state.value for state in AttemptState if state.ended)
+_SHOWN_KINDS = frozenset({"logGap", *(state.value for state in AttemptState if state.ended)})
 
 
 class Live:
@@ -63,7 +63,7 @@ class Live:
         self._hint = ""  # set after a Ctrl-C
 
     def event(self, event: Event) -> None:
-        if event.kind in _SHOWN_ENDS or event.trial is None:
+        if event.kind in _SHOWN_KINDS or event.trial is None:
             message = event.message
             if event.trial is not None:
                 # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": show only the kind and the rest.

@@ -390,3 +390,8 @@ def test_a_trial_shows_the_gap_in_its_log_and_the_doubt() -> None:
     assert text.endswith(f"Why: it ended with accuracy 0.5; the best so far; but {DOUBT}\n")
     (shown,) = documents.trial(record(entry), entry)["attempts"]
     assert (shown["logGap"], shown["valueDoubt"]) == (GAP, DOUBT)
+
+
+def test_the_best_value_is_printed_with_its_doubt() -> None:
+    assert ending.doubt(record(with_gap(3, DOUBT))) == f"in doubt: {DOUBT} ({GAP})"
+    assert ending.doubt(record(with_gap(3))) == ""

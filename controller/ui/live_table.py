@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import TrialList, TrialRecord
-from suggest.domain import Choice
+from suggest.domain import Choice, number
 from suggest.space import Parameter
 
 Json = dict[str, Any]  # Any: what JSON holds
@@ -152,8 +152,8 @@ def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
 
 
 def _parameter_column(it: Parameter) -> Json:
-    words = isinstance(it.domain, Choice) and not all(isinstance(value, int | float) for value in it.domain.values)
-    return {"key": f"parameters.{it.name}", "title": it.name, "number": not words}
+    numbers = not isinstance(it.domain, Choice) or all(number(value) is not None for value in it.domain.values)
+    return {"key": f"parameters.{it.name}", "title": it.name, "number": numbers}
 
 
 def _metric_column(name: str, parameters: list[str]) -> Json:

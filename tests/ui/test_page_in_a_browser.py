@@ -314,6 +314,104 @@ def test_many_trials_are_usable_while_they_are_read_and_then_filtered_sorted_and
         tab.wait_for_selector("section[data-figure=history] canvas", timeout=600_000)
 
 
+COLUMNS = [
+    {"key": "number", "title": "Trial"},
+    {"key": "state", "title": "State"},
+    {"key": "value", "title": "score", "number": True},
+    {"key": "parameters.lr", "title": "lr", "number": True},
+    {"key": "parameters.a.b", "title": "a.b", "number": True},
+    {"key": "parameters.learning rate", "title": "learning rate", "number": True},
+    {"key": "metrics.mAP@[IoU=0.5]", "title": "mAP@[IoU=0.5]", "number": True},
+    {"key": "parameters.opt", "title": "opt"},
+]
+ROWS = [
+    [3, "failed", None, 0.1, 1, 5, "NaN", "adam"],
+    [12, "succeeded", 0.95, 0.001, 2, 7, 0.4, "sgd"],
+]
+
+
+def filtered(tab: Any, words: str) -> Any:
+    """Return the numbers of the trials that the filter leaves, or what it says is wrong with the words."""
+    script = """([words, columns, rows]) => import("/static/filter.js").then(({ conditions }) => {
+        const wanted = conditions(words, columns);
+        return rows.filter((row) => wanted.every((holds) => holds(row))).map((row) => row[0]);
+    }).catch((error) => error.message)"""
+    return tab.evaluate(script, [words, COLUMNS, ROWS])
+
+
+def test_the_filter_takes_every_column_by_its_name_and_says_what_is_wrong(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        for words, numbers in (
+            ("", [3, 12]), ("trial<10", [3]), ("value>0.9", [12]), ("score > 0.9", [12]), ("state=failed", [3]),
+            ("state!=failed lr<0.01", [12]), ("LR<0.01", [12]), ("parameters.lr<0.01", [12]), ("a.b=2", [12]),
+            ("learning rate<=5 failed", [3]), ("mAP@[IoU=0.5]<1", [12]), ("mAP@[IoU=0.5]=nan", [3]), ("opt=SGD", [12]),
+            ("adam", [3]), ('"adam"', [3]), ('opt="adam"', [3]), ("score!=0.95", [3]),
+        ):  # fmt: skip
+            assert filtered(tab, words) == numbers, words
+        for words, mistake in (
+            ("lr<abc", "lr<abc: abc is not a number; write lr with one of < <= > >= = != and a number, as in lr<0.1"),
+            ("adam lr<0,1", "lr<0,1: 0,1 is not a number; write lr with one of < <= > >= = != and a number, as in lr<0.1"),
+            ("foo<3", "foo<3: no column of that name; there are Trial, State, score, lr, a.b, learning rate, "
+                      'mAP@[IoU=0.5], opt. Text is searched for in quotes: "foo<3"'),
+            ("lr<", "lr<: the value is missing, as in lr<1"),
+            ("state=done", "state=done: no state done; there are queued, running, paused, succeeded, pruned, failed, "
+                           "infeasible, cancelled"),
+        ):  # fmt: skip
+            assert filtered(tab, words) == mistake, words
+        # The `b` of `a.b` is no name.
+        assert "no column of that name" in filtered(tab, "b=2")
+
+
+def test_a_filter_with_a_mistake_says_so_and_leaves_the_rows(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.fill("input[type=search]", "trial<2")
+        tab.wait_for_selector(".count:has-text('2 of 3 trials')")
+        tab.fill("input[type=search]", "trial<2 x<abc")
+        tab.wait_for_selector(".wrong:has-text('abc is not a number')")
+        assert tab.inner_text(".count") == "2 of 3 trials"
+        assert tab.get_attribute("input[type=search]", "aria-invalid") == "true"
+        tab.fill("input[type=search]", "")
+        tab.wait_for_selector(".count:text-is('3 trials')")
+        assert tab.inner_text(".wrong") == ""
+
+
+def test_a_refused_point_stays_in_its_dialog(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.click(".actions button:text-is('Enqueue')")
+        tab.fill("dialog input[name=x]", "0,5")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("dialog .trouble:has-text('x')")
+        assert tab.input_value("dialog input[name=x]") == "0,5"
+        tab.fill("dialog input[name=x]", "0.5")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector(".said:has-text('is enqueued')")
+        cli.let_go()
+    ended(running)
+
+
+def test_trouble_that_has_passed_is_no_longer_shown(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        # What a page is told while the store does not answer, over a connection that is then lost.
+        told = 'event: trouble\ndata: {"message": "the store does not answer"}\n\n'
+        tab.route("**/stream*", lambda route: route.fulfill(body=told, content_type="text/event-stream"), times=1)
+        hidden = "hidden => { Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });"
+        hidden += " document.dispatchEvent(new Event('visibilitychange')); }"
+        tab.evaluate(hidden, True)
+        tab.evaluate(hidden, False)
+        tab.wait_for_selector(".trouble:has-text('the store does not answer')")
+        tab.wait_for_selector(".trouble", state="hidden")
+
+
 def test_names_that_look_like_markup_are_text(cli: Cli, tab: Any) -> None:
     evil = "<img src=x onerror=document.title=1>"
     cli.file.write_text(experiment(trials=1, parameters=f'x: {{type: choice, values: ["{evil}"]}}'))

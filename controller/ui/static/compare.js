@@ -6,8 +6,9 @@ import { main, address, crumbs, notice } from "./parts.js";
 export function comparePage(namespace, name, numbers) {
   crumbs(`${name}: compare`, [name, address(namespace, name)], [`compare ${numbers.join(", ")}`]);
   const said = notice();
+  const absent = h("p", { class: "wrong", role: "status" });
   const place = h("div");
-  main.replaceChildren(h("h1", {}, `${name}: trials ${numbers.join(", ")}`), h("p", { class: "why" }, "Rows that differ are marked."), said.element, place);
+  main.replaceChildren(h("h1", {}, `${name}: trials ${numbers.join(", ")}`), h("p", { class: "why" }, "Rows that differ are marked."), said.element, absent, place);
   const it = new Search(namespace, name, numbers);
   function show() {
     const found = numbers.map((each) => it.rows.get(each)).filter(Boolean);
@@ -20,7 +21,7 @@ export function comparePage(namespace, name, numbers) {
         return h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row" }, column.title), cells.map((cell) => h("td", {}, shown(column, cell))));
       })))));
     const missing = numbers.filter((each) => !it.rows.has(each));
-    said.trouble(it.summary.loaded && missing.length ? `${name} has no trial ${missing.join(", ")}` : "");
+    absent.textContent = it.summary.loaded && missing.length ? `${name} has no trial ${missing.join(", ")}` : "";
   }
   const open = it.follow({ reset: show, update: show, trouble: (message) => said.trouble(message), gone: (message) => said.trouble(message) });
   return () => open.close();

@@ -1,28 +1,36 @@
 // Ask before anything is changed.
 import { h } from "./dom.js";
 
-// What the person chose: the values of the fields by name, or null. fields: elements with a name, in labels.
-export function ask({ title, words, action, danger = false, fields = [] }) {
+// The answer of `send`, or null if the person chose not to. send(values): called with the values of the fields by name. If
+// it fails, the dialog says why and stays, with what was written. fields: elements with a name, in labels.
+export function ask({ title, words, action, danger = false, fields = [], send }) {
   return new Promise((resolve) => {
-    const form = h("form", { method: "dialog" },
+    const trouble = h("p", { class: "trouble", role: "alert", hidden: true });
+    const yes = h("button", { class: danger ? "danger" : "main" }, action);
+    const form = h("form", {},
       h("h2", { id: "question" }, title),
       words ? h("p", {}, words) : null,
       fields,
-      h("div", { class: "buttons" },
-        h("button", { value: "no", formnovalidate: true }, "Cancel"),
-        h("button", { value: "yes", class: danger ? "danger" : "main" }, action)));
+      trouble,
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), yes));
     const dialog = h("dialog", { "aria-labelledby": "question" }, form);
-    // Enter in a field would press the first button.
-    form.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && event.target.tagName === "INPUT") {
-        event.preventDefault();
-        form.requestSubmit(form.querySelector("button[value=yes]"));
+    let answer = null;
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      yes.disabled = true;
+      try {
+        answer = await send(Object.fromEntries(new FormData(form)));
+        dialog.close();
+      } catch (error) {
+        trouble.hidden = false;
+        trouble.textContent = error.message;
+        yes.disabled = false;
+        (form.querySelector("input, textarea") ?? yes).focus();
       }
     });
     dialog.addEventListener("close", () => {
-      const chosen = dialog.returnValue === "yes" ? Object.fromEntries(new FormData(form)) : null;
       dialog.remove();
-      resolve(chosen);
+      resolve(answer);
     });
     document.body.append(dialog);
     dialog.showModal();

@@ -52,17 +52,10 @@ export function experimentPage(namespace, name) {
   const pictures = figuresOf(it, toTrial);
 
   async function act(what) {
-    const values = await ask(ACTIONS[what](name, it.summary.parameters ?? []));
-    if (values === null) return;
-    for (const button of buttons.children) button.disabled = true;
-    try {
-      const { message } = await post(`${it.at}/${what}`, values);
-      if (what === "delete") location.hash = "#/";
-      else said.say(message);
-    } catch (error) {
-      said.trouble(error.message);
-    }
-    showActions();
+    const question = ACTIONS[what](name, it.summary.parameters ?? []);
+    const answer = await ask({ ...question, send: (values) => post(`${it.at}/${what}`, values) });
+    if (answer && what === "delete") location.hash = "#/";
+    else if (answer) said.say(answer.message);
   }
   function showActions() {
     const focused = document.activeElement?.dataset.action;
@@ -112,7 +105,6 @@ export function experimentPage(namespace, name) {
 
   const open = it.follow({
     reset() {
-      said.trouble("");
       table.best = it.summary.best?.number ?? null;
       table.reset(it.columns, it.rows);
       show();

@@ -11,13 +11,23 @@ export function crumbs(title, ...links) {
   path.replaceChildren(...links.map(([words, to]) => (to ? h("a", { href: to }, words) : h("span", { "aria-current": "page" }, words))));
 }
 
-// What a person did, or what went wrong.
+const SAID_MS = 10_000; // then the page itself shows it
+
+// What a person did, for a while; and what goes wrong, for as long as it does.
 export function notice() {
-  const element = h("div", { role: "alert" });
+  const doing = h("div", { role: "status" });
+  const failing = h("div", { role: "alert" });
+  let timer = 0;
   return {
-    element,
-    say: (words) => element.replaceChildren(h("div", { class: "said" }, ...prose(words))),
-    trouble: (words) => element.replaceChildren(...(words ? [h("div", { class: "trouble" }, ...prose(words))] : [])),
+    element: h("div", {}, failing, doing),
+    say(words) {
+      clearTimeout(timer);
+      doing.replaceChildren(h("div", { class: "said" }, ...prose(words)));
+      timer = setTimeout(() => doing.replaceChildren(), SAID_MS);
+    },
+    trouble(words) {
+      if (failing.textContent !== words) failing.replaceChildren(...(words ? [h("div", { class: "trouble" }, ...prose(words))] : []));
+    },
   };
 }
 

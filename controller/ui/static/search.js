@@ -48,7 +48,7 @@ export class Search {
         open.close();
         see.gone(message);
       },
-    });
+    }, { opened: () => see.trouble("") }); // the server says again what is still wrong
     return open;
   }
 }

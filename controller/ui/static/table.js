@@ -1,6 +1,7 @@
 // The table of trials: only the rows in sight are elements, so ten thousand are as fast as ten.
 // Filtering and sorting of many rows are put off, so that they take at most a quarter of the time.
 import { h, badge, count, number, text, when } from "./dom.js";
+import { STATES, conditions } from "./filter.js";
 
 const HEIGHT = 35; // of a row, with its line: page.css
 const TALL = 560; // of the table, at most: page.css
@@ -8,7 +9,6 @@ const MORE = 8; // rows above and below those in sight
 const SPARE = 4;
 const FRESH_MS = 1500; // how long a changed row is marked
 const HIDDEN = new Set(["step", "attempts", "labels", "endTime"]);
-const COMPARISON = /^(.+?)(<=|>=|!=|=|<|>)(.+)$/;
 
 export class TrialTable {
   // link(number): the address of a trial. choose(numbers): called when the ticked trials change.
@@ -22,17 +22,19 @@ export class TrialTable {
     this.ticked = new Set();
     this.best = null;
     this.hidden = null;
-    this.filter = h("input", { type: "search", "aria-label": "Filter trials", placeholder: "Filter: failed, lr<0.01, value>=0.9 …", oninput: () => this.select(true) });
+    this.filter = h("input", { type: "search", "aria-label": "Filter trials", "aria-describedby": "wrong-filter", placeholder: "Filter: failed, lr<0.01, value>=0.9 …", oninput: () => this.select(true) });
     this.state = h("select", { "aria-label": "State", onchange: () => this.select(true) }, h("option", { value: "" }, "all states"),
-      ["queued", "running", "paused", "succeeded", "pruned", "failed", "infeasible", "cancelled"].map((state) => h("option", { value: state }, state)));
+      STATES.map((state) => h("option", { value: state }, state)));
     this.choices = h("div");
     this.count = h("span", { class: "count", role: "status" });
+    this.wrong = h("p", { class: "wrong", id: "wrong-filter", role: "status" });
+    this.wanted = []; // conditions of the last filter without a mistake
     this.head = h("tr");
     this.body = h("tbody");
     this.grid = h("table", { "aria-label": "Trials" }, h("thead", {}, this.head), this.body);
     this.scroll = h("div", { class: "scroll rows", tabindex: "0", role: "region", "aria-label": "Trials, scrollable", onscroll: () => this.draw() }, this.grid);
     this.tools = h("div", { class: "tools" }, this.filter, this.state, h("details", {}, h("summary", {}, "Columns"), this.choices), this.count);
-    this.element = h("div", {}, this.tools, this.scroll);
+    this.element = h("div", {}, this.tools, this.wrong, this.scroll);
     this.widths = new Map();
     this.next = 0;
     this.resized = new ResizeObserver(() => this.draw());
@@ -112,7 +114,8 @@ export class TrialTable {
   // Which rows are shown, in which order: the numbers of the trials.
   select(top = false) {
     const began = performance.now();
-    const wanted = this.filter.value.trim().split(/\s+/).filter(Boolean).map((word) => this.condition(word));
+    this.read();
+    const { wanted } = this;
     const state = this.state.value;
     const key = this.at?.get(this.sort.key) ?? 0;
     const sign = this.sort.down ? -1 : 1;
@@ -133,28 +136,16 @@ export class TrialTable {
     if (this.count.textContent !== words) this.count.textContent = words;
   }
 
-  condition(word) {
-    const found = COMPARISON.exec(word);
-    const column = found && this.columns.findIndex(({ key, title }) => [key, title, key.split(".").pop()].includes(found[1]));
-    if (!found || column < 0) {
-      const part = word.toLowerCase();
-      return (row) => row.some((cell) => cell !== null && text(cell).toLowerCase().includes(part));
+  // While the filter has a mistake, which is said, the rows are those of the last one without.
+  read() {
+    let mistake = "";
+    try {
+      this.wanted = conditions(this.filter.value, this.columns);
+    } catch (error) {
+      mistake = error.message;
     }
-    const [, , operator, given] = found;
-    const numeric = given !== "" && !Number.isNaN(Number(given));
-    return (row) => {
-      const cell = row[column];
-      if (cell === null) return operator === "!=";
-      const [one, other] = numeric && typeof cell === "number" ? [cell, Number(given)] : [text(cell), given];
-      switch (operator) {
-        case "=": return one === other;
-        case "!=": return one !== other;
-        case "<": return one < other;
-        case ">": return one > other;
-        case "<=": return one <= other;
-        default: return one >= other;
-      }
-    };
+    if (this.wrong.textContent !== mistake) this.wrong.textContent = mistake;
+    this.filter.setAttribute("aria-invalid", String(mistake !== ""));
   }
 
   draw(always = false) {

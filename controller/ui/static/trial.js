@@ -49,31 +49,25 @@ export function trialPage(namespace, name, trial) {
       },
     }, { quiet: true });
   }
-  async function relabel() {
-    const value = Object.entries(shown?.labels ?? {}).map(([key, of]) => `${key}=${of}`).join("\n");
-    const given = await ask({ title: `Labels of trial ${trial}`, words: "One label per line: name=value.", action: "Save", fields: [h("label", {}, "Labels", h("textarea", { name: "labels", value }))] });
-    if (given === null) return;
-    const pairs = given.labels.split("\n").filter((line) => line.trim()).map((line) => {
-      const [key, ...words] = line.split("=");
-      return [key.trim(), words.join("=").trim()];
-    });
-    try {
-      said.say((await post(`${at}/labels`, { labels: Object.fromEntries(pairs) })).message);
-      await load();
-    } catch (error) {
-      said.trouble(error.message);
-    }
-  }
-  async function retry() {
-    if (await ask({ title: `Retry trial ${trial}?`, words: "It runs again with the same parameters, and the search continues. A controller is started on this machine.", action: "Retry" }) === null) return;
-    retrying.disabled = true;
-    try {
-      said.say((await post(`${at}/retry`)).message);
-    } catch (error) {
-      said.trouble(error.message);
-    }
-    retrying.disabled = false;
+  async function asked(question) {
+    const answer = await ask(question);
+    if (!answer) return;
+    said.say(answer.message);
     await load();
+  }
+  function relabel() {
+    const value = Object.entries(shown?.labels ?? {}).map(([key, of]) => `${key}=${of}`).join("\n");
+    return asked({
+      title: `Labels of trial ${trial}`, words: "One label per line: name=value.", action: "Save",
+      fields: [h("label", {}, "Labels", h("textarea", { name: "labels", value }))],
+      send: ({ labels }) => post(`${at}/labels`, { labels: pairs(labels) }),
+    });
+  }
+  function retry() {
+    return asked({
+      title: `Retry trial ${trial}?`, words: "It runs again with the same parameters, and the search continues. A controller is started on this machine.",
+      action: "Retry", send: () => post(`${at}/retry`),
+    });
   }
   async function load() {
     try {
@@ -82,6 +76,7 @@ export function trialPage(namespace, name, trial) {
       said.trouble(error.message);
       return;
     }
+    said.trouble("");
     const it = shown;
     relabeling.hidden = !it.actions.labels;
     retrying.hidden = !it.actions.retry;
@@ -137,4 +132,12 @@ export function trialPage(namespace, name, trial) {
     following?.close();
     curve.close();
   };
+}
+
+// Lines of name=value.
+function pairs(lines) {
+  return Object.fromEntries(lines.split("\n").filter((line) => line.trim()).map((line) => {
+    const [key, ...words] = line.split("=");
+    return [key.trim(), words.join("=").trim()];
+  }));
 }

@@ -42,15 +42,18 @@ function connection(state, words) {
 }
 
 // Calls handlers[event](data, id) until close(). A hidden page has none open: a browser allows six for all its tabs.
-// path(): with the position from which the stream continues, where it has one.
-export function stream(path, handlers, { quiet = false } = {}) {
+// path(): with the position from which the stream continues, where it has one. opened(): called at each connection.
+export function stream(path, handlers, { quiet = false, opened = () => {} } = {}) {
   let source = null;
   let timer = 0;
   let closed = false;
   function open() {
     if (closed || document.hidden || source) return;
     source = new EventSource(path());
-    source.onopen = () => quiet || connection("live", "live");
+    source.onopen = () => {
+      if (!quiet) connection("live", "live");
+      opened();
+    };
     source.onerror = () => {
       if (!quiet) connection("lost", "reconnecting…");
       if (source && source.readyState === EventSource.CLOSED) again();

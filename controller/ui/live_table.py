@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import TrialList, TrialRecord
-from suggest.domain import Choice, number
+from suggest import domain
+from suggest.domain import Choice
 from suggest.space import Parameter
 
 Json = dict[str, Any]  # Any: what JSON holds
@@ -152,7 +153,7 @@ def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
 
 
 def _parameter_column(it: Parameter) -> Json:
-    numbers = not isinstance(it.domain, Choice) or all(number(value) is not None for value in it.domain.values)
+    numbers = not isinstance(it.domain, Choice) or all(domain.number(value) is not None for value in it.domain.values)
     return {"key": f"parameters.{it.name}", "title": it.name, "number": numbers}
 
 

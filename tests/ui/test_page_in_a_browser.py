@@ -350,9 +350,10 @@ def test_the_filter_takes_every_column_by_its_name_and_says_what_is_wrong(cli: C
             ("adam", [3]), ('"adam"', [3]), ('opt="adam"', [3]), ("score!=0.95", [3]),
         ):  # fmt: skip
             assert filtered(tab, words) == numbers, words
+        form = "write lr with one of < <= > >= = != and a number, as in lr<0.1"
         for words, mistake in (
-            ("lr<abc", "lr<abc: abc is not a number; write lr with one of < <= > >= = != and a number, as in lr<0.1"),
-            ("adam lr<0,1", "lr<0,1: 0,1 is not a number; write lr with one of < <= > >= = != and a number, as in lr<0.1"),
+            ("lr<abc", f"lr<abc: abc is not a number; {form}"),
+            ("adam lr<0,1", f"lr<0,1: 0,1 is not a number; {form}"),
             ("foo<3", "foo<3: no column of that name; there are Trial, State, score, lr, a.b, learning rate, "
                       'mAP@[IoU=0.5], opt. Text is searched for in quotes: "foo<3"'),
             ("lr<", "lr<: the value is missing, as in lr<1"),

@@ -148,4 +148,4 @@ def _check(spec: StudySpec) -> None:
     """Check a study by the rules of the service, in this process, so that all problems are reported at once."""
     from suggest.server.admin import check  # lazy: only files with problems need it before the service starts
 
-    check(spec)
+    check(spec, runs_here=False)

@@ -41,7 +41,7 @@ async def validate(path: str, options: FileOptions, workspace: Workspace) -> Doc
             async with workspace.connected(workspace.service) as client:
                 await client.validate(study_spec(document.spec))
         else:
-            check(study_spec(document.spec))
+            check(study_spec(document.spec), runs_here=False)
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
     return document
@@ -114,6 +114,14 @@ def _far_too_many(document: Document) -> Iterator[str]:
             f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; set "
             "spec.budget.trials, give the parameters fewer points, or use another algorithm"
         )
+
+
+def not_installed(document: Document) -> Iterator[str]:
+    """Yield a warning if this machine could not run the search, because it lacks a package of the algorithm."""
+    from suggest.server.admin import not_installed as lacking
+
+    if message := lacking(document.spec.algorithm):
+        yield document.marks.told(f"spec.algorithm.name: {message}")
 
 
 def notices(document: Document) -> Iterator[str]:

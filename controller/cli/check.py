@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 def validate(arguments: argparse.Namespace) -> ExitCode:
     document = _validated(arguments)
-    from controller.app.validate import warnings
+    from controller.app.validate import not_installed, warnings
 
-    for warning in warnings(document):
+    for warning in (*warnings(document), *not_installed(document)):
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec

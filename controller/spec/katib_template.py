@@ -152,6 +152,8 @@ class KatibTemplateReader(KatibSectionReader):
         known_keys = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
                  "successCondition", "failureCondition")  # fmt: skip
         self._only(template, at, known_keys)
+        if not isinstance(template.get("retain", False), bool):
+            self._problems.add(f"{at}.retain", f"expected true or false, got {template['retain']!r}")
         job = self._template(template, at, on_cluster=on_cluster)
         if not job:
             return {}
@@ -310,7 +312,7 @@ class KatibTemplateReader(KatibSectionReader):
             case {"kind": "Job", "spec": {"template": {"spec": {"containers": list(containers)} as pod}}}:
                 pass
             case _:
-                kind, cure = job.get("kind"), "write a batch/v1 Job, or put the container into the template"
+                kind, cure = job.get("kind"), "write a batch/v1 Job, or put it into the template and write kind: Push"
                 self._problems.add(COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}")
                 return job
         container = copy.deepcopy(beside.container)

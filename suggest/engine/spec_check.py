@@ -17,16 +17,21 @@ MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto fr
 MOST_CONSTRAINTS = 32
 
 
-def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
-    """Return the problems of a study's spec. Paths are fields of the spec, such as `space.lr.min` or `objectives`."""
-    return tuple(_spec_problems(spec))
+def check_spec(spec: StudySpec, *, runs_here: bool = True) -> tuple[Problem, ...]:
+    """Return the problems of a study's spec. Paths are fields of the spec, such as `space.lr.min` or `objectives`.
+
+    runs_here: this process needs the packages of the algorithm.
+    """
+    return tuple(_spec_problems(spec, runs_here))
 
 
-def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
+def _spec_problems(spec: StudySpec, runs_here: bool) -> Iterator[Problem]:
     space = spec.space.problems()
     yield from under("space", space)
     yield from _objective_problems(spec)
     yield from under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    if runs_here and (lacking := samplers.not_installed(spec.algorithm)):
+        yield Problem("algorithm.name", lacking)
     yield from under("algorithm", samplers.objective_problems(spec))
     if not space:
         yield from under("space", samplers.space_problems(spec))

@@ -2,18 +2,19 @@
 
 Golovin et al. 2017 (Vizier): a trial stops if its best value up to a step is worse than the median of the running
 averages of the finished trials up to that step. Katib computes the mean of the averages, and includes trials that ended
-before the step. Here only trials that reached the step count, with their finite values.
+before the step. Here only trials that reached the step and were not stopped count, with their finite values.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, mean, median_high, median_low
 
 from suggest import events
-from suggest.errors import InvalidArgument
+from suggest.errors import InvalidArgument, raise_if
+from suggest.katib.observations import name_problems
 from suggest.katib.suggestions import MAX_TRIALS, parsed, parsed_experiment
 from suggest.katib.trial_reader import finite
 from suggest.katib.v1beta1 import api_pb2 as pb
@@ -44,14 +45,22 @@ class KatibEarlyStopping:
         read_settings(request.early_stopping)
         return pb.ValidateEarlyStoppingSettingsReply()
 
+    def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
+        """Record that a sidecar has stopped a trial. Raises InvalidArgument.
+
+        Its value is that of a part of its training. This server cannot change the Trial object.
+        """
+        raise_if(name_problems(request.trial_name))
+        self._log.mark_stopped(request.trial_name)
+        events.tell("katib_trial_stopped", trial=request.trial_name)
+        return pb.SetTrialStatusReply()
+
     def rules(self, frame: StoppingFrame) -> pb.GetEarlyStoppingRulesReply:
         """Return the stopping rule, or none while too few trials have reached the step. Raises InvalidArgument."""
         if len(frame.trials) > MAX_TRIALS:
             raise InvalidArgument.at("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")
         spec = parsed_experiment(frame.experiment).spec
-        settings, objective = read_settings(spec.early_stopping), spec.objective
-        if objective.type not in (pb.MINIMIZE, pb.MAXIMIZE):
-            raise InvalidArgument.at("experiment.spec.objective.type", "must be minimize or maximize")
+        settings, objective = _settings_of(spec.early_stopping.algorithm_settings), spec.objective
         metric, start_step = objective.objective_metric_name, settings[_START_STEP]
         succeeded = []
         for place, raw in enumerate(frame.trials):
@@ -78,6 +87,8 @@ class KatibEarlyStopping:
                 name: found for name in names if (found := self._averages.get((name, metric, start_step))) is not None
             }
         asked = [name for name in names if name not in known]
+        stopped = self._log.stopped(asked)
+        asked = [name for name in asked if name not in stopped]
         for name, texts in self._log.first_values(asked, metric, start_step).items() if asked else ():
             values = [value for text in texts if (value := finite(text)) is not None]
             if len(texts) == start_step and values:
@@ -102,8 +113,12 @@ def read_settings(spec: pb.EarlyStoppingSpec) -> dict[str, int]:
     """Return all settings, including defaults. Raises InvalidArgument with Katib's texts."""
     if spec.algorithm_name != MEDIAN:
         raise InvalidArgument.at("", f"unknown algorithm name {spec.algorithm_name[:80]}")
+    return _settings_of(spec.algorithm_settings)
+
+
+def _settings_of(texts: Iterable[pb.EarlyStoppingSetting]) -> dict[str, int]:
     settings = dict(_DEFAULTS)
-    for given in spec.algorithm_settings:
+    for given in texts:
         if given.name not in settings:
             raise InvalidArgument.at("", f"unknown setting {given.name[:80]} for algorithm {MEDIAN}")
         try:

@@ -29,6 +29,7 @@ MAX_PARAMETERS = 1000
 MAX_TEXT = 10_000  # characters of a parameter's value
 _WHOLE = re.compile(r"[+-]?[0-9]{1,16}", re.ASCII)
 _AT = "experiment.spec"
+_PARAMETERS = f"{_AT}.parameter_specs.parameters"
 _DISTRIBUTIONS = (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM, pb.NORMAL, pb.LOG_NORMAL)
 
 
@@ -42,6 +43,7 @@ class KatibExperiment:
 
     name: str
     key: str
+    metric: str  # "": each trial names its own
     spec: StudySpec
     texts: tuple[ParameterText, ...]  # in the order of the space
     fidelity: Fidelity | None = None
@@ -149,42 +151,61 @@ def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> tuple[
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:
-    """Convert an experiment. Raises InvalidArgument with all problems, except those that only `validate` checks."""
+    """Convert an experiment to suggest for it. Raises InvalidArgument with all problems."""
     problems: list[Problem] = []
-    spec = message.spec
-    name = spec.algorithm.algorithm_name
     if not message.name or len(message.name) > MAX_NAME:
         problems.append(Problem("experiment.name", f"give a name of 1 to {MAX_NAME} characters"))
-    if spec.HasField("nas_config"):
-        problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
-    fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
-    algorithm = _algorithm(spec.algorithm, problems)
-    if name == PBT and (lacking := _PBT_REQUIRED - {each.name for each in spec.algorithm.algorithm_settings}):
-        problems.append(Problem("", f"Required params missing: {', '.join(sorted(lacking))}"))
-    texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
-    if fidelity is not None:
-        resource = Int(round(fidelity.min), round(fidelity.max))
-        texts = tuple(ParameterText(t.name, resource) if t.name == fidelity.parameter else t for t in texts)
-    objective = _objective(spec.objective, problems)
-    if problems or algorithm is None or objective is None:
-        raise InvalidArgument(problems)
-    study = StudySpec(Space(tuple(Parameter(t.name, t.domain) for t in texts)), (objective,), algorithm)
-    if name == "cmaes" and sum(not isinstance(t.domain, Choice) for t in texts) < 2:
-        raise InvalidArgument.at("", "cmaes only supports two or more dimensional continuous search space.")
-    if found := spec_problems(study):
-        raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
-    return KatibExperiment(message.name, _key(message), study, texts, fidelity)
+    if not message.spec.parameter_specs.parameters:
+        problems.append(Problem(_PARAMETERS, f"0 parameters; give 1 to {MAX_PARAMETERS}"))
+    return _converted(message, problems)
 
 
 def validate(message: pb.Experiment) -> KatibExperiment:
-    """Check an experiment as ValidateAlgorithmSettings does, and return it. Raises InvalidArgument."""
-    experiment = read_experiment(message)
-    most = message.spec.max_trial_count
-    if message.spec.algorithm.algorithm_name == "grid" and most > 0:
+    """Check an experiment as ValidateAlgorithmSettings does, and return it. Raises InvalidArgument.
+
+    Katib's webhook guarantees parameters, a metric and a direction, and its services do not ask for them. What is there
+    is checked.
+    """
+    experiment = _converted(message, [])
+    name, most = message.spec.algorithm.algorithm_name, message.spec.max_trial_count
+    if name == HYPERBAND and experiment.fidelity is None:
+        raise InvalidArgument.at("", "value of resource_name setting must be in parameters.")
+    if name == "grid" and experiment.texts and most > 0:
         points = math.prod(t.domain.count or 1 for t in experiment.texts)
         if most > points:
             raise InvalidArgument.at("", f"Max Trial Count: {most} > all possible search combinations: {points}")
     return experiment
+
+
+def _converted(message: pb.Experiment, problems: list[Problem]) -> KatibExperiment:
+    """Convert an experiment, perhaps without parameters. Raises InvalidArgument with `problems` and all others."""
+    spec = message.spec
+    name = spec.algorithm.algorithm_name
+    if spec.HasField("nas_config"):
+        problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
+    fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
+    algorithm = _algorithm(spec.algorithm, problems)
+    given = {each.name for each in spec.algorithm.algorithm_settings}
+    if name == PBT and (lacking := [each for each in _PBT_REQUIRED if each not in given]):
+        problems.append(Problem("", f"Required params missing: {', '.join(lacking)}"))
+    texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
+    if fidelity is not None:
+        resource = Int(round(fidelity.min), round(fidelity.max))
+        texts = tuple(ParameterText(t.name, resource) if t.name == fidelity.parameter else t for t in texts)
+    metric = spec.objective.objective_metric_name
+    if len(metric) > 1000:
+        problems.append(Problem(f"{_AT}.objective.objective_metric_name", "has more than 1000 characters"))
+    if problems or algorithm is None:
+        raise InvalidArgument(problems)
+    # As in Katib's services, every other direction means the smallest value.
+    direction = Direction.MAXIMIZE if spec.objective.type == pb.MAXIMIZE else Direction.MINIMIZE
+    objective = Objective(metric or "objective", direction)
+    study = StudySpec(Space(tuple(Parameter(t.name, t.domain) for t in texts)), (objective,), algorithm)
+    if name == "cmaes" and sum(not isinstance(t.domain, Choice) for t in texts) < 2:
+        raise InvalidArgument.at("", "cmaes only supports two or more dimensional continuous search space.")
+    if texts and (found := spec_problems(study)):
+        raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
+    return KatibExperiment(message.name, _key(message), metric, study, texts, fidelity)
 
 
 def _key(message: pb.Experiment) -> str:
@@ -203,27 +224,14 @@ def _key(message: pb.Experiment) -> str:
     return hashlib.sha256(parts.SerializeToString(deterministic=True)).hexdigest()
 
 
-def _objective(message: pb.ObjectiveSpec, problems: list[Problem]) -> Objective | None:
-    at = f"{_AT}.objective"
-    directions = {pb.MINIMIZE: Direction.MINIMIZE, pb.MAXIMIZE: Direction.MAXIMIZE}
-    direction = directions.get(message.type)
-    if direction is None:
-        problems.append(Problem(f"{at}.type", "must be minimize or maximize"))
-    metric = message.objective_metric_name
-    if not 0 < len(metric) <= 1000:
-        problems.append(Problem(f"{at}.objective_metric_name", "must be specified, in 1 to 1000 characters"))
-    return None if direction is None else Objective(metric, direction)
-
-
 # Parameters
 
 
 def _parameters(
     given: Sequence[pb.ParameterSpec], problems: list[Problem], *, is_grid: bool
 ) -> Iterator[ParameterText]:
-    at = f"{_AT}.parameter_specs.parameters"
-    if not 0 < len(given) <= MAX_PARAMETERS:
-        problems.append(Problem(at, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}"))
+    if len(given) > MAX_PARAMETERS:
+        problems.append(Problem(_PARAMETERS, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}"))
         return
     if is_grid and (without := [p.name for p in given if p.parameter_type == pb.DOUBLE and not p.feasible_space.step]):
         inner = f"Param {without[0]} step is nil; For discrete search space, all parameters must include step"
@@ -231,7 +239,7 @@ def _parameters(
         return
     names: set[str] = set()
     for place, parameter in enumerate(given):
-        path = f"{at}[{place}]"
+        path = f"{_PARAMETERS}[{place}]"
         if parameter.name in names:
             problems.append(Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}"))
         elif not is_name(parameter.name):
@@ -254,7 +262,7 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
     if space.list:
         raise InvalidArgument.at("feasible_space.list", "an int or a double has min and max; omit the list")
     low, high = (_number(getattr(space, end), end, is_int=is_int) for end in ("min", "max"))
-    step = _number(space.step, "step", is_int=is_int) if space.step else None
+    step = _step(space.step, is_int=is_int) if space.step else None
     if low > high:
         raise InvalidArgument.at("feasible_space", f"min {space.min} is above max {space.max}; exchange them")
     if step is not None and step <= 0:
@@ -293,6 +301,15 @@ def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
         for value in values:
             _number(value, "list", is_int=False)
     return Choice(values)
+
+
+def _step(text: str, *, is_int: bool) -> float | int:
+    """Return a step. A step of an int below 1 is 1: rounded down, as in Katib, its values are all whole numbers."""
+    if is_int and not _WHOLE.fullmatch(text):
+        step = _number(text, "step", is_int=False)
+        if 0 < step < 1:
+            return 1
+    return _number(text, "step", is_int=is_int)
 
 
 def _number(text: str, field: str, *, is_int: bool) -> float | int:
@@ -342,7 +359,7 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
             found = read(given.value)
         except _RequestRefused as e:
             problems.append(Problem("", str(e)))
-        except ValueError as e:
+        except (ValueError, OverflowError) as e:
             problems.append(Problem("", f"failed to validate {given.name}({given.value[:80]}): {e}"))
         else:
             seed = found.pop(_SEED, seed)
@@ -354,19 +371,18 @@ def _hyperband(spec: pb.ExperimentSpec, problems: list[Problem]) -> Fidelity | N
     """Return the fidelity of hyperband. Its other settings are read like those of any algorithm."""
     given = {each.name: each.value for each in spec.algorithm.algorithm_settings}
     resource, text = given.get("resource_name"), given.get("r_l")
-    if not resource or not text:
+    if resource is None or text is None:
         problems.append(Problem("", "r_l and resource_name must be set."))
         return None
     try:
-        most, eta = float(text), int(given.get("eta", "3"))
-    except ValueError:
+        most, eta = float(text), _eta_of(given.get("eta", "3"))
+    except (ValueError, OverflowError):
         return None  # reading the settings reports it
     if not (1 <= most < 2**53 and eta >= 2):
         return None  # likewise
     of_resource = [each for each in spec.parameter_specs.parameters if each.name == resource]
     if not of_resource:
-        problems.append(Problem("", "value of resource_name setting must be in parameters."))
-        return None
+        return None  # `validate` reports it
     if of_resource[0].parameter_type != pb.INT:
         problems.append(Problem("", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"))
         return None
@@ -380,33 +396,39 @@ class _RequestRefused(Exception):
 _SEED = "seed"
 
 
-def _seed(text: str) -> dict[str, Value]:
-    seed = int(text)
-    if seed < 0:
-        raise _RequestRefused("random_state should be greate or equal than zero")
-    return {_SEED: seed % 2**63}
+# What Katib's services for hyperopt and skopt say, and those for Optuna and goptuna.
+_GREAT, _GREATE = "great", "greate"
 
 
-def _startup(name: str) -> Callable[[str], dict[str, Value]]:
+def _seed(word: str) -> Callable[[str], dict[str, Value]]:
     def read(text: str) -> dict[str, Value]:
-        return {"startupTrials": min(_not_negative(name, int(text)), 10**6)}
+        return {_SEED: _not_negative("random_state", int(text), word) % 2**63}
 
     return read
 
 
-def _candidates(name: str, least: int) -> Callable[[str], dict[str, Value]]:
+def _startup(name: str, word: str) -> Callable[[str], dict[str, Value]]:
     def read(text: str) -> dict[str, Value]:
-        count = _not_negative(name, int(text))
-        if count < least:
-            raise ValueError(f"{name} should be greater than zero")
-        return {"candidates": min(max(count, 1), 1000)}
+        return {"startupTrials": min(_not_negative(name, int(text), word), 10**6)}
 
     return read
 
 
-def _not_negative(name: str, count: int) -> int:
+def _ei_candidates(text: str) -> dict[str, Value]:
+    count = _not_negative("n_ei_candidates", int(text), _GREATE)
+    return {"candidates": min(max(count, 1), 1000)}
+
+
+def _hyperopt_candidates(text: str) -> dict[str, Value]:
+    count = int(text)
+    if count <= 0:
+        raise _RequestRefused("n_EI_candidates should be great than zero")
+    return {"candidates": min(count, 1000)}
+
+
+def _not_negative(name: str, count: int, word: str) -> int:
     if count < 0:
-        raise _RequestRefused(f"{name} should be greate or equal than zero")
+        raise _RequestRefused(f"{name} should be {word} or equal than zero")
     return count
 
 
@@ -416,19 +438,19 @@ def _not_negative(name: str, count: int) -> int:
 def _gamma(text: str) -> dict[str, Value]:
     share = float(text)
     if not 0 < share < 1:
-        raise ValueError("gamma should be in the range of (0, 1)")
+        raise _RequestRefused("gamma should be in the range of (0, 1)")
     return {}
 
 
 def _prior_weight(text: str) -> dict[str, Value]:
     if not float(text) > 0:
-        raise ValueError("prior_weight should be greater than zero")
+        raise _RequestRefused("prior_weight should be great than zero")
     return {}
 
 
 def _sigma(text: str) -> dict[str, Value]:
     sigma = float(text)
-    if not 0 <= sigma < math.inf:
+    if not sigma >= 0:
         raise _RequestRefused("sigma should be greate or equal than zero")
     return {}
 
@@ -443,7 +465,7 @@ def _restarts(text: str) -> dict[str, Value]:
 def _word(name: str, *words: str) -> Callable[[str], dict[str, Value]]:
     def read(text: str) -> dict[str, Value]:
         if text not in words:
-            raise ValueError(f"{name} {text[:80]} is not supported in Bayesian optimization")
+            raise _RequestRefused(f"{name} {text[:80]} is not supported in Bayesian optimization")
         return {}
 
     return read
@@ -462,9 +484,15 @@ def _r_l(text: str) -> dict[str, Value]:
 
 
 def _eta(text: str) -> dict[str, Value]:
-    if int(text) < 2:
+    if _eta_of(text) < 2:
         raise ValueError("eta should be greater than one")
     return {}
+
+
+def _eta_of(text: str) -> int:
+    """Read eta as Katib does: down to a whole number, and 3 if it is not positive."""
+    eta = int(float(text))
+    return eta if eta > 0 else 3
 
 
 def _trial_dir(text: str) -> dict[str, Value]:
@@ -475,16 +503,18 @@ def _trial_dir(text: str) -> dict[str, Value]:
 
 def _population(text: str) -> dict[str, Value]:
     count = int(text)
-    if not 5 <= count <= 1000:
-        raise ValueError("expected a whole number from 5 to 1000")
+    if count < 5:
+        raise _RequestRefused("Param(n_population) should be >= 5")
+    if count > 1000:
+        raise ValueError("at most 1000")
     return {"population": count}
 
 
-def _share(setting: str) -> Callable[[str], dict[str, Value]]:
+def _share(setting: str, rule: str) -> Callable[[str], dict[str, Value]]:
     def read(text: str) -> dict[str, Value]:
         share = float(text)
         if not 0 <= share <= 1:
-            raise ValueError("expected a number from 0 to 1")
+            raise _RequestRefused(rule)
         return {setting: share}
 
     return read
@@ -495,40 +525,43 @@ def _anything(text: str) -> dict[str, Value]:
 
 
 HYPERBAND, PBT = "hyperband", "pbt"
-_PBT_REQUIRED = {"suggestion_trial_dir", "n_population", "truncation_threshold"}
+_PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 # What Katib's own service keeps in the settings. Nothing of it is needed: the trials say it.
 _HYPERBAND_STATE = ("s_max", "b_l", "r", "n", "current_s", "current_i", "evaluating_trials")
-_TPE = {
-    "random_state": _seed,
-    "n_startup_trials": _startup("n_startup_trials"),
-    "n_ei_candidates": _candidates("n_ei_candidates", 0),
+_OPTUNA_TPE = {
+    "random_state": _seed(_GREATE),
+    "n_startup_trials": _startup("n_startup_trials", _GREATE),
+    "n_ei_candidates": _ei_candidates,
 }
 _ALGORITHMS = {
-    "random": _AlgorithmMapping("random", {"random_state": _seed}, {}),
-    "grid": _AlgorithmMapping("grid", {"random_state": _seed}, {}),
+    "random": _AlgorithmMapping("random", {"random_state": _seed(_GREAT)}, {}),
+    "grid": _AlgorithmMapping("grid", {"random_state": _seed(_GREATE)}, {}),
     "tpe": _AlgorithmMapping(
         "tpe",
         {
-            **_TPE,
-            "n_EI_candidates": _candidates("n_EI_candidates", 1),
+            **_OPTUNA_TPE,
+            "random_state": _seed(_GREAT),
+            "n_EI_candidates": _hyperopt_candidates,
             "gamma": _gamma,
             "prior_weight": _prior_weight,
         },
         {"multivariate": False},
     ),
-    "multivariate-tpe": _AlgorithmMapping("tpe", _TPE, {"multivariate": True}),
+    "multivariate-tpe": _AlgorithmMapping("tpe", _OPTUNA_TPE, {"multivariate": True}),
     "bayesianoptimization": _AlgorithmMapping(
         "gp",
         {
-            "random_state": _seed,
-            "n_initial_points": _startup("n_initial_points"),
+            "random_state": _seed(_GREAT),
+            "n_initial_points": _startup("n_initial_points", _GREAT),
             "base_estimator": _word("base_estimator", "GP", "RF", "ET", "GBRT"),
             "acq_func": _word("acq_func", "gp_hedge", "LCB", "EI", "PI", "EIps", "PIps"),
             "acq_optimizer": _word("acq_optimizer", "auto", "sampling", "lbfgs"),
         },
         {},
     ),
-    "cmaes": _AlgorithmMapping("cmaes", {"random_state": _seed, "sigma": _sigma, "restart_strategy": _restarts}, {}),
+    "cmaes": _AlgorithmMapping(
+        "cmaes", {"random_state": _seed(_GREATE), "sigma": _sigma, "restart_strategy": _restarts}, {}
+    ),
     "sobol": _AlgorithmMapping("sobol", {}, {}),
     HYPERBAND: _AlgorithmMapping(
         "random",
@@ -546,8 +579,14 @@ _ALGORITHMS = {
         {
             "suggestion_trial_dir": _trial_dir,  # where Katib mounts the trial's folder
             "n_population": _population,
-            "truncation_threshold": _share("truncation"),
-            "resample_probability": _share("resampleProbability"),
+            "truncation_threshold": _share(
+                "truncation", "Param(truncation_threshold) should be between 0 and 1, inclusive"
+            ),
+            "resample_probability": _share(
+                "resampleProbability",
+                "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be between 0 and 1, "
+                "inclusive, to resample",
+            ),
         },
         {"resampleProbability": 0.0},
     ),

@@ -24,15 +24,14 @@ from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable, raise_if
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
-from suggest.katib.observations import name_problems
 from suggest.katib.population import GENERATION, PARENT, Checkpoints, generation, trial_name
-from suggest.katib.trial_history import STOPPED, TRIAL, HistoryMatch, StudyIndex, Suggestion, TrialHistory, request_of
+from suggest.katib.trial_history import TRIAL, HistoryMatch, StudyIndex, Suggestion, TrialHistory, request_of
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
+from suggest.storage.observation_log import ObservationLog
 from suggest.studies import StudyService
 from suggest.studies.sessions import Writer
 from suggest.study import StudyName
-from suggest.trial import Trial, TrialState
 
 EXPERIMENT = "katib.kubeflow.org/experiment"  # the label with the experiment's name
 MAX_TRIALS = 50_000  # of a request
@@ -66,10 +65,14 @@ class _KeptStudy:
 
 
 class KatibSuggestions:
-    """Implements the RPCs of the service on `studies`. Thread-safe and blocking."""
+    """Implements the RPCs of the service on `studies`. Thread-safe and blocking.
 
-    def __init__(self, studies: StudyService, checkpoints: Checkpoints | None = None) -> None:
+    `log` knows which trials were stopped early.
+    """
+
+    def __init__(self, studies: StudyService, log: ObservationLog, checkpoints: Checkpoints | None = None) -> None:
         self._studies = studies
+        self._log = log
         self._checkpoints = checkpoints
         self._experiments: OrderedDict[bytes, KatibExperiment] = OrderedDict()
         self._searches: OrderedDict[str, _Search] = OrderedDict()
@@ -129,34 +132,6 @@ class KatibSuggestions:
                 parents.append(parent)
         for each, parent in zip(reply.parameter_assignments, parents, strict=True):
             checkpoints.prepare(experiment.name, each.trial_name, parent)
-
-    def set_trial_status(self, request: pb.SetTrialStatusRequest) -> pb.SetTrialStatusReply:
-        """Note that a sidecar has stopped a running trial. Raises InvalidArgument.
-
-        Until the trial has its observation, its caller does not send it, and it has not failed. This server cannot
-        change the Trial object.
-        """
-        raise_if(name_problems(request.trial_name))
-        found = self._running(request.trial_name)
-        events.tell("katib_trial_stopped", trial=request.trial_name, study="" if found is None else found[0])
-        if found is not None:
-            study, trial = found
-            self._studies.relabel_trial(study, trial.number, {**trial.labels, STOPPED: "true"})
-        return pb.SetTrialStatusReply()
-
-    def _running(self, name: str) -> tuple[StudyName, Trial] | None:
-        """Return the running trial of this name, and its study. A trial's name begins with its experiment's."""
-        experiment = {EXPERIMENT: name.rpartition("-")[0][:63]}
-        for study in self._studies.list_studies(NAMESPACE, labels=experiment, limit=REMEMBERED):
-            after = -1
-            while page := self._studies.list_trials(
-                study.name, states=[TrialState.RUNNING], after=after, limit=MAX_COUNT
-            ):
-                for trial in page:
-                    if trial.labels.get(TRIAL) == name:
-                        return study.name, trial
-                after = page[-1].number
-        return None
 
     def _experiment(self, raw: bytes) -> KatibExperiment:
         with self._lock:
@@ -257,7 +232,7 @@ class KatibSuggestions:
         with self._studies.writing(kept.name) as writer:
             study_index = self._study_index(kept, experiment, writer)
             try:
-                study_index.learn(writer, history)
+                study_index.learn(writer, history, self._log.stopped)
                 if len(history) >= taken:
                     study_index.abandon(writer, len(history))
             except InvalidArgument:

@@ -28,7 +28,6 @@ from suggest.studies.sessions import Writer
 from suggest.trial import IMPORTED_FROM, NO_LABELS, Trial, TrialBatch, TrialState
 
 TRIAL = "katib.kubeflow.org/trial"  # the label with a trial's name in Katib
-STOPPED = "katib.kubeflow.org/early-stopped"  # the label of a trial that a sidecar has stopped
 FAILED_IN_KATIB = "katib"  # the failure class of trials that Katib's clients tell as failed
 _SOURCE = "katib"  # of trials outside of the space, which count as imported ones
 GONE = "the caller no longer sends it: its metrics are unavailable"
@@ -105,6 +104,11 @@ class _KnownTrial(NamedTuple):
     point: Point
     state: TrialState
     value: float | None
+
+    @property
+    def result(self) -> float | None:
+        """Return the value of a trial that was not stopped early."""
+        return self.value if self.state is TrialState.SUCCEEDED else None
 
 
 class _KnownTrials:
@@ -308,7 +312,8 @@ class StudyIndex:
         def training(point: Point, value: float | None) -> Training:
             return Training((*point[:place], *point[place + 1 :]), float(str(point[place])), value)
 
-        trainings = [training(known.point, known.value) for known in map(self.known.__getitem__, self.known)]
+        known_trials = map(self.known.__getitem__, self.known)
+        trainings = [training(known.point, known.result) for known in known_trials]
         trainings += [training(answer.point, None) for answer in self.offers.values()]
         points: list[Point] = []
         chosen = next_trainings(fidelity, spec.objective.direction, trainings, len(positions))
@@ -344,14 +349,15 @@ class StudyIndex:
 
     # Learning
 
-    def learn(self, writer: Writer, history: TrialHistory) -> None:
-        """Update the study to match the history.
+    def learn(self, writer: Writer, history: TrialHistory, stopped: Callable[[Sequence[str]], set[str]]) -> None:
+        """Update the study to match the history. `stopped` returns those of some trials that were stopped early.
 
         Raises:
             InvalidArgument: the history is wrong, and nothing was changed.
         """
         fresh, hashes = history.fresh(self.seen), history.hashes
         columns = history.trials_at(fresh)
+        columns = columns.stopped(stopped(columns.succeeded) | self._pruned(columns))
         names = history.names(self.seen)
         new = columns.take(self._unknown(columns))
         for row in self.known.changed(columns):
@@ -362,16 +368,23 @@ class StudyIndex:
             self.seen = {one: self.seen[one] for one in hashes if one in self.seen}
         new_hashes = hashes if len(fresh) == len(hashes) else [hashes[place] for place in fresh]
         self.seen.update(zip(new_hashes, columns.names, strict=True))
-        for name in sorted(self.running.difference(names)):
-            trial = writer.engine.open_trial(self.known[name].number)
-            if trial is None or STOPPED not in trial.labels:  # its observation is still to come
+        gone = sorted(self.running.difference(names))
+        waited_for = stopped(gone)  # their observations are still to come
+        for name in gone:
+            if name not in waited_for:
                 self._end(writer, name, TrialState.FAILED, None, GONE)
 
+    def _pruned(self, columns: HistoryColumns) -> set[str]:
+        """Return the names of trials that are known to be stopped early, though their logs may be deleted."""
+        shared = [name for name in columns.names if name in self.known]
+        return {name for name in shared if self.known[name].state is TrialState.PRUNED}
+
     def _unknown(self, columns: HistoryColumns) -> Sequence[int]:
-        """Return the rows of the trials whose names are not known."""
-        if not self.known:
+        """Return the rows of the trials whose names are not known, and whose points are."""
+        if not self.known and all(columns.are_whole):
             return range(len(columns))
-        return [row for row, name in enumerate(columns.names) if name not in self.known]
+        names = zip(columns.names, columns.are_whole, strict=True)
+        return [row for row, (name, is_whole) in enumerate(names) if is_whole and name not in self.known]
 
     def _change(self, writer: Writer, columns: HistoryColumns, row: int) -> None:
         one = columns.trial(row)

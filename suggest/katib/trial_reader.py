@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -25,10 +25,14 @@ Point = tuple[Value, ...]
 
 
 class HistoryTrial(NamedTuple):
-    """A trial of a caller's history. `is_inside`: its point is in the space."""
+    """A trial of a caller's history. `is_inside`: its point is in the space.
+
+    `is_whole`: it has a value for each parameter. Only a trial that has not ended may lack some.
+    """
 
     name: str
     point: Point
+    is_whole: bool
     is_inside: bool
     state: TrialState
     value: float | None
@@ -42,6 +46,7 @@ class HistoryColumns:
 
     parameters: Sequence[ValueColumn]
     names: list[str] = field(default_factory=list)
+    are_whole: list[bool] = field(default_factory=list)
     are_inside: list[bool] = field(default_factory=list)
     states: list[TrialState] = field(default_factory=list)
     values: list[float | None] = field(default_factory=list)
@@ -59,6 +64,7 @@ class HistoryColumns:
         return HistoryTrial(
             self.names[row],
             tuple(column.values[row] for column in self.parameters),
+            self.are_whole[row],
             self.are_inside[row],
             self.states[row],
             self.values[row],
@@ -75,12 +81,28 @@ class HistoryColumns:
         return HistoryColumns(
             [ValueColumn(taken(column.values), taken(column.json)) for column in self.parameters],
             taken(self.names),
+            taken(self.are_whole),
             taken(self.are_inside),
             taken(self.states),
             taken(self.values),
             taken(self.reasons),
             taken(self.moments),
         )
+
+    @property
+    def succeeded(self) -> list[str]:
+        """Return the names of the trials that have succeeded."""
+        pairs = zip(self.names, self.states, strict=True)
+        return [name for name, state in pairs if state is TrialState.SUCCEEDED]
+
+    def stopped(self, names: set[str]) -> HistoryColumns:
+        """Return these trials, of which those with these names have not succeeded, but were stopped early."""
+        rows = [row for row, name in enumerate(self.names) if name in names] if names else []
+        states, reasons = list(self.states), list(self.reasons)
+        for row in rows:
+            if states[row] is TrialState.SUCCEEDED:
+                states[row], reasons[row] = TrialState.PRUNED, _STOPPED
+        return replace(self, states=states, reasons=reasons) if rows else self
 
     def plus(self, more: HistoryColumns) -> HistoryColumns:
         """Return these trials and `more`, which follow them."""
@@ -92,6 +114,7 @@ class HistoryColumns:
                 for mine, theirs in zip(self.parameters, more.parameters, strict=True)
             ],
             self.names + more.names,
+            self.are_whole + more.are_whole,
             self.are_inside + more.are_inside,
             self.states + more.states,
             self.values + more.values,
@@ -133,7 +156,7 @@ class TrialReader:
     """Reads trials of one experiment."""
 
     def __init__(self, experiment: KatibExperiment) -> None:
-        self._metric = experiment.spec.objective.metric
+        self._metric = experiment.metric
         self._texts = experiment.texts
         self._names = set(experiment.names)
 
@@ -143,10 +166,11 @@ class TrialReader:
             return HistoryColumns([ValueColumn([], []) for _ in self._texts])
         places = list(raws)
         texts = self._texts_of(raws)
-        columns = [[given[text.name] for given in texts.assignments] for text in self._texts]
-        parameters, are_inside = self._values(places, columns)
+        columns = [[given.get(text.name, "") for given in texts.assignments] for text in self._texts]
+        are_whole = [len(given) == len(self._names) for given in texts.assignments]
+        parameters, are_inside = self._values(places, columns, are_whole)
         states, values, reasons = self._outcomes(texts.conditions, texts.values)
-        return HistoryColumns(parameters, texts.names, are_inside, states, values, reasons, texts.moments)
+        return HistoryColumns(parameters, texts.names, are_whole, are_inside, states, values, reasons, texts.moments)
 
     def _texts_of(self, raws: Mapping[int, bytes]) -> _TrialTexts:
         """Return what the trials at these places say. Raises InvalidArgument.
@@ -166,16 +190,18 @@ class TrialReader:
                 message = f"give each trial its name, of 1 to {MAX_NAME} characters"
                 problems.append(Problem(f"trials[{place}].name", message))
                 continue
-            if given.keys() != self._names:
+            status = trial.status
+            has_ended = status.condition in _ENDED_WELL or status.condition in _FAILED
+            if given.keys() - self._names or (has_ended and len(given) < len(self._names)):
                 problems.append(self._misnamed(given, place))
                 continue
-            status = trial.status
             texts.names.append(trial.name)
             texts.moments.append(status.completion_time or status.start_time)
             texts.conditions.append(status.condition)
+            objective = self._metric or trial.spec.objective.objective_metric_name
             value = ""
             for metric in status.observation.metrics:
-                if metric.name == self._metric:
+                if metric.name == objective:
                     value = metric.value
             texts.values.append(value)
             texts.assignments.append(given)
@@ -190,14 +216,16 @@ class TrialReader:
         missing = next(text.name for text in self._texts if text.name not in given)
         return Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
 
-    def _values(self, places: Sequence[int], given: Sequence[list[str]]) -> tuple[list[ValueColumn], list[bool]]:
+    def _values(
+        self, places: Sequence[int], given: Sequence[list[str]], are_whole: Sequence[bool]
+    ) -> tuple[list[ValueColumn], list[bool]]:
         """Return the values of each parameter, and whether each trial is inside of the space."""
         problems: list[Problem] = []
         columns: list[ValueColumn] = []
         are_inside = [True] * len(places)
         for text, texts in zip(self._texts, given, strict=True):
             found = text.values(texts)
-            for row in found.unreadable[:MOST_PROBLEMS]:
+            for row in [row for row in found.unreadable if are_whole[row]][:MOST_PROBLEMS]:
                 message = f"{texts[row][:80]!r} is not a value of this parameter"
                 problems.append(Problem(f"trials[{places[row]}].{text.name}", message))
             columns.append(found.column)
@@ -210,7 +238,7 @@ class TrialReader:
         self, conditions: Sequence[int], texts: Sequence[str]
     ) -> tuple[list[TrialState], list[float | None], list[str]]:
         """Return the states, values and reasons of trials with these texts as their objective's values."""
-        if _ENDED_WELL.issuperset(conditions):
+        if {pb.TrialStatus.SUCCEEDED}.issuperset(conditions):
             with suppress(ValueError):
                 values = list(map(float, read_numbers(texts) or texts))
                 if math.isfinite(sum(values)):  # then all of them are
@@ -222,14 +250,17 @@ class TrialReader:
         """Return the state, value and reason of a trial with this text as its objective's value."""
         if condition in _ENDED_WELL:
             value = finite(text)
+            if value is not None and condition == pb.TrialStatus.EARLYSTOPPED:
+                return TrialState.PRUNED, value, _STOPPED
             if value is not None:
                 return TrialState.SUCCEEDED, value, ""
-            return TrialState.FAILED, None, f"has no finite value of {self._metric}"
+            return TrialState.FAILED, None, f"has no finite value of {self._metric or 'its objective'}"
         if condition in _FAILED:
             return TrialState.FAILED, None, f"{_FAILED[condition]} in Katib"
         return TrialState.RUNNING, None, ""
 
 
+_STOPPED = "stopped early in Katib"
 _ENDED_WELL = frozenset({pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED})
 _FAILED: Mapping[int, str] = {
     condition: pb.TrialStatus.TrialConditionType.Name(condition)

@@ -5,6 +5,7 @@ from suggest.samplers.registry import (
     algorithm_problems,
     cheaper_sampler,
     new_sampler,
+    not_installed,
     objective_problems,
     space_problems,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "cheaper_sampler",
     "completed",
     "new_sampler",
+    "not_installed",
     "objective_problems",
     "space_problems",
 ]

@@ -59,11 +59,16 @@ def algorithms() -> tuple[Family, ...]:
 
 def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
     """Yield the problems of an algorithm. Paths are its fields: `name`, `settings.window`."""
-    yield from _BY_NAME.problems(algorithm.name, algorithm.settings)
+    return _BY_NAME.problems(algorithm.name, algorithm.settings)
+
+
+def not_installed(algorithm: Algorithm) -> str:
+    """Return which packages of an algorithm this process lacks, with the cure; "" if it lacks none."""
     family = _BY_NAME.get(algorithm.name)
-    if family is not None and (packages := missing(family.requires)):
-        instead = [name for name in family.instead if _BY_NAME.get(name) is not None]
-        yield Problem("name", missing_message(family.name, packages, instead))
+    if family is None or not (packages := missing(family.requires)):
+        return ""
+    instead = [name for name in family.instead if _BY_NAME.get(name) is not None]
+    return missing_message(family.name, packages, instead)
 
 
 def objective_problems(spec: StudySpec) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument, NotFound
 from suggest.imports import MAX_ROWS, Source
+from suggest.samplers import not_installed
 from suggest.storage.location import is_postgres, sqlite_path
 from suggest.studies import check
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
@@ -36,6 +37,7 @@ __all__ = [
     "grid_points",
     "importances",
     "is_optunas",
+    "not_installed",
     "open_store",
     "optuna_source",
     "schema_versions",

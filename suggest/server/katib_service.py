@@ -35,7 +35,7 @@ def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | Non
 
     checkpoints: the folder of the trials of pbt.
     """
-    suggestions = KatibSuggestions(studies, None if checkpoints is None else Checkpoints(checkpoints))
+    suggestions = KatibSuggestions(studies, log, None if checkpoints is None else Checkpoints(checkpoints))
     stopping, observations = KatibEarlyStopping(log), KatibObservations(log)
 
     def validate(request: pb.ValidateAlgorithmSettingsRequest) -> pb.ValidateAlgorithmSettingsReply:
@@ -49,7 +49,7 @@ def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | Non
         },
         SERVICES[1]: {
             "GetEarlyStoppingRules": (stopping.rules, frames.StoppingFrame),
-            "SetTrialStatus": (suggestions.set_trial_status, pb.SetTrialStatusRequest),
+            "SetTrialStatus": (stopping.set_trial_status, pb.SetTrialStatusRequest),
             "ValidateEarlyStoppingSettings": (stopping.validate, pb.ValidateEarlyStoppingSettingsRequest),
         },
         SERVICES[2]: {

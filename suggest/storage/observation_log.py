@@ -15,6 +15,7 @@ from suggest.storage.study_tables import katib_observations
 
 _AT_A_TIME = 500  # trials in a statement
 _LINES = 5000  # in a statement
+_STOPPED = ""  # the metric of the line that marks a trial as stopped early: a report's metrics have names
 
 
 class ObservationLog:
@@ -35,6 +36,24 @@ class ObservationLog:
             for start in range(0, len(rows), _LINES):
                 connection.execute(insert(katib_observations), rows[start : start + _LINES])
 
+    def mark_stopped(self, trial: str) -> None:
+        """Record that a trial was stopped early. Repeating it changes nothing."""
+        if self.stopped([trial]):
+            return
+        mark = Observed(0, "", _STOPPED, "")
+        with self.database.writing(single=True) as connection:
+            connection.execute(insert(katib_observations), {"trial_name": trial, **mark._asdict()})
+
+    def stopped(self, trials: Sequence[str]) -> set[str]:
+        """Return those of the trials that were stopped early."""
+        o = katib_observations.c
+        found: set[str] = set()
+        for some in (trials[k : k + _AT_A_TIME] for k in range(0, len(trials), _AT_A_TIME)):
+            query = select(o.trial_name).where(o.metric == _STOPPED, o.trial_name.in_(some))
+            with self.database.reading(single=True) as connection:
+                found.update(connection.execute(query).scalars())
+        return found
+
     def count(self) -> int:
         """Count the lines of all trials. Slow for large logs."""
         with self.database.reading() as connection:
@@ -44,8 +63,7 @@ class ObservationLog:
         """Return lines by time, those with equal times in the order of the reports. An empty metric means all."""
         o = katib_observations.c
         query = select(o.time_us, o.time_stamp, o.metric, o.value).where(o.trial_name == trial)
-        if metric:
-            query = query.where(o.metric == metric)
+        query = query.where(o.metric == metric if metric else o.metric != _STOPPED)
         if first_us is not None:
             query = query.where(o.time_us >= first_us)
         if last_us is not None:

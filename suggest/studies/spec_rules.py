@@ -9,8 +9,8 @@ from suggest.study import StudySpec
 MAX_STUDY_BYTES = 5 << 19  # in a reply; small enough that each trial, with labels and a reason, fits into a reply too
 
 
-def spec_problems(spec: StudySpec) -> list[Problem]:
-    problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
+def spec_problems(spec: StudySpec, *, runs_here: bool = True) -> list[Problem]:
+    problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec, runs_here=runs_here)]
     seed = spec.algorithm.seed
     if seed is not None and not 0 <= seed < 2**63:
         problems.append(Problem("spec.algorithm.seed", f"{seed} is not a seed; use 0 to 2^63 - 1"))

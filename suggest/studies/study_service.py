@@ -56,9 +56,12 @@ def _nothing(noun: object) -> int:
     return 0
 
 
-def check(spec: StudySpec) -> None:
-    """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all problems."""
-    raise_if(spec_rules.spec_problems(spec))
+def check(spec: StudySpec, *, runs_here: bool = True) -> None:
+    """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all problems.
+
+    runs_here: as in `check_spec`.
+    """
+    raise_if(spec_rules.spec_problems(spec, runs_here=runs_here))
 
 
 class StudyService:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -106,3 +107,23 @@ def test_problems_of_the_service_are_told_in_katibs_keys(tmp_path: Path) -> None
     said = tuner("validate", "katib.yaml", folder=tmp_path).stderr
     assert "spec.maxTrialCount: expected a whole number" in said
     assert [key for key in NATIVE if key in said] == []
+
+
+def test_a_file_is_checked_and_converted_without_the_packages_of_its_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "cmaes" else there(name))
+    more = '    - {name: lr, parameterType: double, feasibleSpace: {min: "0", max: "1"}}\n  trialTemplate:'
+    text = FILE.replace("algorithmName: grid", "algorithmName: cmaes").replace("  trialTemplate:", more)
+    (tmp_path / "katib.yaml").write_text(text.replace("[{name: depth,", "[{name: lr, reference: lr}, {name: depth,")
+                                         .replace("SCRIPT", "echo accuracy=1 ${trialParameters.lr}"))  # fmt: skip
+    checked = tuner("validate", "katib.yaml", folder=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert (
+        "warning: spec.algorithm.algorithmName: cmaes needs the package cmaes, which is not installed" in checked.stderr
+    )
+    converted = tuner("convert", "katib.yaml", folder=tmp_path)
+    assert (converted.returncode, "name: cmaes" in converted.stdout) == (0, True)
+    refused = tuner("run", "katib.yaml", folder=tmp_path)
+    assert (refused.returncode, "which is not installed" in refused.stderr) == (2, True)

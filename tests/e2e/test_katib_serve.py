@@ -13,9 +13,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
@@ -273,3 +276,49 @@ def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     assert "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies" in checked(
         "--address", "0.0.0.0:7117", "--katib", "0"
     )
+
+
+CONFIG = PAGE.parents[1] / "deploy" / "katib-config.yaml"
+PROBED = "manager.v1beta1.Suggestion"  # by Katib's controller, in the pod that it starts
+
+
+def entries() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["runtime"]["suggestions"]
+    return found
+
+
+def test_the_entries_for_katibs_config_are_those_of_the_algorithms_and_of_the_page() -> None:
+    assert sorted(each["algorithmName"] for each in entries()) == sorted((*ALGORITHMS, *OTHERS))
+    assert "\n".join(f"    {line}" for line in shown_entry()) in PAGE.read_text(encoding="utf-8")
+    for each in entries():
+        assert each.keys() == {"algorithmName", "image", "args", "resources"}
+        assert each["args"] == entries()[0]["args"]
+
+
+def shown_entry() -> list[str]:
+    lines = CONFIG.read_text(encoding="utf-8").splitlines()
+    first = lines.index("    - algorithmName: tpe")
+    return [line.removeprefix("    ") for line in lines[first : first + 4]]
+
+
+def test_the_container_of_katibs_config_answers_its_probe_and_a_request(tmp_path: Path) -> None:
+    """The arguments of the entry, after the image's `tuner serve`, with ports that the system chooses."""
+    words = [word.replace(":7117", ":0").replace("=6789", "=0") for word in entries()[0]["args"]]
+    assert "--katib=0" in words
+    process = forked.tuner(["serve", *words], folder=tmp_path, env={**os.environ, "TUNER_STATE_DIR": str(tmp_path)})
+    try:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "Katib at" in line)
+        port = line.rstrip().rpartition(":")[2]
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            health = health_pb2_grpc.HealthStub(channel).Check
+            answer = health(health_pb2.HealthCheckRequest(service=PROBED), timeout=30, wait_for_ready=True)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            for name in (each["algorithmName"] for each in entries()):
+                settings = {"r_l": "81", "resource_name": "n"} if name == "hyperband" else {}
+                experiment = an_experiment(name, GRID if name == "grid" else NUMBERS, settings=settings, trials=TRIALS)
+                reply = SuggestionStub(channel).GetSuggestions(a_request(experiment, [], count=2), timeout=60)
+                assert len(reply.parameter_assignments) == 2, name
+    finally:
+        process.kill()
+        process.communicate()

@@ -33,7 +33,7 @@ LOCKS: dict[str, tuple[list[str], list[str]]] = {
         ],
         ["integrations"],
     ),
-    "deploy/requirements.lock": (["kubernetes", "postgres"], []),
+    "deploy/requirements.lock": (["cmaes", "kubernetes", "postgres"], []),
 }
 APART = "docs/requirements.lock"  # an environment without the project
 

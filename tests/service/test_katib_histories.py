@@ -36,7 +36,7 @@ class Service:
     def _open(self) -> None:
         self._store = open_store(self._url)
         self._studies = StudyService(self._store, address="here")
-        self._suggestions = KatibSuggestions(self._studies)
+        self._suggestions = KatibSuggestions(self._studies, self._store.observations)
 
     def close(self) -> None:
         self._studies.close()

@@ -254,9 +254,21 @@ def test_invalid_settings_of_early_stopping_are_refused_with_katibs_message(chan
     assert text == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
-def test_a_sidecar_can_report_that_it_stopped_a_trial(channel: grpc.Channel) -> None:
-    reply = EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="a"), timeout=10)
-    assert reply == pb.SetTrialStatusReply()
+def test_a_stopped_trial_does_not_count_for_later_rules(channel: grpc.Channel) -> None:
+    for trial, curve in {"a": "1111", "b": "2222", "c": "9999", "stopped": "9999"}.items():
+        report(channel, trial, list(curve))
+    assert [rule.value for rule in rules(channel, "abc")] == ["2.0"]
+    request = pb.SetTrialStatusRequest(trial_name="stopped")
+    for _ in range(2):
+        assert EarlyStoppingStub(channel).SetTrialStatus(request, timeout=10) == pb.SetTrialStatusReply()
+    assert [rule.value for rule in rules(channel, [*"abc", "stopped"])] == ["2.0"]
+    log = DBManagerStub(channel).GetObservationLog(pb.GetObservationLogRequest(trial_name="stopped"), timeout=10)
+    assert len(log.observation_log.metric_logs) == 4
+
+
+def test_rules_are_given_without_what_only_katibs_webhook_guarantees(channel: grpc.Channel) -> None:
+    request = pb.GetEarlyStoppingRulesRequest(experiment=pb.Experiment(name="a"), trials=[pb.Trial(name="a-1")])
+    assert not EarlyStoppingStub(channel).GetEarlyStoppingRules(request, timeout=10).early_stopping_rules
 
 
 # Validation over gRPC, where the status code decides whether Katib's experiment fails or hangs

@@ -11,7 +11,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.katib.v1beta1 import api_pb2 as pb
-from suggest.katib.v1beta1.api_pb2_grpc import EarlyStoppingStub, SuggestionStub
+from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub, EarlyStoppingStub, SuggestionStub
 from suggest.names import parse_study
 from suggest.server import Server
 from suggest.trial import TrialState
@@ -189,7 +189,7 @@ def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, Suggestio
     running = dict.fromkeys(("created", "running", "unknown", "newer"), (TrialState.RUNNING, None))
     assert states(server) == {
         "succeeded": (TrialState.SUCCEEDED, 0.5),
-        "early-stopped": (TrialState.SUCCEEDED, 0.25),
+        "early-stopped": (TrialState.PRUNED, 0.25),
         **failed,
         **running,
     }
@@ -232,9 +232,24 @@ def test_a_trial_that_a_sidecar_has_stopped_is_still_running_until_its_observati
     with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         ask(stub, a_request(experiment, [b], total=3))
         assert states(server)["search-a"] == (TrialState.RUNNING, None)
-        stopped = a_trial("search-a", POINT, pb.TrialStatus.EARLYSTOPPED, "0.25")
-        ask(stub, a_request(experiment, [stopped, b], total=3))
-        assert states(server)["search-a"] == (TrialState.SUCCEEDED, 0.25)
+        ended = a_trial("search-a", POINT, DONE, "0.25")  # the server cannot set the condition to EARLYSTOPPED
+        ask(stub, a_request(experiment, [ended, b], total=3))
+        assert states(server)["search-a"] == (TrialState.PRUNED, 0.25)
+        with grpc.insecure_channel(server.address) as channel:
+            DBManagerStub(channel).DeleteObservationLog(pb.DeleteObservationLogRequest(trial_name="search-a"))
+    with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
+        ask(stub, a_request(experiment, [ended, b], total=3))
+        assert states(server)["search-a"] == (TrialState.PRUNED, 0.25)
+
+
+def test_a_trial_that_is_stopped_before_any_request_has_it_has_not_succeeded(
+    served: tuple[Server, SuggestionStub],
+) -> None:
+    server, stub = served
+    with grpc.insecure_channel(server.address) as channel:
+        EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60)
+    ask(stub, a_request(an_experiment(), [a_trial(f"search-{name}", POINT, DONE, "0.25") for name in "ab"]))
+    assert states(server) == {"search-a": (TrialState.PRUNED, 0.25), "search-b": (TrialState.SUCCEEDED, 0.25)}
 
 
 def test_a_value_that_changes_later_replaces_the_earlier_one(served: tuple[Server, SuggestionStub]) -> None:

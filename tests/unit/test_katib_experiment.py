@@ -163,10 +163,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             setting("tpe", "n_startup_trials", "-1"),
             "n_startup_trials should be greate or equal than zero",
         ),
-        "a negative seed of random": (
-            setting("random", "random_state", "-1"),
-            "random_state should be greate or equal than zero",
-        ),
         "a negative sigma": (setting("cmaes", "sigma", "-1"), "sigma should be greate or equal than zero"),
         "restarts that there are not": (
             setting("cmaes", "restart_strategy", "often"),
@@ -175,10 +171,6 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         "cmaes on one number": (
             an_experiment("cmaes", [X, choice("kind", "a", "b")]),
             "cmaes only supports two or more dimensional continuous search space.",
-        ),
-        "gamma": (
-            setting("tpe", "gamma", "1"),
-            "failed to validate gamma(1): gamma should be in the range of (0, 1)",
         ),
         "a grid that is too small": (
             an_experiment("grid", [whole("n", "1", "3")], trials=4),
@@ -199,18 +191,7 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             setting("pbt", "n_population", "5"),
             "Required params missing: suggestion_trial_dir, truncation_threshold",
         ),
-        "a small population": (
-            pbt(n_population="4"),
-            f"{FAILED} n_population(4): expected a whole number from 5 to 1000",
-        ),
-        "a share above 1": (
-            pbt(truncation_threshold="2"),
-            f"{FAILED} truncation_threshold(2): expected a number from 0 to 1",
-        ),
-        "a probability that is none": (
-            pbt(resample_probability="nan"),
-            f"{FAILED} resample_probability(nan): expected a number from 0 to 1",
-        ),
+        "a large population": (pbt(n_population="1001"), f"{FAILED} n_population(1001): at most 1000"),
         "a folder that is relative": (
             pbt(suggestion_trial_dir="ckpt"),
             f"{FAILED} suggestion_trial_dir(ckpt): expected the absolute path of a folder",
@@ -254,11 +235,9 @@ def test_a_search_for_layers_is_refused() -> None:
 
 def test_all_problems_are_reported_at_once() -> None:
     experiment = an_experiment("random", [double("x", "2", "1")], settings={"seed": "1"})
-    experiment.spec.objective.type = pb.UNKNOWN
     message = refusal(experiment)
     assert "unknown setting seed" in message
     assert "min 2 is above max 1" in message
-    assert "must be minimize or maximize" in message
 
 
 ALGORITHMS = {

@@ -62,11 +62,12 @@ def expected(trial: pb.Trial) -> HistoryTrial | None:
     state, value = RUNNING, None
     if trial.status.condition in (DONE, pb.TrialStatus.EARLYSTOPPED):
         value = number(metrics.get("accuracy", ""))
-        state = FAILED if value is None else SUCCEEDED
+        ended_well = SUCCEEDED if trial.status.condition == DONE else TrialState.PRUNED
+        state = FAILED if value is None else ended_well
     elif trial.status.condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE):
         state = FAILED
     moment = trial.status.completion_time or trial.status.start_time
-    return HistoryTrial(trial.name, (lr, int(layers), given["kind"]), True, state, value, "", moment)
+    return HistoryTrial(trial.name, (lr, int(layers), given["kind"]), True, True, state, value, "", moment)
 
 
 def number(text: str) -> float | None:
@@ -112,7 +113,7 @@ def test_trials_with_a_mutated_one_among_many_are_those_that_protobuf_reads() ->
         with suppress(InvalidArgument):
             found = list(map(compared, read(*many, raw)))
             assert found[:-1] == list(map(expected, many))
-            if trial is not None:
+            if trial is not None and found[-1].is_whole:
                 assert found[-1] == expected(trial)
             accepted += 1
             continue
@@ -147,6 +148,25 @@ def test_parameters_in_any_order_are_those_of_the_space(order: Sequence[str]) ->
     assert {trial.point for trial in read(*trials)} == {(0.02, 2, "sgd")}
     others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(2)]
     assert {trial.point for trial in read(*trials, *others)} == {(0.02, 2, "sgd")}
+
+
+@pytest.mark.parametrize("count", [1, 10, 61])
+def test_a_trial_that_has_not_ended_may_lack_parameters(count: int) -> None:
+    good = a_trial("search-a", POINT, DONE, "0.5")
+    begun = [a_trial(f"search-{k}", {"lr": "0.5"}, pb.TrialStatus.CREATED) for k in range(count)]
+    [whole, *others] = read(good, *begun)
+    assert (whole.is_whole, {other.is_whole for other in others}) == (True, {False})
+    ended = a_trial("search-b", {"lr": "0.5"}, DONE, "0.5")
+    assert problems(good, *begun, ended)[0][0] == f"trials[{count + 1}].layers"
+
+
+def test_a_trial_names_its_objective_if_the_experiment_does_not() -> None:
+    experiment = an_experiment(parameters=SPACE)
+    experiment.spec.objective.objective_metric_name = ""
+    trial = a_trial("search-a", POINT, DONE, "0.5")
+    trial.spec.objective.objective_metric_name = "accuracy"
+    columns = TrialReader(read_experiment(experiment)).read({0: trial.SerializeToString()})
+    assert columns.values == [0.5]
 
 
 def test_a_history_without_trials_is_read() -> None:

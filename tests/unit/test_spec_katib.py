@@ -243,6 +243,11 @@ BAD = [
     ("maxFailedTrialCount: 2", "maxFailedTrialCount: -1", "spec.maxFailedTrialCount: expected a whole number from 0"),
     ("reference: lr", "reference: rate", "spec.trialTemplate.trialParameters[0].reference: rate is not a parameter"),
     ("kind: Job", "kind: TFJob", "spec.trialTemplate.trialSpec.kind: TFJob needs a cluster"),
+    (
+        "    primaryContainerName",
+        "    retain: kept\n    primaryContainerName",
+        "retain: expected true or false, got 'kept'",
+    ),
     ("primaryContainerName: training", "primaryContainerName: main", "spec.trialTemplate.primaryContainerName: 'main'"),
     ("[loss]", "3", "spec.objective.additionalMetricNames: expected a list"),
     (

@@ -33,7 +33,7 @@ _PATIENCE_S = 5.0  # how long a write that would be refused waits for a new coun
 _SHARE = 20  # counting takes at most 1/20 of the time
 # What a store with quotas forwards: it adds no study, trial or measurement. All else of the store needs a method here.
 UNCOUNTED = frozenset({
-    "best_trial", "contents", "counts", "curves", "latest_measurements", "measurements", "numbers_added_by",
+    "best_trial", "check", "contents", "counts", "curves", "latest_measurements", "measurements", "numbers_added_by",
     "page_sessions", "pages_of_trials", "relabel_trial", "release", "reopen_trials", "requeue", "still_held",
     "studies", "study", "take", "trial", "trial_added_by", "trial_counts", "trials", "update_study",
 })  # fmt: skip

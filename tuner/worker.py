@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import io
 import json
 import os
 import pickle
@@ -154,6 +155,10 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
 
 def run() -> NoReturn:
     """Run the trial and end the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # It is the trial's log, whatever the console of the search can show.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         code = main()
     except SystemExit as end:

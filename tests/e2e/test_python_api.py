@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -336,6 +337,23 @@ except tuner.SearchFailed as failed:
 """)
     assert 'File "/tmp/ipykernel_7/8.py", line 5, in objective\n    return helper(trial["x"])\n' in out
     assert 'File "/tmp/ipykernel_7/8.py", line 2, in helper\n    return 1 / (x - x)  # divides\n' in out
+
+
+def test_an_objective_may_print_what_the_console_of_the_search_cannot_show(scripts: Scripts) -> None:
+    scripts.env["PYTHONIOENCODING"] = "ascii"
+    out = scripts.output("""
+import json
+
+def objective(trial):
+    print("\u65e5")
+    if trial.number == 0:
+        raise tuner.Infeasible("\u672c")
+    return 1.0
+
+study = tuner.minimize(objective, X, trials=2, name="x", progress=False)
+print(json.dumps([[result.state, result.reason] for result in study.results()] + [study.log(0)]))
+""")
+    assert json.loads(out) == [["infeasible", "\u672c"], ["succeeded", ""], "\u65e5\n\u672c\n"]
 
 
 def test_a_search_that_is_not_stored_is_named_with_a_similar_one_and_a_short_traceback(scripts: Scripts) -> None:

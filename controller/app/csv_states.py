@@ -38,6 +38,7 @@ _ENDS: Mapping[str, End] = {word: end for end, words in _WORDS.items() for word 
 _NAMES = ("state", "status")  # the last word of the column's name
 _ANSWERS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _NO_QUESTIONS = {"error", "failure", "fail", "new", "active"}  # a column of this name may have numbers for a reason
+_VAGUE = {"new", "active", "created", "invalid"}  # words that say nothing of a trial in a column of another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,17 @@ def state_columns(names: Iterable[str], rows: Sequence[Mapping[str, str]]) -> St
                 used.append(StateColumn(name))
             else:
                 unused.append(name)
-        elif cells and known and any(_ENDS[_plain(cell)] is not TrialState.SUCCEEDED for cell in cells):
+        elif known and any(_tells(cell) for cell in cells):
             used.append(StateColumn(name))
         elif cells and question is not None and cells <= _ANSWERS.keys() and _plain(name) not in _NO_QUESTIONS:
             used.append(StateColumn(name, question))
     return StateColumns(used, unused)
+
+
+def _tells(cell: str) -> bool:
+    """Return whether a word is about the end of a trial, and not of a success, in a column of whatever name."""
+    word = _plain(cell)
+    return _ENDS[word] is not TrialState.SUCCEEDED and word not in _VAGUE
 
 
 def _last_word(name: str) -> str:

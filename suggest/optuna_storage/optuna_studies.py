@@ -141,14 +141,14 @@ def _indices(study: FrozenStudy, objectives: Sequence[str], value: str) -> list[
     """
     names, count = _metric_names(study), len(study.directions)
     in_order = not names and count == len(objectives)
-    first = _first(study, names, value, "" if not objectives else objectives[0], in_order=in_order)
-    if in_order:
-        return [first, *(index for index in range(count) if index != first)]
-    missing = [metric for metric in objectives[1:] if metric not in names]
-    if missing:
+    missing = [metric for metric in objectives[bool(value) :] if metric not in names]
+    if missing and len(objectives) > 1 and not in_order:
         its = f"its objectives are {', '.join(names)}" if names else f"it has {count} without names"
         message = f"{study.study_name} has no objective {', '.join(missing)}; {its}; name them with Optuna's "
         raise InvalidArgument.at("--from", message + f"study.set_metric_names({[*objectives]})")
+    first = _first(study, names, value, "" if not objectives else objectives[0], in_order=in_order)
+    if in_order:
+        return [first, *(index for index in range(count) if index != first)]
     return [first, *(names.index(metric) for metric in objectives[1:])]
 
 

@@ -293,9 +293,12 @@ def test_an_unknown_word_is_refused_and_another_column_is_named(tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize("header", ["error,x,n,kind,score", "parameters.mode,x,n,kind,score", "mode,x,n,kind,score"])
+@pytest.mark.parametrize(
+    "header",
+    ["error,x,n,kind,score", "parameters.mode,x,n,kind,score", "mode,x,n,kind,score", "tag,x,n,kind,score"],
+)
 def test_a_column_that_says_something_else_is_not_a_state(tmp_path: Path, header: str) -> None:
-    words = {"error": "1", "parameters.mode": "running", "mode": "fast"}[header.partition(",")[0]]
+    words = {"error": "1", "parameters.mode": "running", "mode": "fast", "tag": "new"}[header.partition(",")[0]]
     found = source(tmp_path, f"{header}\n{words},0.5,3,1,0.9\n")
     assert (ends(found), found.remark) == ([("succeeded", "")], "")
 

@@ -108,8 +108,10 @@ def test_objectives_without_names_are_identified_by_order(url: str) -> None:
     ((_, trial),) = source.trials
     assert (trial.outcome.value, trial.measurements) == (1.0, [Measurement(1, "b", 0, 2.0)])
     assert optuna_source(url, "unnamed", "1", ["a", "b"]).trials[0][1].outcome.value == 2.0
-    with pytest.raises(InvalidArgument, match="unnamed has 2 objectives; say whose values count: 0 to 1"):
+    with pytest.raises(InvalidArgument, match="has no objective a, b, c; it has 2 without names"):
         optuna_source(url, "unnamed", "", ["a", "b", "c"])
+    with pytest.raises(InvalidArgument, match="unnamed has 2 objectives; say whose values count: 0 to 1"):
+        optuna_source(url, "unnamed", "", ["a"])
     with pytest.raises(InvalidArgument, match="has no objective b, c; it has 2 without names"):
         optuna_source(url, "unnamed", "0", ["a", "b", "c"])
 

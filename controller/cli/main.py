@@ -95,9 +95,9 @@ def _reported(error: Exception, arguments: argparse.Namespace) -> int:
     code, sentence = of_error(error)
     sentence = rendered(sentence, arguments)
     if arguments.log_format == "json":
-        import json
+        from controller.cli.terminal import json_line
 
-        sentence = json.dumps({"level": "error", "message": sentence}, ensure_ascii=False)
+        sentence = json_line({"level": "error", "message": sentence})
     with suppress(OSError):  # stderr is on a full disk: the exit code still tells what happened
         if arguments.verbose:
             import traceback

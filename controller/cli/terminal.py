@@ -9,7 +9,13 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
+
+
+def json_line(fields: Mapping[str, object]) -> str:
+    """Return JSON for a line of stderr. What the encoding of stderr lacks is escaped as JSON does it."""
+    return json.dumps(fields, ensure_ascii="utf" not in (sys.stderr.encoding or "").lower())
 
 
 class JsonLines(logging.Formatter):
@@ -25,7 +31,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return json_line(fields)
 
 
 class Stderr(logging.Handler):

@@ -51,6 +51,11 @@ def test_an_error_with_such_a_character_has_its_own_exit_code(cli: Cli) -> None:
     assert (done.returncode, rb"'\u65e5\u672c\u8a9e' is not a name" in done.stderr) == (2, True), done.stderr
 
 
+def test_a_log_of_json_lines_is_json_on_every_console(cli: Cli) -> None:
+    done = in_ascii(cli, "get", "trials", "é", "--log-format", "json")
+    assert "'é' is not a name" in json.loads(done.stderr)["message"]
+
+
 def test_data_is_utf8_on_every_console(cli: Cli) -> None:
     trials = json.loads(in_ascii(cli, "get", "trials", "tiny", "-o", "json").stdout.decode())
     assert CORPUS in [trial["parameters"]["corpus"] for trial in trials]

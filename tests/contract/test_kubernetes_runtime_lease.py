@@ -210,6 +210,15 @@ async def test_a_directory_whose_experiment_another_one_ran_since_starts_nothing
 
 
 @on_a_loop
+async def test_a_moved_directory_goes_on_and_the_one_it_was_copied_from_does_not(experiment: Experiment) -> None:
+    await ran(experiment, HERE, 0)
+    (experiment.folder / THERE).mkdir()
+    (experiment.folder / THERE / "holder").write_bytes((experiment.folder / HERE / "holder").read_bytes())
+    assert await starts(experiment, THERE, 1) == ""
+    assert f"/{THERE} has run tiny since" in await starts(experiment, HERE, 2)
+
+
+@on_a_loop
 async def test_a_directory_beside_its_living_successor_is_refused_at_once(experiment: Experiment) -> None:
     await ran(experiment, HERE, 0)
     other = await experiment.open(holder=THERE)

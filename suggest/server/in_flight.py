@@ -131,7 +131,7 @@ class Requests:
             raise InvalidArgument.at(
                 "",
                 f"the request takes up to {size >> 20} MiB once decoded; at most {self._decoded.most >> 20} MiB: send "
-                "fewer or longer items",
+                "less at once",
             )
         if not self._decoded.has_room(caller, size):
             raise RateLimited(

@@ -363,6 +363,16 @@ def test_katibs_ports_accept_histories_larger_than_our_request_limit(server: Ser
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+def test_millions_of_empty_trials_are_refused_before_they_are_parsed(server: Server) -> None:
+    frame = b"\x12\x00" * (7 << 20)
+    with grpc.insecure_channel(server.katib_addresses[0]) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/api.v1.beta1.Suggestion/GetSuggestions")(frame, timeout=60)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == (
+        "the request takes up to 266 MiB once decoded; at most 128 MiB: send less at once"
+    )
+
+
 def test_one_trial_too_many_is_refused_before_it_is_parsed(server: Server) -> None:
     frame = a_request(an_experiment()).SerializeToString() + b"\x12\x00" * 50_001
     with grpc.insecure_channel(server.katib_addresses[0]) as channel, pytest.raises(grpc.RpcError) as caught:

@@ -160,6 +160,20 @@ def test_the_last_two_points_of_a_space_are_suggested(stub: SuggestionStub) -> N
     assert ask(stub, a_request(FINITE, history, count=2)) == points[3:5]
 
 
+NAMES_IN_USE = (double("--lr", "0", "0.5", "0.2"), whole("learning rate", "1", "9", "4"), choice("lr/decay", "a", "b"))
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "multivariate-tpe", "grid", "sobol"])
+def test_parameters_have_the_names_that_katib_takes(stub: SuggestionStub, algorithm: str) -> None:
+    experiment = an_experiment(algorithm, NAMES_IN_USE)
+    stub.ValidateAlgorithmSettings(pb.ValidateAlgorithmSettingsRequest(experiment=experiment), timeout=60)
+    first = ask(stub, a_request(experiment, count=2))
+    history = [a_trial(f"search-{place}", point, DONE, "0.5") for place, point in enumerate(first)]
+    points = first + ask(stub, a_request(experiment, history, count=2))
+    assert {tuple(point) for point in points} == {("--lr", "learning rate", "lr/decay")}
+    assert {point["--lr"] for point in points} <= {"0.0", "0.2", "0.4"}, "the last step is below max"
+
+
 # The ends of trials
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.metric_lines import GAP_LINE
 from controller.core.metrics import LogReader
 from controller.core.model import ExperimentObjective, MetricsRule
 from controller.runtime.log_limit import GAP, kept_part, trim
-from suggest.study import Direction
+from suggest.study import Direction, ValueRule
 
 LIMIT = 1 << 20
 ROOM = LIMIT // 8 + 3 * 4096
@@ -78,3 +79,12 @@ def test_a_log_without_line_ends_is_capped(log: Path) -> None:
     trim(str(log), LIMIT, 0)
     assert log.stat().st_blocks * 512 <= LIMIT + ROOM
     assert kept(log).count(GAP) == 1
+
+
+def test_a_controller_that_reads_a_trimmed_log_later_knows_of_the_gap(log: Path) -> None:
+    write(log, range(100_000))
+    trim(str(log), LIMIT, 0)
+    reader = LogReader(MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST))
+    reader.feed(log.read_bytes())
+    assert reader.gap == GAP.decode().removeprefix(GAP_LINE)
+    assert reader.may_lack("accuracy")

@@ -237,6 +237,17 @@ def test_the_log_of_a_trial_grows(cli: Cli, tab: Any) -> None:
     ended(running)
 
 
+def test_a_trial_shows_the_gap_in_its_log_and_the_doubt_of_its_value(cli: Cli, tab: Any) -> None:
+    # A log with the line that a runtime writes where lines are missing.
+    printed = "print('score=0.5\\n# tuner: gap: lines are missing\\nend')"
+    cli.file.write_text(experiment(["python", "-c", printed], trials=1))
+    assert cli.tuner("run", cli.file)[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.click("tbody a")
+        tab.wait_for_selector("text=gap in its log: lines are missing; the lines that were not read may have had")
+
+
 def test_an_open_page_misses_nothing_while_the_server_restarts(cli: Cli, tab: Any) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     running = cli.start("run", cli.file)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from controller.core.line_pattern import LinePattern
 from controller.core.model import STEP_KEYS, MetricsRule
 
 MAX_STEP = 2**53
@@ -93,7 +94,7 @@ class LineParser:
         words = tuple(word for word in STEP_WORDS if word in STEP_KEYS or word != objective.lower())
         self._words = self._keys if rule.step_key else words
         self._guesses_step = not rule.step_key
-        self._patterns = [re.compile(pattern) for pattern in rule.patterns]
+        self._patterns = [LinePattern(pattern) for pattern in rule.patterns]
         self._is_collected = rule.source is not None
         self._json_only = rule.reads_json_only
         names = "|".join(re.escape(word) for word in self._words)
@@ -155,8 +156,11 @@ class LineParser:
         return self._with_step(values, text, whole=True)
 
     def _by_patterns(self, text: str) -> ParsedLine:
-        pairs = ((m[1], _float(m[2])) for pattern in self._patterns for m in pattern.finditer(text))
-        values = {name: value for name, value in pairs if name and value is not None}
+        values: dict[str, float] = {}
+        for pattern in self._patterns:
+            for name, number in pattern.pairs(text):
+                if name and (value := _float(number)) is not None:
+                    values[name] = value
         step, fraction = self._step_key(values)
         return ParsedLine(self._metrics(values), step, fraction)
 

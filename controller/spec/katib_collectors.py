@@ -6,10 +6,10 @@ This module reads the section only; it does not know where trials run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controller.core.line_pattern import LinePattern
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.problems import ProblemCollector
 
@@ -17,28 +17,8 @@ AT = "spec.metricsCollectorSpec"
 _LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib's defaults
 _PORT, _PATH = 8080, "/metrics"
 # Katib's own filter for lines of text, which finds the end of a name such as val/loss:
-# ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf, and reads no character twice.
-DEFAULT_FILTER = (
-    r"(?<![\w|-])([\w|-]++)\s*+=\s*+([+-]?+(?:(?i:nan|inf(?:inity)?)\b|\d*+(?:\.\d++)?(?:[Ee][+-]?+\d++)?))"
-)
-# Classes of Go's regular expressions, such as [[:alpha:]], which Python does not have.
-_NAMED_CLASS = re.compile(r"\[:(?P<negated>\^?)(?P<name>\w+):\]")
-_NAMED_CLASSES = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "ascii": r"\x00-\x7f",
-    "blank": r"\t ",
-    "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": r"!-/:-@\[-`{-~",
-    "space": r"\t\n\v\f\r ",
-    "upper": "A-Z",
-    "word": "0-9A-Za-z_",
-    "xdigit": "0-9A-Fa-f",
-}
+# ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf.
+DEFAULT_FILTER = r"([\w|-]+)\s*=\s*([+-]?(?:(?i:nan|inf(?:inity)?)\b|\d*(?:\.\d+)?(?:[Ee][+-]?\d+)?))"
 _NONE_HINT = f"{AT}.collector.kind: None is read as Push, its newer name: trials report to Katib's DBManager"
 
 
@@ -162,10 +142,12 @@ class KatibCollectorReader(KatibSectionReader):
             return {}
         patterns = []
         for i, text in enumerate(formats):
+            pattern = text if isinstance(text, str) else ""
             try:
-                patterns.append(two_groups(text if isinstance(text, str) else ""))
+                LinePattern(pattern)
             except ValueError as error:
                 self._problems.add(f"{at}.metricsFormat[{i}]", str(error))
+            patterns.append(pattern)
         return {"pattern": patterns[0] if len(patterns) == 1 else patterns}
 
     def _endpoint(self, source: Json) -> Json:
@@ -184,69 +166,3 @@ class KatibCollectorReader(KatibSectionReader):
         if http_get.get("host") is not None:
             self._problems.add(f"{at}.host", "the endpoint is the trial's own; remove it")
         return {"port": port, "path": path}
-
-
-def two_groups(pattern: str) -> str:
-    """Return a filter of Katib's with two groups, name and value; the groups within those two do not capture.
-
-    Raises:
-        ValueError: it has no two groups side by side, or is not a pattern.
-    """
-    depth, tops, i, parts = 0, 0, 0, []
-    in_class = False
-    while i < len(pattern):
-        sign = pattern[i]
-        if sign == "\\":
-            parts.append(pattern[i : i + 2])
-            i += 2
-            continue
-        if in_class:
-            if (named := _NAMED_CLASS.match(pattern, i)) is not None:
-                if named["name"] not in _NAMED_CLASSES:
-                    raise ValueError(f"{pattern!r} has the class {named[0]}, which is not supported")
-                members = _NAMED_CLASSES[named["name"]]
-                parts.append(_all_but(members) if named["negated"] else members)
-                i = named.end()
-                continue
-            # Python reserves these for sets of sets and for set operations.
-            if sign == "[" or (sign in "&~|" and pattern[i + 1 : i + 2] == sign):
-                parts.append("\\")
-            in_class = sign != "]"
-        elif sign == "[":
-            in_class = True
-        elif sign == "(" and pattern[i + 1 : i + 2] != "?":
-            captures = depth == 0
-            tops += captures
-            depth += 1
-            parts.append("(" if captures else "(?:")
-            i += 1
-            continue
-        elif sign == "(":
-            depth += 1
-        elif sign == ")":
-            depth -= 1
-        parts.append(sign)
-        i += 1
-    translated = "".join(parts)
-    try:
-        groups = re.compile(translated).groups
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-    if groups != 2 or tops != 2:
-        raise ValueError(f"{pattern!r} has {tops} groups where two are required, the metric's name and its value")
-    return translated
-
-
-def _all_but(members: str) -> str:
-    """Return the members of the complement of a class of ASCII characters, as ranges."""
-    inside = re.compile(f"[{members}]")
-    outside = [code for code in range(0x81) if not inside.match(chr(code))]
-    firsts = [_in_class(code) for code in outside if code - 1 not in outside]
-    lasts = [_in_class(code) for code in outside[:-1] if code + 1 not in outside]
-    lasts.append(r"\U0010ffff")  # 0x80 stands for all characters beyond ASCII
-    return "".join(a if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
-
-
-def _in_class(code: int) -> str:
-    sign = chr(code)
-    return re.escape(sign) if sign.isprintable() else f"\\x{code:02x}"

@@ -101,12 +101,7 @@ FINAL_STAGE = Section(
 def _pattern(raw: str | int | float) -> str:
     if not isinstance(raw, str):
         raise ValueError(f"{raw} is not a pattern; write one with two groups, name and value: '(\\w+)=(\\S+)'")
-    try:
-        groups = re.compile(raw).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{raw!r} is not a regular expression: {error}; write one such as '(\\w+)=(\\S+)'") from None
-    if groups != 2:
-        raise ValueError(f"{raw!r} has {groups} groups where two are needed, name and value; (?:…) groups without one")
+    LinePattern(raw)
     return raw
 
 

@@ -28,8 +28,7 @@ from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
-PERCENTAGE = "percentage"  # an event's kind
-LOG_LIMIT = "logLimit"
+LOG_LIMIT = "logLimit"  # an event's kind
 
 
 class Journal:
@@ -41,8 +40,7 @@ class Journal:
         self._store = store
         self._on_event = on_event
         self._saved_running_s = experiment.running_s
-        self._percentage_told = False
-        self._log_limit_told = False
+        self._remarks: set[str] = set()  # the kinds of those that were recorded
 
     def reload(self) -> None:
         """Read the experiment again after a write that failed but may have been stored."""
@@ -134,26 +132,13 @@ class Journal:
         attempts = [replace(attempt, rerun=False) for attempt in set_aside]
         self._save(Changes(ended, attempts, [Event(now, state.value, reason)]))
 
-    def percentage_read(self, text: str, *, now: datetime) -> None:
-        """Record, once in an experiment's life, that the objective is printed as a percentage."""
-        if self._percentage_told:
+    def remark(self, kind: str, message: str, *, now: datetime) -> None:
+        """Record a remark, once in an experiment's life."""
+        if kind in self._remarks:
             return
-        if not any(event.kind == PERCENTAGE for event in self._store.events(self.experiment.uid)):
-            metric = self.experiment.spec.objective.metric
-            value = float(text.rstrip("%")) / 100
-            message = f'"{metric}" is printed as a percentage and read as a fraction: {text} is {value:.6g}'
-            self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
-        self._percentage_told = True
-
-    def log_limited(self, attempt: Attempt, limit: str, *, now: datetime) -> None:
-        """Record, once in an experiment's life, that logs exceed their cap."""
-        if self._log_limit_told:
-            return
-        if not any(event.kind == LOG_LIMIT for event in self._store.events(self.experiment.uid)):
-            kept = "of longer logs the beginning and the end are kept"
-            message = f"trial={self.name(attempt)} attempt={attempt.number} its log exceeds {limit}: {kept}"
-            self._save(Changes(None, (), [Event(now, LOG_LIMIT, message, attempt.trial, attempt.number)]))
-        self._log_limit_told = True
+        if not any(event.kind == kind for event in self._store.events(self.experiment.uid)):
+            self._save(Changes(None, (), [Event(now, kind, message)]))
+        self._remarks.add(kind)
 
     def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
         """Record, once, that the study no longer knows trials that were run."""

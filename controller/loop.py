@@ -39,7 +39,7 @@ from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
 from controller.experiment_store import SqlExperimentStore
-from controller.journal import Journal
+from controller.journal import LOG_LIMIT, Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
@@ -461,9 +461,10 @@ class Loop:
         template = self.experiment.spec.template_of(opened.attempts[-1].trial)
         if opened.log.offset > template.log_limit_bytes:
             limit = f"spec.trial.logLimit ({format_bytes(template.log_limit_bytes)})"
-            self._journal.log_limited(opened.attempts[-1], limit, now=self._clock.now())
-        if is_whole and opened.metrics.percentage:
-            self._journal.percentage_read(opened.metrics.percentage, now=self._clock.now())
+            remark = f"logs exceed {limit}: of each the beginning and the end are kept"
+            self._journal.remark(LOG_LIMIT, remark, now=self._clock.now())
+        for kind, remark in opened.metrics.remarks.items():
+            self._journal.remark(kind, remark, now=self._clock.now())
         return is_whole
 
     async def _feed(self, opened: Opened, reader: LogReader, read_portion: ReadPortion, *, ended: bool) -> bool:

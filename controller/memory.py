@@ -111,19 +111,25 @@ class Memory:
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
         self.earlier_finals = 0  # attempts of the final stage before that
 
-    def new_readers(self, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
+    def new_readers(self, trial: Trial, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
         """Return the readers of the newest attempt's log and of its measurements.
 
         They count on from the stored steps of earlier attempts, so that a restarted controller counts in the same way.
         """
         reached = next((attempt.step for attempt in reversed(attempts[:-1]) if attempt.step is not None), 0)
         spec = self._spec
-        metrics = LogReader(spec.metrics, spec.objective, other_metrics=spec.other_metrics, start=reached)
+        metrics = LogReader(
+            spec.metrics,
+            spec.objective,
+            other_metrics=spec.other_metrics,
+            parameters=trial.parameters,
+            start=reached,
+        )
         log = metrics if spec.collection is None else LogReader(MetricsRule(), spec.objective)
         return log, metrics
 
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
-        self.opened[trial.number] = Opened(trial, attempts, *self.new_readers(attempts), running)
+        self.opened[trial.number] = Opened(trial, attempts, *self.new_readers(trial, attempts), running)
 
     def take_in(self, trials: Sequence[Trial]) -> None:
         """Take in all trials that were handed out to this experiment, also those of a reply that was lost."""
@@ -155,7 +161,7 @@ class Memory:
 
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
         """Note that the study has paused the trial."""
-        self.paused[trial.number] = Opened(trial, attempts, *self.new_readers(attempts), running=False)
+        self.paused[trial.number] = Opened(trial, attempts, *self.new_readers(trial, attempts), running=False)
         self.none_goes_on = False
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
@@ -171,7 +177,7 @@ class Memory:
 
     def open_final(self, trial: Trial) -> None:
         """Open the final stage with the parameters of `trial`."""
-        self.opened[FINAL] = Opened(trial, self.finals, *self.new_readers(self.finals), running=False)
+        self.opened[FINAL] = Opened(trial, self.finals, *self.new_readers(trial, self.finals), running=False)
 
     def final(self) -> FinalStage | None:
         if self._spec.final is None and not self.finals:
@@ -185,7 +191,7 @@ class Memory:
             self._begun.add(created.trial)
         opened.seen_running = None
         opened.reported_at_s = now_s  # a short trial sends all its measurements with its outcome
-        opened.log, opened.metrics = self.new_readers(opened.attempts)
+        opened.log, opened.metrics = self.new_readers(opened.trial, opened.attempts)
         opened.unreported.clear()
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)

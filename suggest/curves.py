@@ -1,4 +1,4 @@
-"""The reports of a trial: one curve for each attempt and metric, by step. The first report of a step counts.
+"""The reports of a trial: one curve for each attempt and metric, by step. The last report of a step counts.
 
 Curves are columns of numbers, so that half a million measurements take a few megabytes.
 """
@@ -25,19 +25,26 @@ class Curve:
         self.steps = array("q", [step for step, _ in points])
         self.values = array("d", [value for _, value in points])
 
-    def __contains__(self, step: int) -> bool:
+    def has(self, step: int, value: float) -> bool:
+        """Return whether this is the value of the step."""
         steps = self.steps
         if not steps or step > steps[-1]:
             return False
-        return steps[bisect_left(steps, step)] == step
+        at = bisect_left(steps, step)
+        known = self.values[at]
+        return steps[at] == step and (known == value or (math.isnan(known) and math.isnan(value)))
 
     def add(self, step: int, value: float) -> None:
+        """Set the value of the step."""
         steps = self.steps
         if not steps or step > steps[-1]:
             steps.append(step)
             self.values.append(value)
-        elif step not in self:
-            at = bisect_left(steps, step)
+            return
+        at = bisect_left(steps, step)
+        if steps[at] == step:
+            self.values[at] = value
+        else:
             steps.insert(at, step)
             self.values.insert(at, value)
 
@@ -86,15 +93,14 @@ class Report:
             curve.add(step, value)
 
     def fresh(self, measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-        """Return the measurements whose key is new. Of equal keys, the first one counts."""
+        """Return the measurements that are new or have another value. Of equal keys, the last one counts."""
         curves = self._curves
-        new: dict[tuple[int, str, int], Measurement] = {}
-        for m in measurements:
-            attempt, metric, step, _ = m
-            curve = curves.get((attempt, metric))
-            if curve is None or step not in curve:
-                new.setdefault((attempt, metric, step), m)
-        return tuple(new.values())
+        last = {(attempt, metric, step): value for attempt, metric, step, value in measurements}
+        return tuple(
+            Measurement(attempt, metric, step, value)
+            for (attempt, metric, step), value in last.items()
+            if (curve := curves.get((attempt, metric))) is None or not curve.has(step, value)
+        )
 
     def newest_with(self, further: Sequence[Measurement], metric: str) -> Curve | None:
         """Return what newest() would return after adding `further`, as a copy, without changing the report."""

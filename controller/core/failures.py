@@ -12,6 +12,7 @@ import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.core.metric_lines import number_cure
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 from controller.runtime.protocol import Exit
 
@@ -55,6 +56,7 @@ class LogSummary:
     other_names: names in the log, if `metric` is not, each with the number of lines that have it.
     place: the key of the experiment's file that names the metric.
     collected: what was read where the measurements are not in the log.
+    unreadable: the metric's value as printed, where it is not a number.
     not_finite_fails: a trial whose value is nan or infinite has failed; otherwise it is infeasible.
     lost: which lines were not read, where the measurements are read.
     """
@@ -65,6 +67,7 @@ class LogSummary:
     other_names: Sequence[tuple[str, int]] = ()
     place: str = "spec.objective.metric"
     collected: CollectedSummary | None = None
+    unreadable: str = ""
     not_finite_fails: bool = True
     lost: str = ""
 
@@ -149,6 +152,8 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
 
 
 def _no_metric(log: LogSummary) -> str:
+    if log.unreadable:
+        return f'"{log.metric}" is printed as {log.unreadable}, which is not read: {number_cure(log.unreadable)}'
     place = "the log" if log.collected is None else log.collected.place
     if not log.other_names and log.collected is not None:
         return _not_collected(log.metric, log.collected)

@@ -10,14 +10,13 @@ import itertools
 import re
 from collections.abc import Iterator
 
-import re2
-
 MAX_MATCHES = 1000  # of one line; each match may look at the rest of the line
 _EXAMPLE = r"(\w+)=(\S+)"
 # Outside of a class of characters: an escape, quoted text, a class, the beginning or the end of a group.
 _TOKEN = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\((?:\?P?<\w+>|(?P<other>\?)|)|\)", re.DOTALL
 )
+_COMMA = re.compile(rb",\d[\d,.]{0,30}")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _BACK_REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
 
@@ -29,6 +28,9 @@ class LinePattern:
     """
 
     def __init__(self, text: str) -> None:
+        # Few files have patterns, and the package takes 6 ms.
+        import re2
+
         options = re2.Options()
         options.log_errors = False
         try:
@@ -44,9 +46,13 @@ class LinePattern:
 
     def pairs(self, line: str) -> Iterator[tuple[str, str]]:
         """Yield the name and the value of each match, without spaces around them."""
-        for match in itertools.islice(self._expression.finditer(line.encode()), MAX_MATCHES):
+        raw = line.encode()
+        for match in itertools.islice(self._expression.finditer(raw), MAX_MATCHES):
             name, value = match[self._name], match[self._value]
             if name and value:
+                # Not 0 of `accuracy = 0,97`.
+                comma = _COMMA.match(raw, match.end(self._value)) if value.lstrip(b"+-").isdigit() else None
+                value += b"" if comma is None else comma[0]
                 yield name.decode("utf-8", "replace").strip(), value.decode("utf-8", "replace").strip()
 
 

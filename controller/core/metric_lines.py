@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.core.line_pattern import LinePattern
@@ -30,14 +31,15 @@ GAP_LINE = f"{NOTE}gap: "  # begins the line that a runtime writes into its copy
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?"
-_THOUSANDS = r"(?!\d{1,3},\d{3}(?!\d))"  # 1,078 is not 1
-_NUMBER = rf"[+-]?{_THOUSANDS}(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+_NUMBER = rf"[+-]?(?:\d++(?!,\d)\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
 _WRAPPER = r"(?:(?:\w{1,9}\.)?(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?"  # tensor(0.9), np.float64(0.9)
 _SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
 _END = r"(?![\w%]|\.\w|:\d|\s?/\s?\d|-\d\d-\d\d)"  # not a unit, a version, a time of day, a fraction, a date
 _VALUE = rf"{_WRAPPER}({_NUMBER})(?:{_SHARE}|(\s?%)(?![\w|])|{_END})"
-_PAIR = re.compile(rf"(?<![\w.])({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}")
+_PAIR = re.compile(
+    rf"(?<![\w.])(?<!--)(?<!\s-)(?<![A-Za-z_]-)({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}"
+)
 _WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?")
 _BOOSTING_CELL = re.compile(
     rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?"  # mean + deviation
@@ -54,6 +56,21 @@ _COLUMN = re.compile(r"[A-Za-z_][\w ./()@%-]*+")
 _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile("[│┃]")
 _RESULT_NAME = re.compile(_NAME)
+# What is printed about a part of the data. Of a metric that is printed for several, the first of these is read.
+_PHASES = {
+    **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation", "dev"), 2),
+    **dict.fromkeys(("test", "testing"), 1),
+    **dict.fromkeys(("train", "training"), 0),
+}
+_EXACT = 3  # the metric without a phase
+_ANY_PHASE = "|".join(sorted(_PHASES, key=len, reverse=True))
+_PHASE_BEFORE = re.compile(rf"(?:^|[^\w.])({_ANY_PHASE})[ _-]$", re.IGNORECASE)
+_PHASE_OF_LINE = re.compile(rf"\W{{0,9}}({_ANY_PHASE})(?:\s(?:set|data|results?))?\s?[\]:|>-]", re.IGNORECASE)
+_UNIT = re.compile(r"\s?([KMGTkmgt]i?[Bb]|[Bb]ytes|[nuµm]s|s(?:ec(?:onds)?)?|min(?:utes)?|h(?:ours)?)(?![\w=:(])")
+# `Namespace(lr=0.1, epochs=3)`: the settings of an object. The names of results in it are read, the others are not.
+_SETTINGS = re.compile(r"[A-Za-z_][\w.]{0,99}+\((?=\w{1,99}+=)[^()]*+(?:\([^()]*+\)[^()]*+)*")
+# The text of a JSON log line, which may be a line with metrics.
+_TEXT_KEYS = ("msg", "message", "event", "text", "log")
 
 # These find every place in the raw bytes that may hold a metric, and some that do not. Most of a log is not metrics,
 # and these skip it ten times faster than parsing each line would. The lookbehind excludes times of day.
@@ -67,6 +84,7 @@ _RARE = (
     (b"(", re.compile(rb"\((?<=[ry]\()[-+.0-9\[ni]")),  # tensor(0.9, Array(0.9
     (b"\xe2", re.compile(rb"\xe2\x94[\x80\x82]")),  # ─ and │
 )
+_BARE_VALUE = re.compile(rb"[ \t]++[-+.0-9nNiI]")
 _ROW_AT = re.compile(rb"[\r\n][ \t]*+(?:\d++|[A-Za-z_][\w./-]*+)[ \t]{2,}+[-+.\dni]")
 _FIRST_ROW_AT = re.compile(_ROW_AT.pattern.removeprefix(rb"[\r\n]"))
 
@@ -79,6 +97,8 @@ class ParsedLine(NamedTuple):
     fraction: bool = False  # the step is not a whole number, such as half an epoch
     header: bool = False  # the step also applies to the following lines that have none
     progress: bool = False  # the same step will be printed again with other values
+    lead: int | None = None  # a number before the line, which is a step or a rank or a process
+    replaces: tuple[str, ...] = ()  # metrics whose values so far were those of another part of the data
     bar: tuple[int, int] | None = None  # position and length of a tqdm bar
 
 
@@ -86,10 +106,27 @@ NOTHING = ParsedLine({})
 
 
 class LineParser:
-    """Parses lines. Remembers the header of a table, and how the first percentage of the objective was written."""
+    """Parses lines. Remembers the header of a table, and how the metrics that a trial must report are written."""
 
-    def __init__(self, rule: MetricsRule, objective: str) -> None:
+    def __init__(
+        self,
+        rule: MetricsRule,
+        objective: str,
+        *,
+        others: Iterable[str] = (),
+        parameters: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """Create a parser.
+
+        Args:
+            rule: How measurements are read from lines.
+            objective: The first objective.
+            others: Further metrics that the trial must report.
+            parameters: Those of the trial: a line that repeats one says no metric.
+        """
         self._objective = objective
+        self._wanted = {objective: None, **dict.fromkeys(others)}
+        self._parameters = parameters
         self._keys = (rule.step_key,) if rule.step_key else STEP_KEYS
         words = tuple(word for word in STEP_WORDS if word in STEP_KEYS or word != objective.lower())
         self._words = self._keys if rule.step_key else words
@@ -102,12 +139,26 @@ class LineParser:
             rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(?>(\s*+(?:/|of\s)\s*+\d++)?)(?![\w%]|\.\d|:\d)",
             re.IGNORECASE,
         )
-        self._odd = None  # the objective, if its name has characters that other names may not have
-        if not _RESULT_NAME.fullmatch(objective):
-            self._odd = re.compile(rf"(?<![\w.]){re.escape(objective)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}")
+        # Wanted metrics whose names have characters that other names may not have.
+        self._odd = {
+            name: re.compile(rf"(?<![\w.]){re.escape(name)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}")
+            for name in self._wanted
+            if not _RESULT_NAME.fullmatch(name)
+        }
+        # `train loss 2.0, val loss 2.1` and ` * Acc@1 55.3`: without = and :, only wanted metrics are read.
+        self._bare = {name: (_without_phase(name)[1], _bare(name)) for name in self._wanted}
+        self.bare_words = tuple({word.encode() for word, _ in self._bare.values()})
+        self._unreadable = {name: _unreadable(name) for name in self._wanted}
+        self._by_phase = {
+            (phase, rest): name for name in self._wanted for phase, rest in [_without_phase(name)] if phase
+        }
+        self._by_last_word = {rest for _, rest in self._by_phase}
+        self._phases: dict[str, str] = {}  # of wanted metrics: the part of the data that is read
+        self._units: dict[str, str] = {}
+        self.remarks: dict[str, str] = {}  # by kind: what a person should know of how values were read
+        self.unreadable: dict[str, str] = {}  # of wanted metrics: the first value that is not a number
         self._columns: tuple[str, ...] = ()
         self._results = False
-        self.percentage = ""
         self.skipped = 0  # lines that are not JSON objects, where only these are read
         self.note = ""  # the collector's last message
         self.is_empty = True  # no line came but the collector's first and last ones
@@ -134,23 +185,36 @@ class LineParser:
             return self._json_line(text)
         if self._patterns:
             return self._by_patterns(text)
-        if text.startswith("{") and text.endswith("}") and (values := _json_values(text)) is not None:
-            return self._with_step(values, text, whole=True)
+        if text.startswith("{") and text.endswith("}") and (document := _json_object(text)) is not None:
+            return self._json(document, text)
         if (row := self._row(text)) is not None:
             return row
-        if text[0] == "[" and "]\t" in text:
-            values = self._boosting_cells(text)
-        else:
-            values = self._pairs(text) if "=" in text or ":" in text else {}
+        if text[0] == "[" and "]\t" in text and (values := self._boosting_cells(text)):
+            return self._with_step(values, text, is_row=True)
+        self._replaced: list[str] = []
+        values = self._pairs(text) if "=" in text or ":" in text else {}
+        self._add_bare(values, text)
         if not values and "poch" not in text and "POCH" not in text:
             return NOTHING
-        return self._with_step(values, text)
+        parsed = self._with_step(values, text)
+        return parsed._replace(replaces=tuple(self._replaced)) if self._replaced else parsed
+
+    def _json(self, document: dict[str, Any], text: str) -> ParsedLine:
+        """Read a JSON object, or else the text that it logs."""
+        values = _json_values(document)
+        told = next((document[key] for key in _TEXT_KEYS if isinstance(document.get(key), str)), "").strip()
+        if told and self._objective not in values and not told.startswith("{"):
+            parsed = self.parse(told)
+            if parsed.values:
+                return parsed
+        return self._with_step(values, text, whole=True)
 
     def _json_line(self, text: str) -> ParsedLine:
-        values = _json_values(text) if text.startswith("{") else None
-        if values is None:
+        document = _json_object(text) if text.startswith("{") else None
+        if document is None:
             self.skipped += 1
             return NOTHING
+        values = _json_values(document)
         if self._objective != TIMESTAMP:
             values.pop(TIMESTAMP, None)
         return self._with_step(values, text, whole=True)
@@ -159,19 +223,27 @@ class LineParser:
         values: dict[str, float] = {}
         for pattern in self._patterns:
             for name, number in pattern.pairs(text):
-                if name and (value := _float(number)) is not None:
+                if (value := _float(number)) is not None:
                     values[name] = value
+                elif name in self._wanted:
+                    self._note_unreadable(name, number)
         step, fraction = self._step_key(values)
         return ParsedLine(self._metrics(values), step, fraction)
 
-    def _with_step(self, values: dict[str, float], text: str, *, whole: bool = False) -> ParsedLine:
-        """Add the line's step. With `whole`, the values are all that the line says."""
+    def _with_step(
+        self, values: dict[str, float], text: str, *, whole: bool = False, is_row: bool = False
+    ) -> ParsedLine:
+        """Add the line's step.
+
+        With `whole`, the values are all that the line says. With `is_row`, the number before them is the step.
+        """
         step, fraction = self._step_key(values)
         metrics = self._metrics(values)
         if whole or (step is not None and metrics and "/" not in text):
             return ParsedLine(metrics, step, fraction)
         bar = _BAR.search(text) if " [" in text else None
         header = False
+        leading: int | None = None
         progress = bar is not None
         if word := self._step_word(text):
             step = int(word[2]) if step is None and not fraction else step
@@ -182,9 +254,10 @@ class LineParser:
         elif step is not None:
             progress = progress or _PROGRESS.search(text) is not None
         elif self._guesses_step and not fraction and (lead := _LEADING_STEP.match(text)):
-            step = int(lead[1] or lead[2])
+            leading = int(lead[1] or lead[2])
+            step, leading = (leading, None) if is_row else (None, leading)
         position = (int(bar[1][:15]), int((bar[2] or "0")[:15])) if bar and self._guesses_step else None
-        return ParsedLine(metrics, step, fraction, header, progress, position)
+        return ParsedLine(metrics, step, fraction, header, progress, lead=leading, bar=position)
 
     def _step_key(self, values: dict[str, float]) -> tuple[int | None, bool]:
         """Return the step that a key gives, and whether a step key has a value that is not a step."""
@@ -213,27 +286,102 @@ class LineParser:
     def _pairs(self, text: str) -> dict[str, float]:
         """Return the `name=value` and `name: value` pairs of a line.
 
-        Without a space after the colon, as in cuda:0 or localhost:8080, only the objective and step words count.
+        Without a space after the colon, as in cuda:0 or localhost:8080, only wanted metrics and step words count. So do
+        they among the settings of an object.
         """
         values: dict[str, float] = {}
+        found: set[str] = set()
+        for name, pattern in self._odd.items():
+            for m in pattern.finditer(text):
+                found.add(name)
+                self._put(values, name, text, m.start(), m.end(), m[2], m[3], m[4])
+                text = text[: m.start()] + " " * (m.end() - m.start()) + text[m.end() :]
+        settings = [m.span() for m in _SETTINGS.finditer(text)] if "(" in text else []
         for m in _PAIR.finditer(text):
             name = m[1]
-            if not m[3] or name == self._objective or name in self._words:
-                self._put(values, name, m[4], m[5], m[6])
-        if self._odd is not None:
-            for m in self._odd.finditer(text):
-                self._put(values, self._objective, m[2], m[3], m[4])
+            found.add(name)
+            is_setting = any(begin < m.start() < end for begin, end in settings)
+            if name in self._wanted or name in self._words or not (m[3] or is_setting):
+                self._put(values, name, text, m.start(), m.end(), m[4], m[5], m[6])
+        for name in self._wanted:
+            if name not in found and name in text and name not in self.unreadable:
+                self._look_for_unreadable(name, text)
         return values
 
-    def _put(self, values: dict[str, float], name: str, number: str, total: str | None, percent: str | None) -> None:
-        if percent:
-            values[name] = _hundredth(number)
-            if name == self._objective and not self.percentage:
-                self.percentage = f"{number}%"
-        elif total is None:
-            values[name] = float(number)
-        elif float(total):
-            values[name] = float(number) / float(total)
+    def _put(
+        self, values: dict[str, float], name: str, text: str, begin: int, end: int,
+        number: str, total: str | None, percent: str | None,
+    ) -> None:  # fmt: skip
+        """Add a value, unless it repeats a parameter, or is of another part of the data than those that are read."""
+        if total is not None and not float(total):
+            return
+        value = _hundredth(number) if percent else float(number) / float(total or 1)
+        if name not in self._wanted and name not in self._by_last_word:
+            if self._parameters.get(name) != value:
+                values[name] = value
+            return
+        phase = self._phase(text, begin)
+        if phase:
+            values[self._by_phase.get((phase, name), f"{phase}_{name}")] = value
+        if name not in self._wanted or not self._is_read(name, phase) or not self._same_unit(name, text, end, number):
+            return
+        values[name] = value
+        if percent and name == self._objective:
+            remark = f'"{name}" is printed as a percentage and read as a fraction: {number}% is {value:.6g}'
+            self.remarks.setdefault("percentage", remark)
+
+    def _phase(self, text: str, begin: int) -> str:
+        """Return the part of the data that the metric at `begin` is of, such as `train`; "" if the line does not say."""
+        before = _PHASE_BEFORE.search(text, max(0, begin - 20), begin) or _PHASE_OF_LINE.match(text)
+        return before[1].lower() if before is not None and before.end() <= begin else ""
+
+    def _is_read(self, name: str, phase: str) -> bool:
+        """Return whether the metric is read for this part of the data; of several, the best for a search is."""
+        read = self._phases.setdefault(name, phase)
+        if phase == read:
+            return True
+        better = _PHASES.get(phase, _EXACT) > _PHASES.get(read, _EXACT)
+        if better:
+            self._replaced.append(name)
+            self._phases[name] = phase
+        best, other = (phase, read) if better else (read, phase)
+        taken = f'"{best} {name}"' if best else f'"{name}" alone'
+        dropped = f'"{other} {name}"' if other else f'"{name}" alone'
+        cure = f"to choose, set the metric to {other or best}_{name}"
+        self.remarks["phases"] = f"{taken} is read as {name}, and {dropped} is not; {cure}"
+        return better
+
+    def _same_unit(self, name: str, text: str, end: int, number: str) -> bool:
+        """Return whether the value has the unit of the values before."""
+        match = _UNIT.match(text, end)
+        unit = "" if match is None else match[1]
+        before = self._units.setdefault(name, unit)
+        if unit != before:
+            known = before or "no unit"
+            self.remarks["units"] = f'"{name}" is printed in {known} and in {unit or "no unit"}: only {known} is read'
+        elif unit:
+            read = f"{number} {unit} is read as {number}"
+            self.remarks.setdefault("unit", f'"{name}" is printed with a unit: {read}; print one unit in all trials')
+        return unit == before
+
+    def _add_bare(self, values: dict[str, float], text: str) -> None:
+        """Add wanted metrics that stand before their values without a sign."""
+        for name, (word, pattern) in self._bare.items():
+            if name in values or word not in text:
+                continue
+            for m in pattern.finditer(text):
+                self._put(values, m["name"], text, m.start("name"), m.end(), m["number"], None, m["percent"])
+
+    def _look_for_unreadable(self, name: str, text: str) -> None:
+        if m := self._unreadable[name].search(text):
+            self._note_unreadable(name, m[1])
+
+    def _note_unreadable(self, name: str, value: str) -> None:
+        self.unreadable.setdefault(name, value[:40])
+        if value[:2].lstrip("+-.")[:1].isdigit():
+            self.remarks.setdefault(
+                "unreadable", f'"{name}" is printed as {value[:40]}, which is not read: {number_cure(value)}'
+            )
 
     def _boosting_cells(self, text: str) -> dict[str, float]:
         """Read a line of a booster such as `[3]\\ttrain-rmse:0.1\\tvalid_0's auc: 0.9`.
@@ -289,6 +437,7 @@ class MetricCandidates:
         self._searches: list[Callable[[int], int]] = [
             self._row,
             partial(self._matching, _PAIR_AT, b""),
+            *(partial(self._bare, word) for word in parser.bare_words),
             partial(self._matching, _LOWER_EPOCH_AT, b""),
             *(partial(self._matching, pattern, byte) for byte, pattern in _RARE),
         ]
@@ -314,6 +463,14 @@ class MetricCandidates:
         match = pattern.search(self._region, begin)
         return -1 if match is None else match.start()
 
+    def _bare(self, name: bytes, begin: int) -> int:
+        """Find the name of a wanted metric that a space and a number follow."""
+        while (begin := self._region.find(name, begin)) >= 0:
+            if _BARE_VALUE.match(self._region, begin + len(name)):
+                return begin
+            begin += len(name)
+        return -1
+
     def _row(self, begin: int) -> int:
         if not self._in_table:
             return -1
@@ -327,6 +484,33 @@ def end_of_bar(text: str) -> int:
     """Return where a progress bar ends, or 0 without one. Other output lands on the same line, after the bar."""
     bar = _BAR.search(text) if " [" in text and "]" in text else None
     return bar.end() if bar is not None and bar[0].endswith("]") else 0
+
+
+def _without_phase(name: str) -> tuple[str, str]:
+    """Divide `val_loss` and `val loss` into the part of the data and the metric; ("", name) without one."""
+    first, sign, rest = name.partition("_") if "_" in name else name.partition(" ")
+    return (first.lower(), rest) if sign and first.lower() in _PHASES else ("", name)
+
+
+def _bare(name: str) -> re.Pattern[str]:
+    """Return what finds `name 0.5` at the beginning of a line or a part of it, before its end or another pair."""
+    phase, rest = _without_phase(name)
+    before = rf"(?i:{phase})[ _]" if phase else rf"(?:(?i:{_ANY_PHASE})\s)?"
+    return re.compile(
+        rf"(?:^|[,;|:*)\]]|\s-|\d)\s*+{before}(?P<name>{re.escape(rest)})\s++(?P<number>{_NUMBER})"
+        rf"(?:(?P<percent>\s?%)(?![\w|])|{_END})(?=\s*+(?:$|[,;|()\[]|[A-Za-z_][^\s=:]*+[=:\s]\s*+[-+.\d]))"
+    )
+
+
+def _unreadable(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(name)}[\"']?\s*+[=:]\s*+[\"']?([^\s\"']{{1,200}})")
+
+
+def number_cure(value: str) -> str:
+    """Return how to print a value that is not read as a number."""
+    if re.fullmatch(r"[+-]?\d+,\d+", value):
+        return f"print it with a point, {value.replace(',', '.')}"
+    return "print a plain number such as 0.97"
 
 
 def _stands_alone(word: re.Match[str], text: str) -> bool:
@@ -360,17 +544,20 @@ def _whole(text: str) -> float | None:
     return float(m[1]) / float(m[2]) if m[2] else float(m[1])
 
 
-def _json_values(line: str) -> dict[str, float] | None:
-    """Return the numbers of a JSON object; None if the line is not JSON.
-
-    A nested number is named by its path, such as `eval.loss`, and also `loss` if no other number has that name.
-    """
+def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold values of any type
+    """Return the object that the line is; None if it is not one, empty if it is another JSON value."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(document, dict):
-        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _json_values(document: dict[str, Any]) -> dict[str, float]:
+    """Return the numbers of a JSON object.
+
+    A nested number is named by its path, such as `eval.loss`, and also `loss` if no other number has that name.
+    """
     values: dict[str, float] = {}
     nested: dict[str, list[float]] = {}
     for path, value in _leaves(document, "", MAX_DEPTH):

@@ -3,9 +3,11 @@
 The step of a line is the first of these that exists: the line's own step, from a key or a word; the epoch of a header
 or progress bar above it; the position of a progress bar; a counter.
 
-A value is final or provisional. A progress bar shows many values for one step, but the store keeps the first value that
-it gets for a step. A provisional value therefore becomes a reading only when its step is over (the next step begins or
-the log ends), so that each step has one reading, its last value.
+A value is final or provisional. A progress bar shows many values for one step, and only the last one matters. A
+provisional value therefore becomes a reading when its step is over: the next step begins or the log ends. A reading
+replaces an earlier one of the same step.
+
+A number before a line, as in `[3] loss=0.5`, is a step unless it stays the same: then it is a rank or a process.
 
 Pure: bytes in, measurements out. The measurements do not depend on how the bytes are divided into portions, so that a
 restarted controller can read a log again from the start.
@@ -77,6 +79,7 @@ class LogReader:
         objective: ExperimentObjective,
         *,
         other_metrics: Mapping[str, ValueRule] = MappingProxyType({}),
+        parameters: Mapping[str, object] = MappingProxyType({}),
         start: int = 0,
     ) -> None:
         """Create a reader.
@@ -85,13 +88,14 @@ class LogReader:
             rule: How measurements are read from lines.
             objective: The first objective, whose values are always kept.
             other_metrics: Further metrics that the trial must report.
+            parameters: Those of the trial: lines that repeat them are not metrics.
             start: The last step of the trial's earlier attempts, from which the counter continues.
         """
         self._others = other_metrics
         self._values: dict[str, float] = {}  # values of the other metrics
         self._objective = objective
         self._start = start
-        self._parser = LineParser(rule, objective.metric)
+        self._parser = LineParser(rule, objective.metric, others=other_metrics, parameters=parameters)
         self._partial = b""
         self._counters: dict[str, int] = {}  # the highest step of each metric so far
         self._counted: set[str] = set()  # metrics that once lacked a step; their later steps may not go back
@@ -100,6 +104,8 @@ class LogReader:
         self._provisional: dict[str, _Provisional] = {}
         self._passed: dict[str, int] = {}  # readings of each metric from bars that were redrawn on the same line
         self._epoch: int | None = None  # the epoch of the newest header
+        self._lead: int | None = None  # the number before the first line that had one
+        self._lead_is_step: bool | None = None  # None while every such number was that one
         self._beginnings = 0
         self._bars: dict[int, _Bar] = {}  # by length
         self._names: dict[str, int] = {}  # printed names, and in how many lines they appeared
@@ -144,9 +150,13 @@ class LogReader:
         return self._step if provisional is None else provisional.step
 
     @property
-    def percentage(self) -> str:
-        """Return the first percentage that was read as the objective's value, as printed; "" if there was none."""
-        return self._parser.percentage
+    def remarks(self) -> Mapping[str, str]:
+        """Return, by kind, what a person should know of how values were read."""
+        return self._parser.remarks
+
+    def unreadable(self, metric: str) -> str:
+        """Return the first value of a required metric that is not a number, as printed; "" if there is none."""
+        return self._parser.unreadable.get(metric, "")
 
     @property
     def skipped(self) -> int:
@@ -301,6 +311,7 @@ class LogReader:
         self._beginnings = self._parser.beginnings
         self._counters = dict.fromkeys(self._counters, self._start)
         self._epoch = None
+        self._lead = self._lead_is_step = None
         for state in (self._provisional, self._counted, self._repeating, self._emitted, self._passed, self._bars):
             state.clear()
 
@@ -312,6 +323,11 @@ class LogReader:
         if not metrics:
             return
         step, provisional, bar = parsed.step, parsed.progress or overwritten, None
+        for metric in parsed.replaces:
+            self._forget(metric)
+        if parsed.lead is not None and step is None and self._epoch is None:
+            step = self._leading_step(parsed.lead, metrics, readings)
+            provisional = provisional or (step is not None and self._lead_is_step is None)
         if step is None and not parsed.fraction:
             if self._epoch is not None:
                 step, provisional = self._epoch, True
@@ -366,11 +382,42 @@ class LogReader:
         return step
 
     def _repeats(self, metric: str, step: int) -> bool:
-        """Return whether the metric is printed several times per step; from its second step on, the last one counts."""
+        """Return whether the metric is printed several times per step, of which the last one counts."""
         if self._emitted.get(metric) == step:
             self._repeating.add(metric)
-            return False
         return metric in self._repeating
+
+    def _leading_step(self, lead: int, metrics: Sequence[str], readings: list[MetricReading]) -> int | None:
+        """Return the step that the number before a line is; None if such numbers are not steps.
+
+        Undecided while the number is the same: if a metric comes with it again, it is a rank or a process.
+        """
+        if self._lead_is_step is None and self._lead not in (None, lead):
+            self._lead_is_step = True
+            self._settle(list(self._provisional), readings)
+        again = [metric for metric in metrics if metric in self._provisional]
+        if self._lead_is_step is None and again:
+            self._lead_is_step = False
+            self._count_leading(readings)
+        self._lead = lead if self._lead is None else self._lead
+        return None if self._lead_is_step is False else lead
+
+    def _count_leading(self, readings: list[MetricReading]) -> None:
+        """Count the values that waited for the meaning of the number before them."""
+        for metric, provisional in list(self._provisional.items()):
+            if provisional.step == self._lead:
+                del self._provisional[metric]
+                self._counters[metric] = self._start
+                self._emit(metric, self._counted_step(metric, None, from_bar=False), provisional.value, readings)
+
+    def _forget(self, metric: str) -> None:
+        """Forget the values of a metric that were of another part of the data. The next one replaces the newest."""
+        self._provisional.pop(metric, None)
+        self._values.pop(metric, None)
+        if metric in self._counted and metric in self._emitted:
+            self._counters[metric] = self._emitted[metric] - 1
+        if metric == self._objective.metric:
+            self._extreme = self._last = self._step = None
 
     def _settle(self, metrics: Sequence[str], readings: list[MetricReading], *, passed: bool = False) -> None:
         """Turn the provisional values of metrics whose step is over into readings.
@@ -398,9 +445,8 @@ class LogReader:
             self._others[metric] is ValueRule.LAST or math.isfinite(value) or metric not in self._values
         ):
             self._values[metric] = value
-        if self._emitted.get(metric) != step:  # the store keeps the first reading of a step
-            self._emitted[metric] = step
-            readings.append(MetricReading(metric, step, value))
+        self._emitted[metric] = step
+        readings.append(MetricReading(metric, step, value))
 
     def _more_extreme(self, extreme: float | None, value: float) -> float | None:
         if not math.isfinite(value):

@@ -91,6 +91,7 @@ def _ended(
             other_names,
             _place_of(metric, spec),
             collected,
+            metrics.unreadable(metric),
             spec.metrics.not_finite_fails,
             end_lost or metrics.gap,
         ),

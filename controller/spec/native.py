@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from controller.core.line_pattern import LinePattern
 from controller.core.model import MAX_NAME_LENGTH, MetricsFormat
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
 from controller.spec.cluster_section import FREE_LABELS
@@ -105,7 +105,7 @@ def _pattern(raw: str | int | float) -> str:
     return raw
 
 
-METRIC = Text("the name of a metric", r"[^\s=](?:[^\r\n=]*[^\s=])?", "a name in one line, without =")
+METRIC = Text("the name of a metric", r"[^\s=](?:[^\r\n]*[^\s=])?", "a name in one line, without = at its ends")
 OBJECTIVE = Section(
     (
         Key(

@@ -395,7 +395,7 @@ class Engine:
         return self._trials.of_request(request_id)
 
     def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-        """Return the measurements whose (attempt, metric, step) is new. Of equal keys, the first one counts."""
+        """Return the measurements that are new or have another value. Of equal keys, the last one counts."""
         return self._report(number).fresh(measurements)
 
     def measure(self, number: int, measurements: Sequence[Measurement]) -> None:

@@ -31,14 +31,13 @@ from sqlalchemy import (
     bindparam,
     cast,
     func,
-    insert,
     literal,
     or_,
     select,
     text,
     update,
 )
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
@@ -80,11 +79,16 @@ _SHARED = ("namespace", "study", "trial")  # the other columns are the fields of
 _OWN = [c for c in _MEASURED if c.name not in ("namespace", "study")]
 # Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a list of a thousand numbers.
 _ROWS = _unnested(_OWN, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in _OWN])
-_INSERT_ARRAYS = insert(measurements).from_select(
+_NEW_MEASUREMENTS = postgresql.insert(measurements).from_select(
     _MEASURED,
     select(*(bindparam(f"lease_{name}", type_=Text) for name in ("namespace", "study")), *_ROWS.c).where(
         held_by_parameters()
     ),
+)
+# A replaced measurement goes to the end of the reports, where those find it who have read the others.
+_INSERT_ARRAYS = _NEW_MEASUREMENTS.on_conflict_do_update(
+    index_elements=[c.name for c in _MEASURED if c.name != "value"],
+    set_={"id": _NEW_MEASUREMENTS.excluded.id, "value": _NEW_MEASUREMENTS.excluded.value},
 )
 
 
@@ -152,7 +156,9 @@ def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Seq
         start += rows
         # SQLite stores NaN as NULL.
         values = (*first, *chain.from_iterable(block), *last)
-        written += _execute_raw(connection, _insert_text(measurements.name, _SHARED, Measurement._fields, rows), values)
+        # A replaced row goes to the end, like _INSERT_ARRAYS.
+        insert = _insert_text("INSERT OR REPLACE", measurements.name, _SHARED, Measurement._fields, rows)
+        written += _execute_raw(connection, insert, values)
     return written
 
 
@@ -166,13 +172,13 @@ def _blocks(rows: int) -> Iterator[int]:
 
 
 @functools.cache
-def _insert_text(table: str, shared: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
+def _insert_text(verb: str, table: str, shared: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
     """Return SQLite's INSERT of rows. Its values: the shared columns, each row's own ones, then the lease."""
     named = ", ".join(f"column{place + 1}" for place in range(len(own)))
     each = f"({', '.join('?' * len(own))})"
     condition = held_by_parameters().compile(dialect=sqlite.dialect())
     return (
-        f"INSERT INTO {table} ({', '.join(shared + own)}) SELECT {'?, ' * len(shared)}{named} "
+        f"{verb} INTO {table} ({', '.join(shared + own)}) SELECT {'?, ' * len(shared)}{named} "
         f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
     )
 
@@ -232,7 +238,7 @@ class Statements:
         while left:
             block = min(left, TRIALS)
             line = (*first, *islice(values, block * len(own)), *last)
-            written += _execute_raw(connection, _insert_text(trials.name, shared, own, block), line)
+            written += _execute_raw(connection, _insert_text("INSERT", trials.name, shared, own, block), line)
             left -= block
         return written
 

@@ -950,7 +950,7 @@ Global___RungResult: typing_extensions.TypeAlias = RungResult
 
 @typing.final
 class Measurement(google.protobuf.message.Message):
-    """The value of one metric at one step of one attempt. (attempt, metric, step) is the key, and its first report counts."""
+    """The value of one metric at one step of one attempt. (attempt, metric, step) is the key, and its last report counts."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

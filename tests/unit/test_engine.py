@@ -135,14 +135,20 @@ def test_an_unknown_trial_is_not_found() -> None:
         Engine(study(MIXED), (), ()).trial(3)
 
 
-def test_the_first_report_of_a_step_wins() -> None:
+def test_the_last_report_of_a_step_wins() -> None:
     engine = Engine(study(MIXED), [Trial(0, RUNNING, {})], ())
     first, again = Measurement(1, "accuracy", 3, 0.5), Measurement(1, "accuracy", 3, 0.6)
-    assert engine.fresh(0, [first, again]) == (first,)
+    assert engine.fresh(0, [first, again]) == (again,)
     engine.measure(0, [first])
-    assert engine.fresh(0, [again]) == ()
+    assert engine.fresh(0, [first]) == ()
+    assert engine.fresh(0, [again, first]) == ()
     others = (Measurement(2, "accuracy", 3, 0.6), Measurement(1, "loss", 3, 0.6), Measurement(1, "accuracy", 2, 0.6))
-    assert engine.fresh(0, [again, *others]) == others
+    assert engine.fresh(0, [again, *others]) == (again, *others)
+    engine.measure(0, [again])
+    assert engine.value_of(0) == (0.6, 3)
+    nothing = Measurement(1, "accuracy", 4, math.nan)
+    engine.measure(0, [nothing])
+    assert engine.fresh(0, [nothing]) == ()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ The recordings are real output, made by `tests/fixtures/metric_lines/record_metr
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,13 @@ def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) 
 
 
 def curve(log: str | bytes, metric: str, *, start: int = 0) -> dict[int, float]:
-    """Return what the store keeps of a metric: the first reading of each step."""
+    """Return what the store keeps of a metric: the last reading of each step."""
     reader = a_reader(metric, start=start)
     readings = reader.feed(log.encode() if isinstance(log, str) else log) + reader.finish()
     kept: dict[int, float] = {}
     for reading in readings:
         if reading.metric == metric:
-            kept.setdefault(reading.step, reading.value)
+            kept[reading.step] = reading.value
     return kept
 
 
@@ -202,7 +203,8 @@ def test_the_objective_is_never_read_under_another_name() -> None:
 def test_a_percentage_is_reported_as_it_was_written() -> None:
     reader = a_reader()
     reader.feed(b"other: 50%\naccuracy: 91.3%\naccuracy: 92.5%\n")
-    assert (reader.percentage, reader.value) == ("91.3%", 0.925)
+    assert "91.3% is 0.913" in reader.remarks["percentage"]
+    assert reader.value == 0.925
 
 
 # Steps
@@ -247,9 +249,9 @@ def test_the_files_own_step_key_is_found_as_a_word_too() -> None:
     assert read("Tree 40: epoch 2 accuracy=0.9", step="tree") == [("accuracy", 40, 0.9)]
 
 
-def test_the_last_of_many_lines_for_a_step_counts_from_the_second_step_on() -> None:
+def test_the_last_of_many_lines_for_a_step_counts() -> None:
     log = "".join(f"epoch {n // 3} batch: loss=0.{n}\n" for n in range(1, 9))
-    assert curve(log, "loss") == {0: 0.1, 1: 0.5, 2: 0.8}
+    assert curve(log, "loss") == {0: 0.2, 1: 0.5, 2: 0.8}
     reader = a_reader("loss")
     assert [r for r in reader.feed(log.encode()) if r.step == 2] == []
     assert reader.finish() == [MetricReading("loss", 2, 0.8)]
@@ -383,3 +385,118 @@ def test_a_megabyte_of_garbage_is_read_once(line: bytes) -> None:
         reader = a_reader()
         reader.feed(cut)
         reader.finish()
+
+
+# Numbers that must not be read as others
+
+
+def reading(lines: Sequence[str], metric: str, **settings: Any) -> tuple[list[tuple[int, float]], LogReader]:
+    reader = LogReader(MetricsRule(), ExperimentObjective(metric, Direction.MAXIMIZE), **settings)
+    readings = reader.feed("".join(f"{line}\n" for line in lines).encode()) + reader.finish()
+    return [(r.step, r.value) for r in readings if r.metric == metric], reader
+
+
+@pytest.mark.parametrize(
+    ("printed", "cure"),
+    [
+        ("0,9731", "print it with a point, 0.9731"),
+        ("-12,5", "print it with a point, -12.5"),
+        *((each, "print a plain number such as 0.97") for each in (
+            "1,234.5", "1,2,3", "5min", "12k", "900KB", "0x1F", "1_000", "10/100", "1.2.3", "10.0.0.1", "12:30:01",
+            "2024-01-02", "3e",
+        )),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_plain_number_is_refused_with_the_cure(printed: str, cure: str) -> None:
+    for line in (f"accuracy: {printed}", f"accuracy={printed} loss=0.5"):
+        values, reader = reading([line], "accuracy")
+        assert (values, reader.value, reader.unreadable("accuracy")) == ([], None, printed)
+        assert reader.remarks["unreadable"].endswith(cure)
+
+
+def test_values_in_another_unit_than_the_first_are_not_read() -> None:
+    values, reader = reading(["size: 900 KB", "size: 1.2 MB", "size: 800 KB"], "size")
+    assert values == [(1, 900), (2, 800)]
+    assert set(reader.remarks) == {"unit", "units"}
+
+
+@pytest.mark.parametrize("prefix", ["0: ", "[12345] ", "rank0: ", "[rank1]: ", "2026-01-02 03:04:05,678 INFO "])
+def test_a_constant_prefix_is_not_a_step(prefix: str) -> None:
+    assert reading([f"{prefix}accuracy=0.{n}" for n in (1, 2, 3)], "accuracy")[0] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+@pytest.mark.parametrize("line", ["[{}] accuracy=0.{}", "{}: accuracy=0.{}"])
+def test_a_prefix_that_counts_is_a_step(line: str) -> None:
+    assert reading([line.format(n, n) for n in (3, 4, 5)], "accuracy")[0] == [(3, 0.3), (4, 0.4), (5, 0.5)]
+
+
+BOTH = ["Train accuracy: 0.99", "Test accuracy: 0.80", "Train accuracy: 0.995", "Test accuracy: 0.82"]
+
+
+def test_of_a_metric_that_is_printed_for_several_parts_of_the_data_the_best_for_a_search_is_read() -> None:
+    values, reader = reading(BOTH, "accuracy")
+    assert (dict(values), reader.value) == ({1: 0.8, 2: 0.82}, 0.82)
+    assert reader.remarks["phases"] == (
+        '"test accuracy" is read as accuracy, and "train accuracy" is not; to choose, set the metric to train_accuracy'
+    )
+    assert not reader.unreadable("accuracy")
+    assert reading(["Test: loss=0.5", "Validation: loss=0.4", "Test: loss=0.3"], "loss")[1].value == 0.4
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "test accuracy", "Test accuracy"])
+def test_a_part_of_the_data_can_be_chosen(metric: str) -> None:
+    values, reader = reading(BOTH, metric)
+    assert (values, reader.remarks) == ([(1, 0.8), (2, 0.82)], {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Namespace(lr=0.1, epochs=10, seed=1)",
+        "+ python train.py --u1=17 --weight-decay=0.1",
+        "{'batch': 32}",
+        "batch=32",
+        "TrainingArguments(output_dir='x', num_train_epochs=3, betas=(0.9, 0.999), eps=1e-08)",
+    ],
+)
+def test_a_line_that_repeats_the_parameters_is_not_a_metric(line: str) -> None:
+    reader = LogReader(MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE), parameters={"batch": 32})
+    readings = reader.feed(f"{line}\naccuracy=0.5\n".encode()) + reader.finish()
+    assert readings == [MetricReading("accuracy", 1, 0.5)]
+
+
+def test_a_schedule_of_a_parameter_is_a_metric() -> None:
+    readings = reading(["lr=0.1 accuracy=0.5", "lr=0.01 accuracy=0.6"], "accuracy", parameters={"lr": 0.1})[1]
+    assert ("lr", 1) in readings.other_names("lrs")
+
+
+@pytest.mark.parametrize(
+    ("lines", "metric", "expected"),
+    [
+        (['{"level": "info", "msg": "epoch=1 accuracy=0.1"}', '{"message": "epoch=2 accuracy=0.2"}'], "accuracy",
+         {1: 0.1, 2: 0.2}),
+        (["step 250: train loss 2.0, val loss 2.1", "step 500: train loss 1.8, val loss 1.9"], "val_loss",
+         {250: 2.1, 500: 1.9}),
+        (["step 250: train loss 2.0, val loss 2.1"], "val loss", {250: 2.1}),
+        (["step 250: train loss 2.0, val loss 2.1"], "loss", {250: 2.1}),
+        ([" * Acc@1 55.300 Acc@5 80.100", " * Acc@1 56.300 Acc@5 81.100"], "Acc@1", {1: 55.3, 2: 56.3}),
+        ([" * Acc@1 55.3"], "Acc@1", {1: 55.3}),
+        (["loss 3 times lower", "no loss 3 words"], "loss", {}),
+    ],
+)  # fmt: skip
+def test_lines_without_a_sign_and_texts_in_json_are_read(
+    lines: list[str], metric: str, expected: dict[int, float]
+) -> None:
+    assert dict(reading(lines, metric)[0]) == expected
+
+
+def test_names_with_any_characters_are_read_of_every_metric_that_a_trial_must_report() -> None:
+    names = ("hit@10", "latency (ms)", "mAP@[IoU=0.5]", "top-1 acc")
+    reader = LogReader(
+        MetricsRule(),
+        ExperimentObjective("accuracy", Direction.MAXIMIZE),
+        other_metrics=dict.fromkeys(names, ValueRule.LAST),
+    )
+    reader.feed(b"accuracy=0.9 hit@10=0.5 latency (ms): 3.5 mAP@[IoU=0.5]: 0.41 top-1 acc = 0.7\n")
+    assert [reader.value_of(name) for name in names] == [0.5, 3.5, 0.41, 0.7]
+    assert "IoU" not in dict(reader.other_names("IoU"))

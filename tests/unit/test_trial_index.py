@@ -78,7 +78,7 @@ def test_an_index_that_evicts_trials_prunes_and_values_like_one_that_keeps_all()
             assert pair.brief.advise(number) == pair.whole.advise(number)
         if number % 4 != 3:
             pair.put(Trial(number, SUCCEEDED, {"layers": 1}, value=0.5))
-        again = accuracy(0.0, 0.0, 0.0, 0.0, 0.0, 7.0)
+        again = accuracy(*(0.1 * number + 0.01 * k for k in range(5)), 7.0)
         assert pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
         assert pair.brief.value_of(number) == pair.whole.value_of(number)
     assert any(pair.whole.advise(number).should_stop for number in (3, 7, 11))

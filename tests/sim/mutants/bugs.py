@@ -146,7 +146,7 @@ async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int, 
 
 @mutant("a promoted trial begins with its first attempt again", (memory.Memory, "pause"))
 def pausing_forgets_the_attempts(self: memory.Memory, trial: Trial, attempts: list[Attempt]) -> None:
-    self.paused[trial.number] = memory.Opened(trial, [], *self.new_readers([]), running=False)
+    self.paused[trial.number] = memory.Opened(trial, [], *self.new_readers(trial, []), running=False)
     self.none_goes_on = False
 
 

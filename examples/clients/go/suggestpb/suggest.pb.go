@@ -1755,7 +1755,7 @@ func (x *RungResult) GetValue() float64 {
 	return 0
 }
 
-// The value of one metric at one step of one attempt. (attempt, metric, step) is the key, and its first report counts.
+// The value of one metric at one step of one attempt. (attempt, metric, step) is the key, and its last report counts.
 type Measurement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From 1. A trial that runs again, for example after a preemption, reports a larger number.

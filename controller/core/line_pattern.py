@@ -47,13 +47,15 @@ class LinePattern:
     def pairs(self, line: str) -> Iterator[tuple[str, str]]:
         """Yield the name and the value of each match, without spaces around them."""
         raw = line.encode()
+        has_comma = b"," in raw
         for match in itertools.islice(self._expression.finditer(raw), MAX_MATCHES):
             name, value = match[self._name], match[self._value]
-            if name and value:
-                # Not 0 of `accuracy = 0,97`.
-                comma = _COMMA.match(raw, match.end(self._value)) if value.lstrip(b"+-").isdigit() else None
-                value += b"" if comma is None else comma[0]
-                yield name.decode("utf-8", "replace").strip(), value.decode("utf-8", "replace").strip()
+            if not (name and value):
+                continue
+            # Not 0 of `accuracy = 0,97`.
+            if has_comma and value.lstrip(b"+-").isdigit() and (rest := _COMMA.match(raw, match.end(self._value))):
+                value += rest[0]
+            yield name.decode("utf-8", "replace").strip(), value.decode("utf-8", "replace").strip()
 
 
 def _reason(text: str, error: Exception) -> str:

@@ -64,7 +64,7 @@ _PHASES = {
 }
 _EXACT = 3  # the metric without a phase
 _ANY_PHASE = "|".join(sorted(_PHASES, key=len, reverse=True))
-_PHASE_BEFORE = re.compile(rf"(?:^|[^\w.])({_ANY_PHASE})[ _-]$", re.IGNORECASE)
+_LAST_WORD = re.compile(r"(?<![\w.])[A-Za-z]++\Z")
 _PHASE_OF_LINE = re.compile(rf"\W{{0,9}}({_ANY_PHASE})(?:\s(?:set|data|results?))?\s?[\]:|>-]", re.IGNORECASE)
 _UNIT = re.compile(r"\s?([KMGTkmgt]i?[Bb]|[Bb]ytes|[nuµm]s|s(?:ec(?:onds)?)?|min(?:utes)?|h(?:ours)?)(?![\w=:(])")
 # `Namespace(lr=0.1, epochs=3)`: the settings of an object. The names of results in it are read, the others are not.
@@ -152,7 +152,8 @@ class LineParser:
         self._by_phase = {
             (phase, rest): name for name in self._wanted for phase, rest in [_without_phase(name)] if phase
         }
-        self._by_last_word = {rest for _, rest in self._by_phase}
+        # Names whose values are more than numbers.
+        self._special = {*self._wanted, *(rest for _, rest in self._by_phase)}
         self._phases: dict[str, str] = {}  # of wanted metrics: the part of the data that is read
         self._units: dict[str, str] = {}
         self.remarks: dict[str, str] = {}  # by kind: what a person should know of how values were read
@@ -290,19 +291,24 @@ class LineParser:
         they among the settings of an object.
         """
         values: dict[str, float] = {}
-        found: set[str] = set()
+        found: list[str] = []
         for name, pattern in self._odd.items():
             for m in pattern.finditer(text):
-                found.add(name)
-                self._put(values, name, text, m.start(), m.end(), m[2], m[3], m[4])
+                found.append(name)
+                self._put(values, name, text, m.start(), m.end(), *m.group(2, 3, 4))
                 text = text[: m.start()] + " " * (m.end() - m.start()) + text[m.end() :]
-        settings = [m.span() for m in _SETTINGS.finditer(text)] if "(" in text else []
+        settings = [m.span() for m in _SETTINGS.finditer(text)] if "(" in text else ()
         for m in _PAIR.finditer(text):
-            name = m[1]
-            found.add(name)
-            is_setting = any(begin < m.start() < end for begin, end in settings)
-            if name in self._wanted or name in self._words or not (m[3] or is_setting):
-                self._put(values, name, text, m.start(), m.end(), m[4], m[5], m[6])
+            name, _, attached, number, total, percent = m.groups()
+            if name in self._special:
+                found.append(name)
+                self._put(values, name, text, m.start(), m.end(), number, total, percent)
+            elif (attached and name not in self._words) or (
+                settings and any(begin < m.start() < end for begin, end in settings)
+            ):
+                continue
+            elif (value := _value(number, total, percent)) is not None and self._parameters.get(name) != value:
+                values[name] = value
         for name in self._wanted:
             if name not in found and name in text and name not in self.unreadable:
                 self._look_for_unreadable(name, text)
@@ -312,16 +318,10 @@ class LineParser:
         self, values: dict[str, float], name: str, text: str, begin: int, end: int,
         number: str, total: str | None, percent: str | None,
     ) -> None:  # fmt: skip
-        """Add a value, unless it repeats a parameter, or is of another part of the data than those that are read."""
-        if total is not None and not float(total):
+        """Add the value of a wanted metric, unless it is of a part of the data that is not read."""
+        if (value := _value(number, total, percent)) is None:
             return
-        value = _hundredth(number) if percent else float(number) / float(total or 1)
-        if name not in self._wanted and name not in self._by_last_word:
-            if self._parameters.get(name) != value:
-                values[name] = value
-            return
-        phase = self._phase(text, begin)
-        if phase:
+        if phase := self._phase(text, begin):
             values[self._by_phase.get((phase, name), f"{phase}_{name}")] = value
         if name not in self._wanted or not self._is_read(name, phase) or not self._same_unit(name, text, end, number):
             return
@@ -331,9 +331,13 @@ class LineParser:
             self.remarks.setdefault("percentage", remark)
 
     def _phase(self, text: str, begin: int) -> str:
-        """Return the part of the data that the metric at `begin` is of, such as `train`; "" if the line does not say."""
-        before = _PHASE_BEFORE.search(text, max(0, begin - 20), begin) or _PHASE_OF_LINE.match(text)
-        return before[1].lower() if before is not None and before.end() <= begin else ""
+        """Return the part of the data that the metric is of, such as `train`; "" if the line does not say."""
+        if begin and text[begin - 1] in " _-" and (before := _LAST_WORD.search(text[max(0, begin - 12) : begin - 1])):
+            word = before[0].lower()
+            if word in _PHASES:
+                return word
+        of_line = _PHASE_OF_LINE.match(text)
+        return of_line[1].lower() if of_line is not None and of_line.end() <= begin else ""
 
     def _is_read(self, name: str, phase: str) -> bool:
         """Return whether the metric is read for this part of the data; of several, the best for a search is."""
@@ -353,7 +357,7 @@ class LineParser:
 
     def _same_unit(self, name: str, text: str, end: int, number: str) -> bool:
         """Return whether the value has the unit of the values before."""
-        match = _UNIT.match(text, end)
+        match = _UNIT.match(text, end) if end < len(text) else None
         unit = "" if match is None else match[1]
         before = self._units.setdefault(name, unit)
         if unit != before:
@@ -527,6 +531,14 @@ def _float(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _value(number: str, total: str | None, percent: str | None) -> float | None:
+    if percent:
+        return _hundredth(number)
+    if total is None:
+        return float(number)
+    return float(number) / float(total) if float(total) else None
 
 
 def _hundredth(number: str) -> float:

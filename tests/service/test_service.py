@@ -393,7 +393,7 @@ def test_reopened_trials_are_open_after_a_restart(tmp_path: Path) -> None:
     with a_server(path) as server, Client(server.address) as client:
         assert client.report(NAME, 0, [score(1, 0.9), score(2, 0.8)]) == StopAdvice(False)
         assert client.complete(NAME, 0, SUCCEEDED).value == 0.8
-        assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.5, 0.8]
+        assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.9, 0.8]
 
 
 def test_a_queued_trial_can_only_be_cancelled(client: Client, study: Study) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from controller.app import machine
+from controller.core.line_pattern import LinePattern
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
 from controller.spec.katib import KatibReader
@@ -183,10 +183,7 @@ def test_a_metric_strategy_chooses_the_measurement_that_is_the_value(strategy: s
 
 def test_a_filter_keeps_its_name_and_value_groups() -> None:
     (pattern,) = read_path(EXAMPLES / "metric-strategies.yaml").spec.metrics.patterns
-    assert pattern is not None
-    found = re.search(pattern, "step 3: loss = -7.5e-05;")
-    assert found is not None
-    assert found.groups() == ("loss", "-7.5e-05")
+    assert list(LinePattern(pattern).pairs("step 3: loss = -7.5e-05;")) == [("loss", "-7.5e-05")]
 
 
 def test_on_a_cluster_the_object_is_created_unchanged() -> None:
@@ -326,7 +323,7 @@ BAD = [
     (
         "  maxTrialCount",
         "  metricsCollectorSpec: {source: {filter: {metricsFormat: ['(x)']}}}\n  maxTrialCount",
-        "metricsFormat[0]: '(x)' has 1 groups where two are required",
+        "metricsFormat[0]: '(x)' has 1 groups where two are needed",
     ),
     (
         "    primaryContainerName",

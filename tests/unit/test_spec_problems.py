@@ -204,7 +204,7 @@ KEYS = [
     ("tuner.dev/v1", "tuner.dev/v2", "1:13 apiVersion: 'tuner.dev/v2' is not tuner.dev/v1; did you mean tuner.dev/v1?"),
     ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
-    ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
+    ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ): (a; write one such as '(\\\\w+)=(\\\\S+)', in the syntax of RE2"),
     ("  budget:", "  metrics: {pattern: []}\n  budget:", "12:22 spec.metrics.pattern: expected a regular expression with two groups, or a list of them, got an empty list"),
     ("  budget:", "  metrics: {file: a, push: true}\n  budget:", "12:22 spec.metrics.push: cannot be combined with file; keep one of them"),
     ("  budget:", "  metrics: {format: json}\n  budget:", "12:13 spec.metrics.format: is the format of a file; write file: PATH beside it"),

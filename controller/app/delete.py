@@ -159,4 +159,4 @@ def _left_on_cluster(experiment: Experiment) -> str:
     owner = short_name(experiment.name, experiment.uid)
     context = f"--context {experiment.context} " if experiment.context else ""
     cure = f"kubectl {context}-n {experiment.namespace} delete configmap {owner}"
-    return f"what runs on the cluster, if it is there ({cure})"
+    return f"what is on the cluster, if nobody else runs it ({cure})"

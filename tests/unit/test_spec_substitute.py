@@ -85,6 +85,7 @@ def test_a_value_that_is_nothing_but_a_parameter_keeps_its_type() -> None:
         ("spec.trial.command=[a, '${lr}']", "spec.trial.command", ["a", "${lr}"]),
         ("spec.trial.env.A=x=y", "spec.trial.env.A", "x=y"),
         ("spec.trial.env.A='1'", "spec.trial.env.A", "1"),
+        ('spec.parameters."a=b"=[1, 2]', "spec.parameters.a=b", {"type": "choice", "values": [1, 2]}),
         ("spec.parameters.opt[0]=a", "spec.parameters.opt", {"type": "choice", "values": ["a"]}),
         ('metadata.labels."x.y/z"=q', "metadata.labels", {"a.b/c": "x", "x.y/z": "q"}),
         ("metadata.labels.a.b/c=q", "metadata.labels", {"a.b/c": "q"}),

@@ -28,6 +28,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import Client
+from suggest.katib.v1beta1 import api_pb2 as katib
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
@@ -35,7 +36,7 @@ from suggest.trial import Measurement, Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.http2 import LARGEST_WINDOW, RawConnection
-from tests.service.katib_caller import a_request, a_trial, an_experiment
+from tests.service.katib_caller import a_request, a_trial, an_experiment, double
 from tests.service.running import ServerProcess
 
 MINE = StudyName("mallory", "mine")
@@ -528,6 +529,22 @@ def katib_histories(address: str, token: str, begun: Begun, end_s: float) -> Non
     _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
 
 
+def katib_searches(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Send correct histories of 40,000 trials, in 12 MB, each of another experiment."""
+    point = {f"parameter{n}": f"0.{n}12345678" for n in range(8)}
+    trials = [a_trial(f"search-{n:05}", point, accuracy=str(n)) for n in range(40_000)]
+    history = katib.GetSuggestionsRequest(trials=trials, current_request_number=1, total_request_number=1)
+    serialized = history.SerializeToString()
+    space = [double(name, "0", "1") for name in point]
+    numbers = itertools.count()
+
+    def request() -> bytes:
+        experiment = an_experiment("random", space, name=f"search-{next(numbers)}")
+        return _field(0x0A, experiment.SerializeToString()) + serialized
+
+    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
+
+
 def katib_slow(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Send requests of 15 MiB on 80 connections, a few bytes at a time."""
     connections = [RawConnection(address, source=host) for host in EIGHT_HOSTS for _ in range(10)]
@@ -570,22 +587,24 @@ def _from_eight_hosts(
     begun: Begun,
     end_s: float,
     method: str,
-    request: bytes,
+    request: bytes | Callable[[], bytes],
     *,
     framed: bool = False,
     metadata: tuple[tuple[str, str], ...] = (),
 ) -> None:
     """Send a request again and again, on two connections of each of eight hosts. Replies are not waited for."""
-    content = request if framed else b"\0" + len(request).to_bytes(4) + request
+
+    def content() -> bytes:
+        message = request if isinstance(request, bytes) else request()
+        return message if framed else b"\0" + len(message).to_bytes(4) + message
 
     def repeat(host: str) -> None:
         while time.monotonic() < end_s:
             connection = RawConnection(address, source=host)
             with contextlib.suppress(OSError):
-                while time.monotonic() < end_s and _sent(
-                    connection, connection.open(KATIB + method, metadata), content
-                ):
-                    pass
+                is_open = True
+                while is_open and time.monotonic() < end_s:
+                    is_open = _sent(connection, connection.open(KATIB + method, metadata), content())
             connection.close()
 
     threads = [threading.Thread(target=repeat, args=(host,)) for host in EIGHT_HOSTS for _ in range(2)]
@@ -621,6 +640,7 @@ KATIB_ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
         katib_unknown,
         katib_nested,
         katib_histories,
+        katib_searches,
         katib_slow,
         katib_gzip,
     )

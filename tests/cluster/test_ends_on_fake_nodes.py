@@ -80,7 +80,7 @@ def test_workers_end_as_one_attempt_and_the_log_is_that_of_the_first(level_b: Co
     api = level_b.api()
     source = log_source(api.get(jobs(namespace, name)), api.items(pods(namespace)))
     assert source is not None
-    assert source[0].startswith(f"{name}-0-")
+    assert source.pod.startswith(f"{name}-0-")
 
 
 def test_a_deleted_pod_was_stopped_if_we_deleted_it_and_is_lost_otherwise(

@@ -31,7 +31,7 @@ SEED = random.randrange(1 << 30)
 # The failpoints that a search passes repeatedly; tests/e2e covers all of them.
 REACHED = (
     "controller.store.save", "study.suggest", "study.complete", "runtime.start", "runtime.remove", "cluster.note",
-    "cluster.delete", "cluster.conclude", "store.hand_out", "store.finish_trial",
+    "cluster.delete", "store.hand_out", "store.finish_trial",
 )  # fmt: skip
 
 

@@ -58,11 +58,21 @@ ONCE = (
     "store.insert_study",
     "store.add_trial",
 )
-ON_A_CLUSTER = ("cluster.note", "cluster.delete", "cluster.conclude")  # tests/cluster/test_faults.py, tests/kube
+ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
+AT_THE_END = ("cluster.conclude",)  # tests/kube/test_two_controllers.py
 BY_PARENTS = ("checkpoint.copy",)  # tests/e2e/test_decide_returns_the_actions_of_generations.py
 BY_REGRET = ("study.estimate",)
 LATER = (
-    BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE + BY_PARENTS + BY_REGRET
+    BY_CLIENTS
+    + BY_REOPENING
+    + BY_REVISION
+    + BY_DELETE
+    + BY_STOP
+    + ON_A_CLUSTER
+    + AT_THE_END
+    + BY_RESTORE
+    + BY_PARENTS
+    + BY_REGRET
 )
 
 

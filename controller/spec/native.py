@@ -265,7 +265,10 @@ ALGORITHM = Section(
 PRUNING = Section(
     (
         Key(
-            "name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Name of the rule.", REQUIRED
+            "name",
+            Text("the name of a pruner", r"[A-Za-z0-9:_ -]+", "auto, median or asha"),
+            "Name of the rule.",
+            REQUIRED,
         ),
     ),
     expected="a mapping such as {name: median}",

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from suggest import wire
-from suggest.client import Choice, Client, Constraint, Float, Search, StudyName, TrialState, maximize, minimize
+from suggest.client import (
+    Choice,
+    Client,
+    Constraint,
+    FinishedTrial,
+    Float,
+    Search,
+    StudyName,
+    TrialState,
+    maximize,
+    minimize,
+)
 from suggest.errors import AlreadyExists
 from suggest.study import Pruning
 from suggest.trial import Outcome, Trial
@@ -72,6 +83,16 @@ def test_a_repeated_loop_requests_no_more_trials(search: Search) -> None:
         for trial in search.trials(3):
             trial.complete(1.0)
     assert states(search) == ["succeeded"] * 3
+
+
+def test_trials_imported_before_the_first_one_do_not_count(search: Search) -> None:
+    done = [FinishedTrial({"x": x}, Outcome(TrialState.SUCCEEDED, x)) for x in (0.25, 0.5)]
+    search.client.import_trials(search.name, done, source="elsewhere", request_id="1")
+    for trial in search.trials(2):
+        trial.complete(trial.number / 10)
+    assert states(search) == ["succeeded"] * 4
+    assert search.best is not None
+    assert search.best.number == 1
 
 
 def test_trials_end_as_the_loops_body_decides(search: Search) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from controller.search import study_spec
 from controller.spec import SpecErrors, read
 from controller.spec.native import FILE
 from controller.spec.problems import ProblemCollector
+from suggest.errors import InvalidArgument
 from suggest.pruners import rules
 from suggest.samplers.registry import algorithms
 from suggest.server.admin import check
@@ -497,6 +499,23 @@ def test_gpus_that_are_named_and_not_asked_for_are_warned_of() -> None:
 def test_a_text_in_place_of_a_number_gets_the_number(text: str, meant: str | None) -> None:
     (line,) = problem_lines(changed("max: 1.0", f"max: {text}"))
     assert line.partition("; ")[2] == (meant or "")
+
+
+@pytest.mark.parametrize(
+    ("section", "meant"),
+    [
+        ("algorithm: {name: GP}", "gp"),
+        ("algorithm: {name: BayesianOptimization}", "gp"),
+        ("pruning: {name: MedianPruner}", "median"),
+        ("pruning: {name: SuccessiveHalving}", "asha"),
+    ],
+)
+def test_a_class_of_another_library_gets_our_name(section: str, meant: str) -> None:
+    key, _, value = section.partition(": ")
+    spec = read(GOOD, source="x", overrides=[f"spec.{key}={value}"]).spec
+    with pytest.raises(InvalidArgument) as refused:
+        check(study_spec(spec))
+    assert f"; did you mean {meant}?" in str(refused.value)
 
 
 PLACEHOLDERS = (

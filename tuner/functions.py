@@ -202,6 +202,7 @@ def _search(
         file = experiment.file(where, workspace.state)
         if "name" in options:
             _warn_of_other_code(caller, workspace, file, code)
+        _warn_of_directions(caller, objectives)
         if "import_from" in options:
             import_into(file, workspace, options["import_from"], caller=caller, context=options.get("context"))
         return control(
@@ -212,6 +213,16 @@ def _search(
             on_admitted=keep,
             callbacks=options.get("callbacks") or (),
         )
+
+
+def _warn_of_directions(caller: str, objectives: Mapping[str, str]) -> None:
+    from controller.spec.rules import opposite_direction
+
+    for metric, direction in objectives.items():
+        if doubt := opposite_direction(metric, direction):
+            other = "minimize" if direction == "maximize" else "maximize"
+            cure = f"write {{{metric!r}: {other!r}}}" if caller == "optimize" else f"call tuner.{other}"
+            warnings.warn(f"tuner.{caller}: {doubt}; if so, {cure}", stacklevel=level_of_caller())
 
 
 # Arguments that other libraries have, and what these functions have instead.

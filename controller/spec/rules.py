@@ -391,26 +391,24 @@ def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
 
 
 def _opposite_directions(spec: Json) -> Iterator[str]:
-    """Warn of a metric such as accuracy that is minimized, or a loss that is maximized."""
     objectives = [objective for objective in (spec.get("objective"), *spec.get("objectives", ())) if objective]
     for objective in objectives:
-        metric, direction = objective["metric"], objective["direction"]
-        usual = _usual_direction(metric)
-        if usual not in ("", direction):
-            better = "larger" if usual == "maximize" else "smaller"
-            yield (
-                f"the objective {metric} is {direction}d, and of metrics with such a name {better} values are "
-                f"usually better; if so, write direction: {usual}"
-            )
+        if doubt := opposite_direction(objective["metric"], objective["direction"]):
+            other = "minimize" if objective["direction"] == "maximize" else "maximize"
+            yield f"the objective {doubt}; if so, write direction: {other}"
 
 
-def _usual_direction(metric: str) -> str:
-    """Return the direction of metrics with such a name; "" if it is not clear, as for neg_log_loss."""
+def opposite_direction(metric: str, direction: str) -> str:
+    """Return a doubt about an accuracy that is minimized, or a loss that is maximized; "" if there is none.
+
+    A name may say neither, or both: neg_log_loss.
+    """
     words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", metric)}
-    if words & _NEGATED:
+    usual = [way for way, names in _USUAL.items() if words & names]
+    if words & _NEGATED or len(usual) != 1 or usual == [direction]:
         return ""
-    directions = {direction for direction, names in _USUAL.items() if words & names}
-    return directions.pop() if len(directions) == 1 else ""
+    better = "larger" if usual == ["maximize"] else "smaller"
+    return f"{metric} is {direction}d, and of metrics with such a name {better} values are usually better"
 
 
 def _idle_devices(spec: Json) -> Iterator[str]:

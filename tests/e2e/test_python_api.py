@@ -339,6 +339,22 @@ except tuner.SearchFailed as failed:
     assert 'File "/tmp/ipykernel_7/8.py", line 2, in helper\n    return 1 / (x - x)  # divides\n' in out
 
 
+def test_an_accuracy_that_is_minimized_is_warned_of_at_the_callers_line(scripts: Scripts) -> None:
+    out = scripts.output("""
+import warnings
+
+with warnings.catch_warnings(record=True) as caught:
+    tuner.minimize(lambda trial: 1.0, X, trials=1, metric="accuracy", progress=False)
+    tuner.minimize(lambda trial: 1.0, X, trials=1, metric="loss", progress=False)
+for warning in caught:
+    print(warning.filename == __file__, warning.message)
+""")
+    assert out == (
+        "True tuner.minimize: accuracy is minimized, and of metrics with such a name larger values are usually better; "
+        "if so, call tuner.maximize\n"
+    )
+
+
 def test_an_objective_may_print_what_the_console_of_the_search_cannot_show(scripts: Scripts) -> None:
     scripts.env["PYTHONIOENCODING"] = "ascii"
     out = scripts.output("""

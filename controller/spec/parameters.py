@@ -124,6 +124,9 @@ class ParameterKind:
         if section is None:
             suggestion = meant_by(kind, TYPES) if isinstance(kind, str) else None
             cure = f"did you mean {suggestion}?" if suggestion else "use float, int or choice"
+            if kind in ("bool", "boolean"):
+                name = at.removeprefix("spec.parameters.")
+                cure = f"write [true, false]; ${{{name}:+--{name}}} in the command is then the flag, or nothing"
             problems.add(f"{at}.type", f"{kind!r} is not a type of parameter; {cure}")
             return INVALID
         before = len(problems.found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
@@ -17,7 +18,7 @@ from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, unconditional, valid_part
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import TRIAL_NAME, nodes, placeholders, unclosed
+from controller.spec.substitute import OPTIONAL, TRIAL_NAME, bodies, is_nothing, nodes, placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -82,8 +83,8 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         _own_labels(labels, "metadata.labels", problems)
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
         _workload(trial, raw_trial, traits, problems)
-        if names is not None:
-            _placeholders(trial, names, _conditional(raw_parameters), problems)
+        if isinstance(raw_parameters, dict) and names is not None:
+            _placeholders(trial, names, _Absence.of(spec, raw_parameters), problems)
         _volumes(trial, problems)
         _given(trial, "spec.trial", problems)
         for key in ("labels", "annotations"):
@@ -93,8 +94,8 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         _final(final, raw_trial, traits, problems)
         _choose(final, spec, problems)
         _given(final, "spec.final", problems)
-        if names is not None:
-            _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
+        if isinstance(raw_parameters, dict) and names is not None:
+            _placeholders(final, names, _Absence.of(spec, raw_parameters), problems, section="spec.final")
 
 
 def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -163,6 +164,10 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
     raw_parameters = raw.get("parameters")
     names = set(raw_parameters) if isinstance(raw_parameters, dict) else set()
     space = readable_space(spec["parameters"], raw_parameters)
+    for name in names:
+        if OPTIONAL in name:
+            message = f"{OPTIONAL} in a name would read as ${{name:+word}}; choose another name"
+            problems.add(f"spec.parameters.{name}", message, at_key=True)
     of_space = space.problems() if space.parameters or not names else ()
     for problem in of_space:
         path = problem.path
@@ -191,8 +196,20 @@ def _traits_of(spec: Json) -> RuntimeTraits:
     return RUNTIMES[spec.get("runtime", DEFAULT_RUNTIME)]
 
 
-def _conditional(raw: Any) -> set[str]:
-    return {name for name, fields in raw.items() if isinstance(fields, dict) and fields.get("when")}
+@dataclass(frozen=True, slots=True)
+class _Absence:
+    """Which parameters a trial may lack, and for which `${name:+word}` makes a difference."""
+
+    conditional: frozenset[str]
+    sometimes_nothing: frozenset[str]
+    always_something: frozenset[str]
+
+    @classmethod
+    def of(cls, spec: Json, raw: Json) -> _Absence:
+        conditional = {name for name, fields in raw.items() if isinstance(fields, dict) and fields.get("when")}
+        parameters = spec.get("parameters", {})
+        nothing = {name for name, fields in parameters.items() if any(map(is_nothing, fields.get("values", ())))}
+        return cls(frozenset(conditional), frozenset(nothing), frozenset(parameters.keys() - conditional - nothing))
 
 
 def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits, problems: ProblemCollector) -> None:
@@ -314,7 +331,7 @@ def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tu
 
 
 def _placeholders(
-    workload: Json, names: list[str], conditional: set[str], problems: ProblemCollector, *, section: str = "spec.trial"
+    workload: Json, names: list[str], absence: _Absence, problems: ProblemCollector, *, section: str = "spec.trial"
 ) -> None:
     for path, value in nodes(workload.get("template"), f"{section}.template"):
         for key in map(str, value) if isinstance(value, dict) else ():
@@ -325,32 +342,67 @@ def _placeholders(
             foreign = _foreign_placeholder(text, names)
             likely = opened if opened in names else meant_by(opened, names) or foreign or next(iter(names), "name")
             problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
-        for name in placeholders(text):
+        for body in bodies(text):
+            name, optional, word = body.partition(OPTIONAL)
             if name in names or name == TRIAL_NAME:
+                if optional:
+                    _optional_word(path, name, word, absence, problems)
                 continue
             last = re.split(r"[.:]", name)[-1]  # as in ${params.lr}
             suggestion = None if name in GIVEN else last if last in names else meant_by(name, names)
             if suggestion is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
                 problems.add(
-                    path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
+                    path, f"${{{body}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
                 )
             elif suggestion:
-                problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{suggestion}}}?")
+                meant = f"{suggestion}{optional}{word}"
+                problems.add(path, f"${{{body}}} is not a parameter; did you mean ${{{meant}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
-                cure = f"; write $${{{name}}} for a literal ${{{name}}}" if name else ""
-                problems.add(path, f"${{{name}}} is not a parameter; there are {have}{cure}")
-        in_command = path.startswith((f"{section}.command[", f"{section}.args["))
-        alone = _ALONE.fullmatch(text)
-        if in_command and alone and alone[1] in conditional:
-            before = _before(workload, section, path)
-            if before.startswith("-") and "=" not in before:
-                cure = f"{before} would have no value; write {before}={text} as one element"
-            else:
-                cure = f"the next word would take its place; write --{alone[1]}={text} as one element"
-            problems.add(path, f"{text} is conditional: without it, {cure}")
-        elif path == f"{section}.command[0]" and any(name in conditional for name in placeholders(text)):
-            problems.add(path, f"{text} is conditional, and a trial needs its program; use a choice without when")
+                cure = f"; write $${{{body}}} for a literal ${{{body}}}" if name else ""
+                problems.add(path, f"${{{body}}} is not a parameter; there are {have}{cure}")
+        if path.startswith((f"{section}.command[", f"{section}.args[")):
+            _dropped_word(path, text, _before(workload, section, path), absence, problems)
+        if path == f"{section}.command[0]":
+            _program(path, text, absence, problems)
+
+
+def _optional_word(path: str, name: str, word: str, absence: _Absence, problems: ProblemCollector) -> None:
+    """Check `${name:+word}`."""
+    if not word:
+        problems.add(path, f"${{{name}:+}} never writes anything; write the flag in it: ${{{name}:+--{name}}}")
+    elif name == TRIAL_NAME or name in absence.always_something:
+        cure = "write the word alone, or use a choice of true and false (without quotes)"
+        problems.add(
+            path, f"${{{name}:+{word}}} is always written, because {name} is never false, null or empty; {cure}"
+        )
+
+
+def _dropped_word(path: str, text: str, before: str, absence: _Absence, problems: ProblemCollector) -> None:
+    """Refuse a conditional parameter as a word of its own, unless the flag before it is dropped with it."""
+    alone = _ALONE.fullmatch(text)
+    if alone is None or alone[1] not in absence.conditional:
+        return
+    name = alone[1]
+    flag = _ALONE.fullmatch(before)
+    is_dropped_too = flag is not None and flag[1].startswith(f"{name}{OPTIONAL}")
+    if is_dropped_too and name not in absence.sometimes_nothing:
+        return
+    if before.startswith("-") and "=" not in before:
+        cure = f"{before} would have no value; write {before}={text} as one element"
+        if name not in absence.sometimes_nothing:
+            cure = f"{cure}, or ${{{name}:+{before}}} before it"
+    else:
+        cure = f"the next word would take its place; write --{name}={text} as one element"
+    problems.add(path, f"{text} is conditional: without it, {cure}")
+
+
+def _program(path: str, text: str, absence: _Absence, problems: ProblemCollector) -> None:
+    """Refuse a program that some trials would not have."""
+    if any(OPTIONAL in body for body in bodies(text)):
+        problems.add(path, f"{text} may be nothing, and a trial needs its program; use a choice of programs")
+    elif any(name in absence.conditional for name in placeholders(text)):
+        problems.add(path, f"{text} is conditional, and a trial needs its program; use a choice without when")
 
 
 def _before(workload: Json, section: str, path: str) -> str:

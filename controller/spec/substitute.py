@@ -1,6 +1,7 @@
 """Substitute parameters for `${name}` in a trial's command line. Pure; knows nothing about files and processes.
 
-`$${` is a literal `${`. Other notations ($NAME, $(NAME), {{name}}) belong to the program and are left alone.
+`${name:+word}` is the word, or nothing if the parameter is inactive, false, null or empty, as in a shell. `$${` is a
+literal `${`. Other notations ($NAME, $(NAME), {{name}}) belong to the program and are left alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from suggest.domain import compact_json
 from suggest.space import Assignment, Value
 
 TRIAL_NAME = "TUNER_TRIAL_NAME"  # the only variable of an attempt that is substituted like a parameter
+OPTIONAL = ":+"  # between a name and the word that is written only if the parameter has a value
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 # Keys of lists and mappings in which Kubernetes accepts only strings and refuses numbers.
 _TEXT = frozenset(
@@ -21,9 +23,14 @@ _TEXT = frozenset(
 _OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 
+def bodies(text: str) -> Iterator[str]:
+    """Yield what is written in each `${…}`, in order: a name, or `name:+word`."""
+    return (match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None)
+
+
 def placeholders(text: str) -> Iterator[str]:
     """Yield the names in `${…}`, in order."""
-    return (match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None)
+    return (body.partition(OPTIONAL)[0] for body in bodies(text))
 
 
 def unclosed(text: str) -> Iterator[str]:
@@ -43,11 +50,27 @@ def as_text(value: Value) -> str:
     return repr(value) if isinstance(value, float) else compact_json(value)
 
 
+def is_nothing(value: Value) -> bool:
+    """Return whether `${name:+word}` writes nothing for this value. The number 0 is a value."""
+    return value is False or value is None or value == ""
+
+
 def fill(text: str, parameters: Assignment) -> str | None:
-    """Return `text` with its placeholders substituted; None if it mentions an inactive parameter."""
-    if any(name not in parameters for name in placeholders(text)):
+    """Return `text` with its placeholders substituted; None if it is dropped.
+
+    It is dropped if it mentions an inactive parameter as `${name}`, or if `${name:+word}` leaves nothing of it.
+    """
+    if any(OPTIONAL not in body and body not in parameters for body in bodies(text)):
         return None
-    return _PLACEHOLDER.sub(lambda m: "${" if m[1] is None else as_text(parameters[m[1]]), text)
+    filled = _PLACEHOLDER.sub(lambda match: "${" if match[1] is None else _substituted(match[1], parameters), text)
+    return None if not filled and OPTIONAL in text else filled
+
+
+def _substituted(body: str, parameters: Assignment) -> str:
+    name, optional, word = body.partition(OPTIONAL)
+    if not optional:
+        return as_text(parameters[name])
+    return "" if is_nothing(parameters.get(name)) else word
 
 
 def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> object:
@@ -59,7 +82,9 @@ def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> ob
     """
     if isinstance(data, str):
         whole = None if text else _PLACEHOLDER.fullmatch(data)
-        return parameters.get(whole[1]) if whole is not None and whole[1] is not None else fill(data, parameters)
+        if whole is None or whole[1] is None or OPTIONAL in whole[1]:
+            return fill(data, parameters)
+        return parameters.get(whole[1])
     if isinstance(data, list):
         filled_items = [(fill_data(item, parameters, text=text), item) for item in data]
         return [new for new, old in filled_items if new is not None or old is None]
@@ -83,7 +108,7 @@ def nodes(data: object, path: str) -> Iterator[tuple[str, object]]:
 def render(template: TrialTemplate, parameters: Assignment) -> tuple[tuple[str, ...], dict[str, str | SecretRef]]:
     """Return the command line and the environment of one trial.
 
-    Elements that mention an inactive parameter are dropped.
+    Elements that `fill` drops are left out.
     """
     words = (fill(word, parameters) for word in (*template.command, *template.args))
     env: dict[str, str | SecretRef] = {}

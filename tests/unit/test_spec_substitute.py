@@ -47,6 +47,34 @@ def test_elements_that_mention_an_inactive_parameter_are_dropped() -> None:
     assert render(template, {"a": 1}) == (("train", "--a=1", "end"), {"A": "1", "K": SecretRef("n", "k")})
 
 
+@pytest.mark.parametrize("value", [True, 0, "no", [], {}])
+def test_a_flag_without_a_value_is_written_for_any_value(value: Value) -> None:
+    assert render(TrialTemplate(("train", "${b:+--bootstrap}")), {"b": value})[0] == ("train", "--bootstrap")
+
+
+@pytest.mark.parametrize("parameters", [{"b": False}, {"b": None}, {"b": ""}, {}])
+def test_a_flag_without_a_value_is_dropped_where_its_parameter_is_false_or_inactive(
+    parameters: dict[str, Value],
+) -> None:
+    template = TrialTemplate(("train", "${b:+--bootstrap}", "--mode=x${b:+y}"), env={"A": "${b:+1}", "B": "x${b:+y}"})
+    assert render(template, parameters) == (("train", "--mode=x"), {"B": "x"})
+
+
+def test_a_flag_without_a_value_is_text_in_a_template() -> None:
+    manifest = {"spec": {"args": ["${b:+--b}", "${c:+--c}"], "note": "${b:+yes}", "gone": "${c:+yes}"}}
+    assert fill_data(manifest, {"b": True, "c": False}) == {"spec": {"args": ["--b"], "note": "yes"}}
+
+
+def test_a_name_that_reads_as_an_optional_word_is_refused() -> None:
+    with pytest.raises(SpecErrors, match="would read as"):
+        read(FILE.replace("    lr:", '    "a:+b": [1, 2]\n    lr:'), source="x")
+
+
+def test_a_type_of_true_and_false_is_answered_with_the_choice_and_the_flag() -> None:
+    with pytest.raises(SpecErrors, match=r"write \[true, false\]; \$\{b:\+--b\} in the command is then the flag"):
+        read(FILE.replace("    lr:", "    b: {type: bool}\n    lr:"), source="x")
+
+
 def test_other_notations_are_left_alone_and_two_dollars_are_a_literal() -> None:
     words = ("$HOME", "$(lr)", "{{lr}}", "$${lr}", "${", "$$${lr}")
     assert render(TrialTemplate(words), {"lr": 2})[0] == ("$HOME", "$(lr)", "{{lr}}", "${lr}", "${", "$${lr}")

@@ -270,6 +270,10 @@ class _QuotaLog(ObservationLog):
         with self._tracker.reserving(KATIB, Counts(measurements=len(lines))):
             super().report(trial, lines)
 
+    def mark_stopped(self, trial: str) -> None:
+        with self._tracker.reserving(KATIB, Counts(measurements=1)):
+            super().mark_stopped(trial)
+
     def delete(self, trial: str) -> None:
         super().delete(trial)
         self._tracker.deleted(KATIB)

@@ -201,4 +201,4 @@ def test_every_method_of_a_store_reserves_quota_or_is_listed_as_adding_nothing(t
         assert counted | UNCOUNTED == public(dir(store))
         assert all(getattr(limited, name) for name in UNCOUNTED)
         log = limited.observations
-        assert public(dir(log)) - public(vars(type(log))) == {"count", "database", "first_values", "read"}
+        assert public(dir(log)) - public(vars(type(log))) == {"count", "database", "first_values", "read", "stopped"}

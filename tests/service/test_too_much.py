@@ -227,11 +227,11 @@ def test_steps_are_stored_once_in_any_order(stub: SuggestServiceStub) -> None:
     measured = [pb.Measurement(attempt=1, metric="score", step=step, value=value) for step, value in steps]
     stub.ReportMeasurements(pb.ReportMeasurementsRequest(name=name.name, measurements=measured), timeout=PATIENCE_S)
     kept = stub.ListMeasurements(pb.ListMeasurementsRequest(parent=name.name), timeout=PATIENCE_S).measurements
-    assert [(m.measurement.step, m.measurement.value) for m in kept] == [(5, 0.5), (1, 0.1), (3, 0.3)]
+    assert [(m.measurement.step, m.measurement.value) for m in kept] == [(5, 0.9), (1, 0.7), (3, 0.3)]
     ended = stub.CompleteTrial(
         pb.CompleteTrialRequest(name=name.name, outcome=pb.Outcome(succeeded=pb.Succeeded())), timeout=PATIENCE_S
     )
-    assert (ended.value, ended.step) == (0.5, 5), "the last is that of the highest step"
+    assert (ended.value, ended.step) == (0.9, 5), "the last is that of the highest step"
 
 
 # Replies. Clients in other languages accept 4 MiB.

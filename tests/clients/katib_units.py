@@ -100,7 +100,7 @@ def _init(service: str) -> Any:
 def _warm_up() -> None:
     """Start the processes that fit models. The tests wait a second for each reply, on any machine."""
     for turn in range(2):
-        request = a_request(an_experiment("cmaes", NUMBERS, name=f"warm-up-{turn}"))
+        request = a_request(an_experiment("cmaes", NUMBERS, name=f"warm-up-{turn}"), count=2)
         Forwarding("Suggestion").GetSuggestions(request, mock.MagicMock())
 
 

@@ -25,7 +25,7 @@ from sqlalchemy.dialects.sqlite import Insert, insert
 from controller import experiment_tables as tables
 from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, TrialOrFinal, Uid
 from suggest import failpoints
-from suggest.errors import AlreadyExists, InvalidArgument, StoreBroken, Unavailable
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
 
 if TYPE_CHECKING:
@@ -65,6 +65,14 @@ class Changes:
 
     def __bool__(self) -> bool:
         return self.experiment is not None or bool(self.attempts) or bool(self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What other processes ask of the controller of an experiment: to stop it, and to apply the newest revision."""
+
+    stop: bool = False
+    revision: int = 0
 
 
 class SqlExperimentStore:
@@ -206,12 +214,25 @@ class SqlExperimentStore:
             return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
-        """Store a revision together with the experiment, and return the experiment under it."""
-        revised = replace(experiment, revision=revision.number, spec=revision.spec)
-        with self._writing(_REVISE) as connection:
-            connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
-            _write(connection, experiment.uid, Changes(experiment=revised, events=(event,), final=True))
-        return revised
+        """Store a revision, and return the experiment under it.
+
+        Of an experiment that has ended, also stores the final stage, which belongs to the search before. Raises
+        FailedPrecondition if another process has stored a revision meanwhile.
+        """
+        values: dict[str, object] = {"revision": revision.number}
+        if experiment.state.finished:
+            values |= tables.final_columns(experiment)
+        try:
+            with self._writing(_REVISE) as connection:
+                connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
+                this = tables.experiments.c.uid == experiment.uid
+                connection.execute(sa.update(tables.experiments).where(this).values(**values))
+                _write(connection, experiment.uid, Changes(events=(event,)))
+        except sa.exc.IntegrityError as error:
+            raise FailedPrecondition(
+                f"{experiment.name} has just been changed by another command; try again"
+            ) from error
+        return replace(experiment, revision=revision.number, spec=revision.spec)
 
     def revisions(self, uid: Uid) -> list[Revision]:
         rows = self._rows(_REVISIONS, of_uid=uid)
@@ -223,8 +244,11 @@ class SqlExperimentStore:
             this = tables.experiments.c.uid == uid
             connection.execute(sa.update(tables.experiments).where(this).values(stop_requested=wanted))
 
-    def stop_requested(self, uid: Uid) -> bool:
-        return any(row["stop_requested"] for row in self._rows(_STOP_REQUESTED, of_uid=uid))
+    def requests(self, uid: Uid) -> Requests:
+        """Return what other processes ask of the controller."""
+        for row in self._rows(_REQUESTS, of_uid=uid):
+            return Requests(bool(row["stop_requested"]), row["revision"])
+        return Requests()
 
     def delete_experiment(self, uid: Uid) -> None:
         with self._writing(_DELETE) as connection:
@@ -337,7 +361,7 @@ _INSERT_EVENT = str(
 )
 _OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
 _UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
-_STOP_REQUESTED = sa.select(tables.experiments.c.stop_requested).where(_OF_UID)
+_REQUESTS = sa.select(tables.experiments.c.stop_requested, tables.experiments.c.revision).where(_OF_UID)
 _EXPERIMENTS = (
     sa.select(tables.experiments, tables.revisions.c.document)
     .join(
@@ -384,8 +408,8 @@ def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
-        # The stop is requested by another process, so the controller's copy of the request may be outdated.
-        del row["stop_requested"]
+        # Other processes request a stop and store revisions, so the controller's copies may be outdated.
+        del row["stop_requested"], row["revision"]
         if not changes.final:
             del row["final_trial"], row["final_first"]
         connection.execute(_UPDATE_EXPERIMENT, {**row, "of_uid": uid})

@@ -176,14 +176,18 @@ def _fields(row: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 
 def experiment_row(experiment: Experiment) -> dict[str, object]:
-    final, code = experiment.final, experiment.reason_code
+    code = experiment.reason_code
     return _row(
         experiments,
         experiment,
         reason=experiment.reason if code is None else f"{code.value}: {experiment.reason}",
-        final_trial=final and final.trial,
-        final_first=final and final.first,
+        **final_columns(experiment),
     )
+
+
+def final_columns(experiment: Experiment) -> dict[str, object]:
+    final = experiment.final
+    return {"final_trial": final and final.trial, "final_first": final and final.first}
 
 
 def experiment_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Experiment:

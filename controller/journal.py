@@ -28,6 +28,7 @@ from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
+SHORTEST_SAVE_S = 0.5
 LOG_LIMIT = "logLimit"  # an event's kind
 
 
@@ -36,10 +37,11 @@ class Journal:
 
     def __init__(self, experiment: Experiment, store: SqlExperimentStore, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
-        self.in_doubt = False  # a failed write of attempts may have been stored all the same: `reload`
+        # A failed write of attempts may have been stored all the same, or there is a newer revision: `reload`.
+        self.in_doubt = False
         self._store = store
         self._on_event = on_event
-        self._saved_running_s = experiment.running_s
+        self._saved_running_s = self._running_s_before = experiment.running_s
         self._remarks: set[str] = set()  # the kinds of those that were recorded
 
     def reload(self) -> None:
@@ -52,9 +54,14 @@ class Journal:
         return attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
 
     def spend(self, seconds: float, *, save_every_s: float) -> None:
-        """Add wall clock time. It is stored at intervals, so that a kill may lose up to `save_every_s` of it."""
+        """Add wall clock time.
+
+        It is stored at intervals, so that a kill may lose up to `save_every_s` of it, and of a short run at most half.
+        """
         self.experiment = replace(self.experiment, running_s=self.experiment.running_s + seconds)
-        if self.experiment.running_s - self._saved_running_s >= save_every_s:
+        spent_s = self.experiment.running_s - self._running_s_before
+        interval_s = min(save_every_s, max(SHORTEST_SAVE_S, spent_s / 2))
+        if self.experiment.running_s - self._saved_running_s >= interval_s:
             self._save(Changes(self.experiment))
 
     def attempt_created(self, attempt: Attempt, *, now: datetime, of: int | None = None) -> None:
@@ -139,6 +146,10 @@ class Journal:
         if not any(event.kind == kind for event in self._store.events(self.experiment.uid)):
             self._save(Changes(None, (), [Event(now, kind, message)]))
         self._remarks.add(kind)
+
+    def revision_applied(self, *, now: datetime) -> None:
+        """Record that the controller has taken up a revision that was stored while it ran."""
+        self._save(Changes(None, (), [Event(now, "applied", f"revision {self.experiment.revision} is in effect")]))
 
     def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
         """Record, once, that the study no longer knows trials that were run."""

@@ -183,7 +183,7 @@ class Loop:
             try:
                 if not self._opened or self._journal.in_doubt:
                     if self._opened:
-                        self._journal.reload()
+                        self._reload()
                     await self.open()
                     self._opened, self._journal.in_doubt = True, False
                 if await self.turn():
@@ -203,6 +203,15 @@ class Loop:
                 failures += 1
             if self._detached and self._desired is DesiredState.RUN:  # also in trouble: the next controller looks
                 return self.experiment
+
+    def _reload(self) -> None:
+        """Read the experiment again, also under a newer revision."""
+        before = self.experiment.revision
+        self._journal.reload()
+        if self.experiment.revision > before:
+            self._search.revise(self.experiment.spec)
+            self._uploads = MeasurementUploader(self._search, at_once=self.experiment.spec.pruning is not None)
+            self._journal.revision_applied(now=self._clock.now())
 
     async def _back_off(self, error: Exception, failures: int) -> None:
         """Wait before the next turn. Nothing is lost, because every turn decides from durable state."""
@@ -337,6 +346,8 @@ class Loop:
         wait for the actions.
         """
         self._spend_time()
+        if self._journal.in_doubt:
+            return False
         await self._runtime.reconcile()
         await self._look()
         actions = core.decide(self._snapshot())
@@ -370,8 +381,11 @@ class Loop:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= POLL_S:
             self._stop_poll_at_s = now_s
-            if self._store.stop_requested(self.experiment.uid):
+            requests = self._store.requests(self.experiment.uid)
+            if requests.stop:
                 self.request(DesiredState.STOP)
+            if requests.revision > self.experiment.revision:
+                self._journal.in_doubt = True
 
     def _snapshot(self) -> Snapshot:
         memory, spec = self._memory, self.experiment.spec

@@ -138,6 +138,10 @@ class ExperimentStudy:
         self._studies = studies
         self.unanswered = False  # a lost reply may have handed out trials that this process does not know
 
+    def revise(self, spec: ExperimentSpec) -> None:
+        """Use a newer revision of the experiment from now on; `make` applies it to the study."""
+        self._spec = spec
+
     async def make(self, *, begun: bool) -> None:
         """Create or update the study, so that it matches the experiment's newest revision and has its initial points.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -210,6 +211,25 @@ class Study:
 
         return controlled(self._workspace, extended, progress=progress)
 
+    def set(self, **values: object) -> None:
+        """Change the search while it runs, without stopping a trial: `study.set(parallelism=8, trials=200)`.
+
+        A search that does not run has the values when it continues.
+
+        Args:
+            values: `parallelism`, `trials`, `timeout`, `trial_timeout` and `pruning`, as in `tuner.minimize`.
+
+        Raises:
+            TypeError: An unknown argument.
+            TunerError: A value is not possible, or the search has ended: use `extend`.
+        """
+        from controller.app.revise import set_values
+
+        if unknown := [name for name in values if name not in _SETTABLE]:
+            raise TypeError(f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}")
+        overrides = [f"{_SETTABLE[name]}={json.dumps(_as_in_a_file(name, value))}" for name, value in values.items()]
+        waited_for(set_values(self._workspace, self.name, self._namespace, overrides, print_line=_nothing))
+
     def stop(self) -> None:
         """Cancel running trials and end the search; `resume` continues it with new ones.
 
@@ -374,3 +394,22 @@ def _row(result: TrialResult) -> dict[str, object]:
 
 
 def _nothing(_: str) -> None: ...
+
+
+# The arguments of `Study.set`, by the keys of a file.
+_SETTABLE = {
+    "parallelism": "spec.parallelism",
+    "trials": "spec.budget.trials",
+    "timeout": "spec.budget.wallClock",
+    "trial_timeout": "spec.trial.timeout",
+    "pruning": "spec.pruning",
+}
+
+
+def _as_in_a_file(name: str, value: object) -> object:
+    """Return an argument of `tuner.minimize` as a file has it."""
+    if name.endswith("timeout") and isinstance(value, int | float):
+        return f"{value}s"
+    if name == "pruning" and isinstance(value, str):
+        return {"name": value}
+    return value

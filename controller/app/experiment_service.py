@@ -41,10 +41,12 @@ from controller.core.model import (
 from controller.experiment_store import Changes
 from controller.phrases import command
 from controller.spec import (
+    SETTABLE,
     Change,
     Document,
     allowed_in_extension,
     allowed_in_revision,
+    allowed_while_running,
     diff,
     is_label,
     redacted_document,
@@ -54,7 +56,8 @@ from suggest.study import StudyName
 from suggest.trial import TrialState
 
 NOT_RUN = "trials were imported; it has not run yet"
-EXTENDED = ", as tuner extend has made it."  # the end of the first line of a revision by `extend NAME`
+# The end of the first line of a revision by `extend NAME` or `set NAME`.
+EXTENDED, SET = ", as tuner extend has made it.", ", as tuner set has made it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +374,27 @@ class ExperimentService:
         experiment = self._without_old_final(experiment)
         return self._store.add_revision(experiment, Revision(number, document.spec, document.text, now), event)
 
+    def set(self, experiment: Experiment, document: Document) -> Sequence[Change]:
+        """Record a revision of an experiment that may run, and return its changes; none if nothing changes.
+
+        A controller applies it within a second, the next one when it begins. Raises Changed, FailedPrecondition.
+        """
+        if experiment.state.finished:
+            more = command("extend", experiment.name, "--trials", "+20")
+            raise FailedPrecondition(f"{experiment.name} has {experiment.state.value}; to add trials: {more}")
+        changes = diff(experiment.spec.document, document.spec.document)
+        refused = [change for change in changes if not allowed_while_running(change)]
+        if refused:
+            ways = [f"tuner set accepts {', '.join(SETTABLE)}"]
+            if all(map(allowed_in_extension, refused)):
+                ways.append(f"for more, stop it and run: {_extension(experiment, document, refused)}")
+            ways.append("for anything else choose another metadata.name")
+            message = f"these cannot change while {experiment.name} runs:\n{listed(refused)}\n{'; '.join(ways)}"
+            raise Changed(document.spec.words(message))
+        if changes:
+            self._revise(experiment, document, changes)
+        return changes
+
     def _follow(self, experiment: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
         """Record the file's folder, in which trials run, if the file has moved."""
         if experiment.directory == str(directory):
@@ -423,7 +447,7 @@ class ExperimentService:
                 continue
             newer = [*earlier[at + 1 :], newest]
             if extended_since and not all(
-                revision.file_text.partition("\n")[0].endswith(EXTENDED) for revision in newer
+                revision.file_text.partition("\n")[0].endswith((EXTENDED, SET)) for revision in newer
             ):
                 return None
             path = self._store.revision_source(experiment.uid, newest.number)

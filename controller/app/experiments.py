@@ -98,7 +98,7 @@ class Experiments(Protocol):
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
-        """Store a revision together with the experiment, and return the experiment under it."""
+        """Store a revision, and return the experiment under it. Raises FailedPrecondition after another process."""
 
     def revisions(self, uid: Uid) -> Sequence[Revision]:
         """Return the revisions, oldest first."""

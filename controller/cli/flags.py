@@ -75,6 +75,7 @@ names = _one("names", metavar="NAME", nargs="+", help="the experiments")
 experiment_or_study = _one("name", metavar="NAME", help="the experiment, or a study without one")
 name_or_all = _one("name", metavar="NAME", nargs="?", help="the experiment (default: all that are not over)")
 name_or_trial = _one("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
+values = _one("values", metavar="PATH=VALUE", nargs="+", help="a key of the file, and its value from now on")
 overrides = _one(
     "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
 )

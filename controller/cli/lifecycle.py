@@ -256,6 +256,23 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         print_line(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
 
 
+def set_values(arguments: argparse.Namespace) -> ExitCode:
+    """Change an experiment while it runs."""
+    from controller.app.revise import set_values
+
+    terminal.set_up_logging(arguments)
+    asyncio.run(
+        set_values(
+            workspace_of(arguments),
+            arguments.name,
+            arguments.namespace,
+            arguments.values,
+            print_line=partial(_print, arguments),
+        )
+    )
+    return ExitCode.OK
+
+
 def stop(arguments: argparse.Namespace) -> ExitCode:
     """Stop an experiment and wait until it has stopped."""
     from controller.app.signals import SignalControls

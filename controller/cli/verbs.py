@@ -195,6 +195,16 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="tuner export digits --format csv > digits.csv",
     ),
     Verb(
+        "set",
+        "change an experiment while it runs, without stopping a trial",
+        "lifecycle:set_values",
+        (flags.name, flags.values, flags.service),
+        example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
+        more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, spec.trial.timeout and\n"
+        "spec.trial.retries, and records them as a revision. With fewer trials at a time, none is stopped, and none\n"
+        "starts until there is room. A timeout is that of the attempts that start from then on.",
+    ),
+    Verb(
         "stop",
         "cancel the running trials of an experiment and stop it",
         "lifecycle:stop",

@@ -215,7 +215,7 @@ def _why_experiment(record: ExperimentRecord) -> str:
             return f"its search is over, and its final stage runs; follow it with: {follow}"
         case ExperimentState.RUNNING:
             return (
-                f"running with {running} of at most {quantity(experiment.spec.parallelism, 'trial')} at a time, "
+                f"running {quantity(running, 'trial')} (parallelism {experiment.spec.parallelism}), "
                 f"{queued} queued{_held_up(record)}; stop it with: {command('stop', name)}"
             )
         case ExperimentState.PAUSED:

@@ -5,9 +5,11 @@ Reading a file needs neither the service nor a cluster. YAML is imported only wh
 
 from controller.spec.document import (
     END_BY_THEMSELVES,
+    SETTABLE,
     Change,
     allowed_in_extension,
     allowed_in_revision,
+    allowed_while_running,
     diff,
     from_document,
     is_label,
@@ -22,6 +24,7 @@ from controller.spec.writing import file_text, starter
 
 __all__ = [
     "END_BY_THEMSELVES",
+    "SETTABLE",
     "Change",
     "Document",
     "LocatedProblem",
@@ -29,6 +32,7 @@ __all__ = [
     "SpecErrors",
     "allowed_in_extension",
     "allowed_in_revision",
+    "allowed_while_running",
     "diff",
     "file_text",
     "fill_data",

@@ -57,6 +57,16 @@ REVISABLE = (
     LABELS,
 )
 
+# What takes effect without stopping a trial.
+SETTABLE = (
+    "spec.parallelism",
+    "spec.budget",
+    "spec.breaker",
+    "spec.pruning",
+    "spec.trial.timeout",
+    "spec.trial.retries",
+)
+
 
 def fill_defaults(document: Json) -> None:
     """Fill in the defaults that depend on other keys, in a document without problems. The tables have all others."""
@@ -236,6 +246,11 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
 def allowed_in_revision(change: Change) -> bool:
     """Return whether `tuner resume FILE` accepts the change. The search space and the objective may not change."""
     return _under(change.path, REVISABLE)
+
+
+def allowed_while_running(change: Change) -> bool:
+    """Return whether `tuner set` accepts the change: it takes effect without stopping a trial."""
+    return _under(change.path, SETTABLE)
 
 
 def is_label(change: Change) -> bool:

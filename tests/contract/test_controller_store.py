@@ -27,8 +27,8 @@ from controller.core.model import (
     Revision,
     StopCause,
 )
-from controller.experiment_store import Changes, SqlExperimentStore
-from suggest.errors import AlreadyExists, StoreBroken, TunerError, Unavailable
+from controller.experiment_store import Changes, Requests, SqlExperimentStore
+from suggest.errors import AlreadyExists, FailedPrecondition, StoreBroken, TunerError, Unavailable
 from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
 OTHER = "zzzzzbbbbbbbbbbb"
@@ -173,7 +173,7 @@ def test_two_experiments_are_independent(store: SqlExperimentStore) -> None:
     store.request_stop(two.uid)
     assert (store.attempts(one.uid), store.attempts(two.uid)) == ([attempt(1, RUNNING)], [attempt(1)])
     assert [e.message for e in store.events(one.uid)] == ["one"]
-    assert (store.stop_requested(one.uid), store.stop_requested(two.uid)) == (False, True)
+    assert (store.requests(one.uid).stop, store.requests(two.uid).stop) == (False, True)
 
 
 def test_a_name_is_taken_once_in_its_namespace(store: SqlExperimentStore) -> None:
@@ -216,7 +216,7 @@ def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlExperime
     revised = store.add_revision(experiment, revision, Event(at(5), "revised", "parallelism: 1 -> 2"))
     assert store.experiments() == [revised]
     assert [r.number for r in store.revisions(experiment.uid)] == [1, 2]
-    with pytest.raises(sa.exc.IntegrityError):
+    with pytest.raises(FailedPrecondition, match="has just been changed by another command; try again"):
         store.add_revision(experiment, revision, Event(at(6), "revised", "again"))
     assert [e.message for e in store.events(experiment.uid)] == ["parallelism: 1 -> 2"]
 
@@ -226,9 +226,20 @@ def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlExper
     with closing(opened(path)) as other:
         other.request_stop(experiment.uid)
     store.save(experiment.uid, Changes(experiment=replace(experiment, reason="busy")))
-    assert store.stop_requested(experiment.uid)
+    assert store.requests(experiment.uid).stop
     store.request_stop(experiment.uid, wanted=False)
-    assert not store.stop_requested(experiment.uid)
+    assert not store.requests(experiment.uid).stop
+
+
+def test_a_revision_that_another_process_stores_is_not_overwritten(store: SqlExperimentStore, path: Path) -> None:
+    experiment = created(store)
+    with closing(opened(path)) as other:
+        other.add_revision(experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again"))
+    store.save(experiment.uid, Changes(experiment=replace(experiment, running_s=7.0)))
+    assert store.requests(experiment.uid) == Requests(stop=False, revision=2)
+    stored = store.experiment(experiment.namespace, experiment.name)
+    assert stored is not None
+    assert (stored.revision, stored.running_s) == (2, 7.0)
 
 
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_the_controllers_store_refuses_to_write_to_a_file_that_is_gone(folder: P
             with pytest.raises(StoreBroken, match=r"was removed while .*tuner db restore"):
                 store.save(experiment.uid, Changes(experiment=experiment))
             with pytest.raises(StoreBroken):
-                store.stop_requested(experiment.uid)
+                store.requests(experiment.uid)
 
 
 # Before a start

@@ -30,7 +30,7 @@ METHODS = (
     * 2,  # calls that change something, twice as often
     *("reopen_trials", "complete", "save"),
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
-    *("observe", "read_log", "read_metrics", "wait", "attempts", "stop_requested", "launch"),
+    *("observe", "read_log", "read_metrics", "wait", "attempts", "requests", "launch"),
 )
 
 LAST_METHODS = (

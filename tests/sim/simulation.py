@@ -55,7 +55,7 @@ T = TypeVar("T")
 MAX_CALLS = 20_000  # the longest experiment so far took 8,044: its trials were killed at each of their fidelities
 # Calls of the stores after which they say what they said before. Any other may have changed trials or attempts.
 READS = frozenset(
-    {"attempts", "attempts_that_change", "stop_requested", "get_study", "get_trial", "list_trials", "optimal_trials"}
+    {"attempts", "attempts_that_change", "requests", "get_study", "get_trial", "list_trials", "optimal_trials"}
 )
 MAX_VIRTUAL_S = 100_000.0
 

@@ -230,7 +230,7 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
     [
         (
             ExperimentState.RUNNING, "", "me",
-            "running with 0 of at most 2 trials at a time, 0 queued; stop it with: `tuner stop digits`",
+            "running 0 trials (parallelism 2), 0 queued; stop it with: `tuner stop digits`",
         ),
         (
             ExperimentState.RUNNING,

@@ -82,9 +82,7 @@ def test_describe_lists_the_waiting_trials() -> None:
     text = description.describe_experiment(found, folder=Path("/x"), now=NOW)
     assert f"Waiting\n  TRIAL  FOR WHAT\n  0      {WAITS}\n" in text
     assert "  and 2 more\n" in text
-    assert text.splitlines()[-1].startswith(
-        f"Why: running with 0 of at most 4 trials at a time, 10 queued ({WAITS}); stop it with"
-    )
+    assert text.splitlines()[-1].startswith(f"Why: running 0 trials (parallelism 4), 10 queued ({WAITS}); stop it with")
 
 
 def test_an_attempt_shows_node_image_and_gpu_seconds() -> None:

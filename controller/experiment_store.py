@@ -68,7 +68,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class ControllerRequests:
     """What other processes ask of the controller of an experiment: to stop it, and to apply the newest revision."""
 
     stop: bool = False
@@ -244,11 +244,11 @@ class SqlExperimentStore:
             this = tables.experiments.c.uid == uid
             connection.execute(sa.update(tables.experiments).where(this).values(stop_requested=wanted))
 
-    def requests(self, uid: Uid) -> Requests:
+    def requests(self, uid: Uid) -> ControllerRequests:
         """Return what other processes ask of the controller."""
         for row in self._rows(_REQUESTS, of_uid=uid):
-            return Requests(bool(row["stop_requested"]), row["revision"])
-        return Requests()
+            return ControllerRequests(bool(row["stop_requested"]), row["revision"])
+        return ControllerRequests()
 
     def delete_experiment(self, uid: Uid) -> None:
         with self._writing(_DELETE) as connection:

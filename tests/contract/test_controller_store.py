@@ -27,7 +27,7 @@ from controller.core.model import (
     Revision,
     StopCause,
 )
-from controller.experiment_store import Changes, Requests, SqlExperimentStore
+from controller.experiment_store import Changes, ControllerRequests, SqlExperimentStore
 from suggest.errors import AlreadyExists, FailedPrecondition, StoreBroken, TunerError, Unavailable
 from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
@@ -236,7 +236,7 @@ def test_a_revision_that_another_process_stores_is_not_overwritten(store: SqlExp
     with closing(opened(path)) as other:
         other.add_revision(experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again"))
     store.save(experiment.uid, Changes(experiment=replace(experiment, running_s=7.0)))
-    assert store.requests(experiment.uid) == Requests(stop=False, revision=2)
+    assert store.requests(experiment.uid) == ControllerRequests(stop=False, revision=2)
     stored = store.experiment(experiment.namespace, experiment.name)
     assert stored is not None
     assert (stored.revision, stored.running_s) == (2, 7.0)

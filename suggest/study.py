@@ -269,14 +269,14 @@ class Study:
     past: tuple[PastSpace, ...] = ()
 
 
-MIN_TRIALS_TO_RANK = 40  # with fewer trials, even the most important parameter is often not found
+MIN_TRIALS_TO_RANK = 10  # with fewer trials, importances are chance
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
     """How much a parameter matters for good values.
 
-    trials: how many succeeded trials have the parameter.
+    trials: how many succeeded and pruned trials have the parameter.
     value: its share of the importance of all parameters, from 0 to 1. None if there are too few trials, or all of them
         have the same value of it.
     spread: the standard deviation of `value`.

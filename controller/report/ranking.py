@@ -175,19 +175,19 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
 
 def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
     metric = record.experiment.spec.objective.metric
-    succeeded = sum(entry.state is TrialState.SUCCEEDED for entry in record.trials)
-    if not succeeded or len(importances) < 2:
+    judged = sum(entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) for entry in record.trials)
+    if not judged or len(importances) < 2:
         return ""
     if all(importance.value is None for importance in importances):
-        if succeeded >= MIN_TRIALS_TO_RANK:
-            return "The parameters cannot be ranked: the trials that succeeded do not differ enough.\n"
-        needed = f"{succeeded} succeeded, {MIN_TRIALS_TO_RANK} are needed"
+        if judged >= MIN_TRIALS_TO_RANK:
+            return "The parameters cannot be ranked: the trials do not differ enough.\n"
+        needed = f"{judged} succeeded or pruned, {MIN_TRIALS_TO_RANK} are needed"
         return f"Not enough trials to rank the parameters: {needed}.\n"
     rows = [[importance.name, _importance(importance), str(importance.trials)] for importance in importances]
     return (
         f"How much each parameter matters for a good {metric}, as shares of 1 with their standard deviations:\n\n"
         + text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
-        + "\nAn importance below its deviation may be due to chance (PED-ANOVA, on resampled trials).\n"
+        + "\nAn importance below twice its deviation may be due to chance (PED-ANOVA, on resampled trials).\n"
     )
 
 

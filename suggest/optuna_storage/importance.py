@@ -4,6 +4,9 @@ Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among
 distribution among all trials. The two also differ by chance, more so with fewer trials. Therefore the difference is
 computed on resamples of the trials, and on the same resamples with the values shuffled: the mean excess is the
 importance, and its spread over the resamples the uncertainty.
+
+Only the order of the trials matters. A pruned trial was worse than others at its step, so it comes after all that
+succeeded: after those that were pruned at a later step, and by its value among those of the same step.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ RESAMPLES = 20
 _ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
 _QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # its first name
 MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the time
+LEAST_DRAWN = 40  # but at least, if there are so many
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
 
@@ -44,44 +48,54 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
 
     A conditional parameter is judged by the trials that have it, and weighted by their share of all trials.
     """
-    ranked = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
+    ranked = [t for t in trials if t.value is not None and math.isfinite(t.value)]
+    ranks = _ranks(ranked, direction)
     names = [p.name for p in space.parameters if p.domain.count != 1]
-    frozen = _frozen(space, names, ranked)
+    frozen = _frozen(space, names, ranked, ranks)
     having = Counter(name for trial in frozen for name in trial.params)
     varied = {n for n in names if len({t.params[n] for t in frozen if n in t.params}) > 1}
-    judged = (
-        [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK]
-        if len({t.value for t in ranked}) > 1
-        else []
-    )
-    estimated = _estimated(frozen, judged, direction=direction) if judged else {}
+    judged = [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK] if len(set(ranks)) > 1 else []
+    estimated = _estimated(frozen, judged) if judged else {}
     answers = [Importance(name, having[name], *estimated.get(name, (None, None))) for name in names]
     return sorted(answers, key=lambda answer: -1.0 if answer.value is None else answer.value, reverse=True)
 
 
-def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial]) -> list[FrozenTrial]:
-    """Return the trials as Optuna sees them, without values outside of the space, which imported trials may have."""
+def _ranks(trials: Sequence[Trial], direction: Direction) -> list[int]:
+    """Return the place of each trial from the best on, which is 0. Equal trials share theirs."""
+    keys = [_key(trial, direction) for trial in trials]
+    places = {key: place for place, key in enumerate(sorted(set(keys)))}
+    return [places[key] for key in keys]
+
+
+def _key(trial: Trial, direction: Direction) -> tuple[float, float]:
+    assert trial.value is not None
+    early = 1 - (trial.step or 0) if trial.state is TrialState.PRUNED else -math.inf
+    return early, direction.sign * trial.value
+
+
+def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial], ranks: Sequence[int]) -> list[FrozenTrial]:
+    """Return the trials as Optuna sees them, with their ranks as values.
+
+    They lack values outside of the space, which imported trials may have.
+    """
     domains = {name: space.by_name[name].domain for name in names}
     distributions: dict[str, BaseDistribution] = {name: distribution(domain) for name, domain in domains.items()}
     frozen = []
-    for number, trial in enumerate(trials):
+    for number, (trial, rank) in enumerate(zip(trials, ranks, strict=True)):
         params = {
             name: encoded
             for name, value in trial.parameters.items()
             if name in domains and (encoded := encode(domains[name], value)) is not None
         }
         own = {name: distributions[name] for name in params}
-        frozen.append(frozen_trial(number, OptunaState.COMPLETE, params, own, value=trial.value))
+        frozen.append(frozen_trial(number, OptunaState.COMPLETE, params, own, value=float(rank)))
     return frozen
 
 
-def _estimated(
-    trials: Sequence[FrozenTrial], names: Sequence[str], *, direction: Direction
-) -> dict[str, tuple[float, float]]:
+def _estimated(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Return the value and the spread of each parameter. The same trials give the same result."""
-    optuna_direction = StudyDirection[direction.name]
     rng = random.Random(0)
-    size = min(len(trials), MAX_TRIALS, max(MIN_TRIALS_TO_RANK, MAX_CELLS // len(names)))
+    size = min(len(trials), MAX_TRIALS, max(LEAST_DRAWN, MAX_CELLS // len(names)))
     gains: dict[str, list[float]] = {name: [] for name in names}
     chances: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(RESAMPLES):
@@ -92,18 +106,18 @@ def _estimated(
             k: frozen_trial(k, OptunaState.COMPLETE, trials[k].params, trials[k].distributions, value=values[k])
             for k in set(drawn)
         }
-        real = _divergences([trials[k] for k in drawn], names, optuna_direction)
-        chance = _divergences([shuffled[k] for k in drawn], names, optuna_direction)
+        real = _divergences([trials[k] for k in drawn], names)
+        chance = _divergences([shuffled[k] for k in drawn], names)
         for name in names:
             gains[name].append(real[name])
             chances[name].append(chance[name])
     return _shares(gains, chances)
 
 
-def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction: StudyDirection) -> dict[str, float]:
+def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[str, float]:
     candidates = [name for name in names if any(name in trial.params for trial in trials)]
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
-    study = OptunaStudy(STUDY_NAME, WindowStorage([direction], trials))
+    study = OptunaStudy(STUDY_NAME, WindowStorage([StudyDirection.MINIMIZE], trials))
     with quiet():
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
         divergences = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)

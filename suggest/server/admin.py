@@ -154,12 +154,13 @@ def grid_points(space: Space) -> int | None:
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
     """Return the importance of each parameter, the most important first; without a value if there are too few trials.
 
-    The same trials give the same result. Takes at most two seconds. Optuna is imported only if there are enough trials.
+    Succeeded and pruned trials count. The same trials give the same result. Takes at most two seconds. Optuna is imported
+    only if there are enough trials.
     """
-    succeeded = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None]
-    if len(succeeded) < MIN_TRIALS_TO_RANK:
+    judged = [t for t in trials if t.state in (TrialState.SUCCEEDED, TrialState.PRUNED) and t.value is not None]
+    if len(judged) < MIN_TRIALS_TO_RANK:
         names = [p.name for p in space.parameters if p.domain.count != 1]
-        return [Importance(name, sum(name in t.parameters for t in succeeded)) for name in names]
+        return [Importance(name, sum(name in t.parameters for t in judged)) for name in names]
     from suggest.optuna_storage import importance
 
-    return importance.importances(space, succeeded, direction=direction)
+    return importance.importances(space, judged, direction=direction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import subprocess
@@ -112,7 +113,7 @@ def test_more_trials_reduce_the_uncertainty_of_importance() -> None:
 
 
 def test_a_parameter_with_too_few_trials_has_no_importance() -> None:
-    found = {one.name: one for one in admin.importances(SPACE, trials(60, 1), direction=UP)}
+    found = {one.name: one for one in admin.importances(SPACE, trials(20, 1), direction=UP)}
     momentum = found["momentum"]
     assert 0 < momentum.trials < MIN_TRIALS_TO_RANK
     assert (momentum.value, momentum.spread) == (None, None)
@@ -121,11 +122,8 @@ def test_a_parameter_with_too_few_trials_has_no_importance() -> None:
 
 def test_a_few_trials_rank_nothing_and_import_nothing() -> None:
     few = trials(MIN_TRIALS_TO_RANK - 1, 1)
-    failed = [
-        Trial(99, TrialState.FAILED, few[0].parameters),
-        Trial(98, TrialState.PRUNED, few[0].parameters, value=9.0),
-    ]
-    found = admin.importances(SPACE, [*few, *failed], direction=UP)
+    failed = Trial(99, TrialState.FAILED, few[0].parameters)
+    found = admin.importances(SPACE, [*few, failed], direction=UP)
     assert {one.value for one in found} == {None}
     assert next(one.trials for one in found if one.name == "lr") == len(few)
     code = "import sys, suggest.space, suggest.study; from suggest.server import admin; "
@@ -137,11 +135,43 @@ def test_trials_that_did_not_succeed_and_values_outside_of_the_space_count_for_n
     sound = trials(100, 1)
     odd = [Trial(200 + n, TrialState.FAILED, {"lr": 0.1, "noise": 0.5}) for n in range(50)]
     odd += [Trial(300 + n, TrialState.INFEASIBLE, {"lr": 0.1}) for n in range(50)]
-    odd += [Trial(400 + n, TrialState.PRUNED, {"lr": 0.1, "noise": 0.9}, value=100.0) for n in range(50)]
+    odd += [Trial(400 + n, TrialState.PRUNED, {"lr": 0.1, "noise": 0.9}, value=math.nan) for n in range(50)]
     assert admin.importances(SPACE, [*sound, *odd], direction=UP) == admin.importances(SPACE, sound, direction=UP)
     outside = [Trial(500 + n, TrialState.SUCCEEDED, {**sound[n].parameters, "lr": 50.0}, value=-9.0) for n in range(9)]
     found = {one.name: one for one in admin.importances(SPACE, [*sound, *outside], direction=UP)}
     assert (found["lr"].trials, found["width"].trials) == (100, 109)
+
+
+def pruned(trial: Trial, step: int) -> Trial:
+    return dataclasses.replace(trial, state=TrialState.PRUNED, step=step)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_search_that_prunes_most_trials_ranks_its_parameters(seed: int) -> None:
+    ranked = sorted(trials(150, seed), key=lambda trial: -(trial.value or 0))
+    of = ranked[:25] + [pruned(trial, 3) for trial in ranked[25:80]] + [pruned(trial, 1) for trial in ranked[80:]]
+    found = admin.importances(SPACE, of, direction=UP)
+    assert found[0].name == "lr"
+    assert found[0].trials == 150
+
+
+def test_a_pruned_trial_ranks_below_all_that_succeeded_whatever_its_value() -> None:
+    sound = trials(40, 1)
+    early = [Trial(100 + n, TrialState.PRUNED, t.parameters, value=0.1 * n, step=1) for n, t in enumerate(sound)]
+    high = [dataclasses.replace(trial, value=(trial.value or 0) + 1000) for trial in early]
+    low = admin.importances(SPACE, [*sound, *early], direction=UP)
+    assert admin.importances(SPACE, [*sound, *high], direction=UP) == low
+    late = [dataclasses.replace(trial, step=9) for trial in early]
+    assert admin.importances(SPACE, [*sound, *late], direction=UP) == low, "only their order matters"
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_dozen_trials_say_how_uncertain_their_importances_are(seed: int) -> None:
+    few = {one.name: one for one in admin.importances(SPACE, trials(15, seed), direction=UP)}
+    many = {one.name: one for one in admin.importances(SPACE, trials(300, seed), direction=UP)}
+    assert few["lr"].spread is not None
+    assert many["lr"].spread is not None
+    assert few["lr"].spread > 2 * many["lr"].spread
 
 
 def test_equal_values_of_all_trials_rank_nothing() -> None:

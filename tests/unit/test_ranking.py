@@ -153,17 +153,17 @@ def test_a_sweep_is_exported_as_json() -> None:
 
 
 def test_parameters_are_ranked_by_importance_with_its_deviation() -> None:
-    found = [Importance("batch", 64, 0.7512, 0.101), Importance("momentum", 12), Importance("seed", 64)]
+    found = [Importance("batch", 64, 0.7512, 0.101), Importance("momentum", 9), Importance("seed", 64)]
     text = ranking.text(record(*sweep()), found, limit=20)
     assert (
         """How much each parameter matters for a good accuracy, as shares of 1 with their standard deviations:
 
 PARAMETER  IMPORTANCE         TRIALS
 batch      0.75 ± 0.10        64
-momentum   not enough trials  12
+momentum   not enough trials  9
 seed       one value only     64
 
-An importance below its deviation may be due to chance (PED-ANOVA, on resampled trials).
+An importance below twice its deviation may be due to chance (PED-ANOVA, on resampled trials).
 """
         in text
     )
@@ -172,7 +172,7 @@ An importance below its deviation may be due to chance (PED-ANOVA, on resampled 
     told = ranking.document(record(*sweep()), found)
     assert told["importances"] == [
         {"parameter": "batch", "trials": 64, "value": 0.7512, "spread": 0.101},
-        {"parameter": "momentum", "trials": 12},
+        {"parameter": "momentum", "trials": 9},
         {"parameter": "seed", "trials": 64},
     ]
     assert [each["parameter"] for each in told["effects"]] == ["batch", "momentum"]
@@ -187,5 +187,5 @@ def test_few_trials_rank_no_parameter() -> None:
         for n, value in enumerate((0.1, 0.9, 0.2, 0.8))
     ]
     text = ranking.text(record(*trials, space=space), found, limit=20)
-    assert "\nNot enough trials to rank the parameters: 4 succeeded, 40 are needed.\n" in text
+    assert "\nNot enough trials to rank the parameters: 4 succeeded or pruned, 10 are needed.\n" in text
     assert "IMPORTANCE" not in text

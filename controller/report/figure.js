@@ -5,7 +5,7 @@ const LINES = { light: "#e4e7ee", dark: "#2b3240" };
 const AXES = 130; // around a chart that is part of a figure: axis, padding and legend
 const SMALL = 260; // the least width of one of several charts side by side
 
-// The figure as wide as given. Charts side by side become fewer in a row.
+// The figure as wide as given, without its title: pages have headings. Charts side by side become fewer in a row.
 export function fitted(spec, width) {
   const { title, $schema, ...rest } = spec;
   if (spec.concat) {
@@ -35,17 +35,11 @@ function config(scheme) {
 // The darkest colors of the scale would not be seen on a dark page.
 const BRIGHT = { name: "plasma", extent: [0.35, 0.95] };
 
-// The colors of figures.py on a dark page.
-const DARK = {
-  "#2f6db5": "#6ba4ea", "#e08a2c": "#f0a95a", "#8a6fb0": "#b59adb", "#c8453c": "#f0776e", "#8a8f98": "#a0a6b0", "#3a9a63": "#5cc489",
-  "#b9bec6": "#7d8694", "#5b8ff9": "#86acff", "#7f9cc0": "#90b4e2", "#c3c7cd": "#6d7583",
-};
-
 function colored({ data, ...spec }, scheme) {
   const change = (key, value) => {
     if (scheme !== "dark") return value;
     if (key === "scheme") return BRIGHT;
-    return typeof value === "string" ? (DARK[value] ?? value) : value;
+    return typeof value === "string" ? (spec.usermeta.onDark[value] ?? value) : value;
   };
   return { data, ...JSON.parse(JSON.stringify(spec, change)) };
 }

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from controller.core.model import Attempt, AttemptState
-from controller.report import formatting
+from controller.report import colors, formatting
 from controller.report.record import TrialList, TrialRecord
 from suggest.space import Choice, Domain, Parameter, Scale
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
@@ -29,22 +29,11 @@ MOST_CURVES = 150
 MOST_POINTS = 40  # in a curve
 MOST_BARS = 400  # attempts in the timeline
 MOST_LABELS = 8  # choices along an axis, or parameters below it, that have room
-BEST_SO_FAR = "#12a594"  # no state has this color
 _LEGEND = {"orient": "top"}
 # Without its ends, which are too light for a white page or too dark for a dark one.
 _SCHEME = {"name": "plasma", "extent": [0.2, 0.8]}
 _GRADIENT = {"type": "gradient", "orient": "right"}
 DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
-STATES = (
-    ("succeeded", "#2f6db5"),
-    ("pruned", "#e08a2c"),
-    ("infeasible", "#8a6fb0"),
-    ("failed", "#c8453c"),
-    ("cancelled", "#8a8f98"),
-    ("running", "#3a9a63"),
-    ("queued", "#b9bec6"),
-    ("paused", "#5b8ff9"),
-)
 
 
 def history(record: TrialList) -> Json:
@@ -84,11 +73,11 @@ def history(record: TrialList) -> Json:
     }
     line: Json = {
         "transform": [{"filter": "datum.best != null"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": BEST_SO_FAR},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": colors.BEST_SO_FAR},
         "encoding": {"x": x, "y": _quantity("best", title=metric, scale=scale)},
     }
-    title = f"{metric} by trial; the line is the best so far" + _of(rows, valued)
-    return _figure(title, rows, {"layer": [points, line]})
+    title = f"{metric} by trial; the line is the best so far"
+    return _figure(title, rows, {"layer": [points, line]}, note=_of(rows, valued))
 
 
 def curves(record: TrialList) -> Json:
@@ -113,9 +102,8 @@ def curves(record: TrialList) -> Json:
     if len({row["step"] for row in rows}) < 2:
         rows = []  # a single report per trial does not make a curve
     line = {"opacity": 0.55, "strokeWidth": 1.2} if len(drawn) > 1 else {"strokeWidth": 2}
-    title = f"{metric} by step" + _of(drawn, measured)
     return _figure(
-        title,
+        f"{metric} by step",
         rows,
         {
             "mark": {"type": "line", **line, "point": {"size": 12, "filled": True}},
@@ -127,6 +115,7 @@ def curves(record: TrialList) -> Json:
                 "tooltip": [_tip("trial"), _tip("step"), _tip("value", metric), _tip("state")],
             },
         },
+        note=_of(drawn, measured),
     )
 
 
@@ -167,8 +156,8 @@ def parallel(record: TrialList) -> Json:
             "color": color,
         },
     }
-    title = "Parameters of succeeded trials" + _of(drawn, succeeded)
-    return _figure(title, rows, {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}})
+    body: Json = {"vconcat": [plot, strip], "resolve": {"legend": {"color": "independent"}}}
+    return _figure("Parameters of succeeded trials", rows, body, note=_of(drawn, succeeded))
 
 
 def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> list[Json]:
@@ -200,7 +189,8 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
 def slice_(record: TrialList) -> Json:
     """The value over each parameter, one small chart for each."""
     metric = record.criteria.objectives[0].metric
-    drawn = _some(record, _valued(record), MOST_TRIALS)
+    valued = _valued(record)
+    drawn = _some(record, valued, MOST_TRIALS)
     parameters = record.space.parameters
     rows = [_row(entry, [parameter.name for parameter in parameters]) for entry in drawn]
     y = _quantity("value", title=metric, scale=_scale([row["value"] for row in rows]))
@@ -219,14 +209,16 @@ def slice_(record: TrialList) -> Json:
         }
         for place, parameter in enumerate(parameters)
     ]
-    return _figure(f"{metric} over each parameter", rows, {"concat": charts, "columns": 3})
+    body = {"concat": charts, "columns": 3}
+    return _figure(f"{metric} over each parameter", rows, body, note=_of(drawn, valued))
 
 
 def contour(record: TrialList) -> Json:
     """Two parameters against each other, chosen from lists where the figure is drawn in a page: the mean value of the
     trials in each cell, and the trials."""
     metric = record.criteria.objectives[0].metric
-    drawn = _some(record, [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED], MOST_TRIALS)
+    succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
+    drawn = _some(record, succeeded, MOST_TRIALS)
     parameters = record.space.parameters
     rows: list[Json] = [
         {
@@ -260,8 +252,9 @@ def contour(record: TrialList) -> Json:
                 {"calculate": "datum.places[yParameter]", "as": "y"},
                 {"filter": "isValid(datum.x) && isValid(datum.y)"},
             ],
-            "layer": _contour_layers(metric, parameters, color_scale),
+            "layer": [*_contour_layers(metric, parameters, color_scale), *_contour_names(names)],
         },
+        note=_of(drawn, succeeded),
     )
 
 
@@ -271,7 +264,8 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
     axes: Json = {}
     for axis in "xy":
         ticks = {"labelExpr": _value_at_tick([p.domain for p in parameters], f"{axis}Parameter")}
-        axes[axis] = _quantity(axis, title=axis, scale={"domain": [0, 1]}, axis=ticks)
+        # The space of a title: `_contour_names` writes it.
+        axes[axis] = _quantity(axis, title=" ", scale={"domain": [0, 1]}, axis=ticks)
     cells: Json = {
         "mark": {"type": "rect", "opacity": 0.55},
         "encoding": {
@@ -291,6 +285,22 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
     return [cells, points]
 
 
+def _contour_names(names: Sequence[str]) -> list[Json]:
+    """Return the names of the parameters on the axes. They are marks, because a title of an axis cannot change."""
+    places: tuple[Json, Json] = (
+        {"x": {"expr": "width / 2"}, "y": {"expr": "height + 32"}, "align": "center"},
+        {"x": 0, "y": -8, "align": "left"},
+    )
+    return [
+        {
+            "data": {"values": [{}]},
+            "mark": {"type": "text", "fontSize": 11, "fontWeight": 500, "color": "#7a8496", "clip": False, **place}
+            | {"text": {"expr": f"{json.dumps(names)}[{chosen}]"}},
+        }
+        for place, chosen in zip(places, ("xParameter", "yParameter"), strict=True)
+    ]
+
+
 def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
     """How much each parameter matters for a good value, with the standard deviation of that."""
     metric = record.criteria.objectives[0].metric
@@ -299,7 +309,7 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
             "parameter": importance.name,
             "importance": importance.value,
             "low": max(0.0, importance.value - (importance.spread or 0.0)),
-            "high": importance.value + (importance.spread or 0.0),
+            "high": min(1.0, importance.value + (importance.spread or 0.0)),
             "trials": importance.trials,
         }
         for importance in importances
@@ -307,7 +317,7 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
     ]
     y = _word("parameter", sort=[row["parameter"] for row in rows], title=None)
     bars: Json = {
-        "mark": {"type": "bar", "color": "#2f6db5"},
+        "mark": {"type": "bar", "color": colors.BAR.light},
         "encoding": {
             "x": _quantity("importance", title="share of 1"),
             "y": y,
@@ -315,11 +325,14 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
         },
     }
     errors: Json = {
-        "mark": {"type": "rule", "color": "#d9822b", "strokeWidth": 2},
+        "mark": {"type": "rule", "color": colors.SPREAD.light, "strokeWidth": 2},
         "encoding": {"x": _quantity("low"), "x2": {"field": "high"}, "y": y},
     }
-    figure = _figure(f"How much each parameter matters for a good {metric}", rows, {"layer": [bars, errors]})
-    return {**figure, "height": {"step": 24}}
+    states = [entry.state for entry in record.trials]
+    counts = [f"{states.count(state):,} {state.value}" for state in (TrialState.SUCCEEDED, TrialState.PRUNED)]
+    note = f"from {' and '.join(counts)} trials; a bar shorter than twice its line to one side may be due to chance"
+    title = f"How much each parameter matters for a good {metric}"
+    return {**_figure(title, rows, {"layer": [bars, errors]}, note=note), "height": {"step": 24}}
 
 
 def timeline(record: TrialList) -> Json:
@@ -346,9 +359,8 @@ def timeline(record: TrialList) -> Json:
             rows.append({**bar, "start": start, "end": end, "state": TrialState.QUEUED.value})
         start, end = _moment(attempt.start_time), _moment(attempt.end_time or newest)
         rows.append({**bar, "start": start, "end": end, "state": attempt.state.value})
-    title = "Attempts over time" + (f"; one of {stride}, {len(attempts)} in all" if stride > 1 else "")
     figure = _figure(
-        title,
+        "Attempts over time",
         rows,
         {
             "mark": {"type": "bar", "height": {"band": 0.8}},
@@ -363,6 +375,7 @@ def timeline(record: TrialList) -> Json:
                 ],
             },
         },
+        note=f"one of {stride} attempts, {len(attempts)} in all" if stride > 1 else "",
     )  # fmt: skip
     return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
 
@@ -378,10 +391,12 @@ def front(record: TrialList) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
     objectives = record.criteria.objectives
     best = {trial.number for trial in record.front}
-    kinds, colors = ("Pareto front", "dominated", "breaks a constraint"), ("#c8453c", "#7f9cc0", "#c3c7cd")
+    kinds = ("Pareto front", "dominated", "breaks a constraint")
+    kind_colors = [color.light for color in (colors.FRONT, colors.DOMINATED, colors.FORBIDDEN)]
     succeeded = [entry for entry in record.trials if entry.state is TrialState.SUCCEEDED and entry.trial.further]
+    drawn = _some(record, succeeded, MOST_TRIALS)
     rows: list[Json] = []
-    for entry in _some(record, succeeded, MOST_TRIALS):
+    for entry in drawn:
         is_feasible = record.criteria.violation(entry.trial) == 0
         label = kinds[0 if entry.trial.number in best else 1 if is_feasible else 2]
         first, second = entry.trial.values[:2]
@@ -396,17 +411,17 @@ def front(record: TrialList) -> Json:
         "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.8},
         "encoding": {
             **axes,
-            "color": _word("is", title=None, scale={"domain": kinds, "range": colors}, legend=_LEGEND),
+            "color": _word("is", title=None, scale={"domain": kinds, "range": kind_colors}, legend=_LEGEND),
             "tooltip": [_tip("trial"), _tip("x", names[0]), _tip("y", names[-1]), _tip("is"), _tip("parameters")],
         },
     }
     line: Json = {
         "transform": [{"filter": "datum.is == 'Pareto front'"}],
-        "mark": {"type": "line", "color": "#c8453c", "interpolate": "step-after", "opacity": 0.5},
+        "mark": {"type": "line", "color": colors.FRONT.light, "interpolate": "step-after", "opacity": 0.5},
         "encoding": {**axes, "order": {"field": "x"}},
     }
     layers = [points, line] if len(objectives) == 2 else [points]  # with more, the front is no line in two
-    return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers})
+    return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers}, note=_of(drawn, succeeded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +440,9 @@ FIGURES = {
     "parallel": Figure("Parallel coordinates", lambda record, _: parallel(record), "No trial has succeeded yet."),
     "slice": Figure("Each parameter", lambda record, _: slice_(record), "No trial has a value yet."),
     "contour": Figure("Two parameters", lambda record, _: contour(record), "No trial has succeeded yet."),
-    "importance": Figure("Importance", importance, f"Importance needs {MIN_TRIALS_TO_RANK} succeeded trials."),
+    "importance": Figure(
+        "Importance", importance, f"Importance needs {MIN_TRIALS_TO_RANK} succeeded or pruned trials."
+    ),
     "timeline": Figure("Timeline", lambda record, _: timeline(record), "No attempt has started yet."),
 }
 _OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
@@ -442,12 +459,14 @@ def available(record: TrialList) -> list[str]:
     return [name for name in FIGURES if name != "front" or len(record.criteria.objectives) > 1]
 
 
-def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
+def _figure(title: str, rows: Sequence[Json], body: Json, *, note: str = "") -> Json:
+    """Return a figure. A page has its own heading in place of the title, and shows the note below the figure."""
     concatenated = "concat" in body or "vconcat" in body
     size = {} if concatenated else {"width": WIDTH, "height": HEIGHT}
     return {
         "$schema": SCHEMA,
-        "title": {"text": title, "anchor": "start", "fontSize": 13},
+        "title": {"text": f"{title}; {note}" if note else title, "anchor": "start", "fontSize": 13},
+        "usermeta": {"note": note, "onDark": colors.ON_DARK},
         "data": {"values": [{key: _short(value) for key, value in row.items()} for row in rows]},
         **size,
         **body,
@@ -494,7 +513,9 @@ def _some(record: TrialList, trials: Sequence[TrialRecord], limit: int) -> list[
 
 
 def _of(drawn: Sequence[object], available: Sequence[object]) -> str:
-    return "" if len(drawn) == len(available) else f"; {len(drawn)} of {len(available)} trials, half of them the best"
+    if len(drawn) == len(available):
+        return ""
+    return f"{len(drawn):,} of {len(available):,} trials, half of them the best"
 
 
 def _row(entry: TrialRecord, names: Sequence[str]) -> Json:
@@ -579,8 +600,8 @@ def _word(field: str, **more: object) -> Json:
 
 def _state_color(rows: Sequence[Json]) -> Json:
     states = {row["state"] for row in rows}
-    present = [(state, color) for state, color in STATES if state in states]
-    scale = {"domain": [state for state, _ in present], "range": [color for _, color in present]}
+    present = {state: color.light for state, color in colors.STATES.items() if state in states}
+    scale = {"domain": list(present), "range": list(present.values())}
     return _word("state", title=None, scale=scale, legend=_LEGEND)
 
 

@@ -18,7 +18,7 @@ from controller.core.model import trial_name
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.description import describe_objective
-from controller.report.figures import FIGURES, worth_showing
+from controller.report.figures import FIGURES, Json, worth_showing
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec.substitute import TRIAL_NAME, render
 from suggest.space import Choice, Int, Parameter, Scale
@@ -41,12 +41,7 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
     drawn = {name: FIGURES[name].draw(record, importances) for name in worth_showing(record)}
     # A figure without data is replaced by a sentence.
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
-    sections = [
-        f"<h2>{FIGURES[name].heading}</h2>\n<div class='card wide'><div class='figure' id='figure-{name}'></div></div>"
-        if name in figures
-        else f"<h2>{FIGURES[name].heading}</h2>\n<p class='lead'>{FIGURES[name].why_empty}</p>"
-        for name in drawn
-    ]
+    sections = [_section(name, figures.get(name)) for name in drawn]
     title = html.escape(experiment.name)
     code = javascript.replace("</script", "<\\/script")  # the same string in JavaScript, which closes no element
     sections_text = "\n".join(sections)
@@ -80,6 +75,15 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
 </body>
 </html>
 """
+
+
+def _section(name: str, figure: Json | None) -> str:
+    heading = f"<h2>{FIGURES[name].heading}</h2>\n"
+    if figure is None:
+        return f"{heading}<p class='lead'>{FIGURES[name].why_empty}</p>"
+    note = figure["usermeta"]["note"]
+    words = f"<p class='lead'>{html.escape(note)}</p>" if note else ""
+    return f"{heading}<div class='card wide'><div class='figure' id='figure-{name}'></div></div>{words}"
 
 
 def figure_script() -> str:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from controller.app import query
-from controller.report import figures, html_page
+from controller.report import colors, figures, html_page
 from controller.report.record import TrialList
 from controller.ui.live_table import Event, Json
 from controller.ui.vega import VegaBundle
@@ -158,6 +158,8 @@ class _Page:
         name = request.path_params["name"]
         if name == "figure.js":
             return Response(html_page.figure_script(), media_type="text/javascript")
+        if name == "states.css":
+            return Response(colors.stylesheet(), media_type="text/css")
         file = self._static / name
         if name.endswith(".html") or name in ("", ".", "..") or not file.is_file():
             return Response("not found\n", status_code=404, media_type="text/plain")
@@ -197,7 +199,7 @@ class _Page:
 
             def draw() -> Response:
                 spec = figure.draw(record, query.importances(record) if needs_importances else ())
-                return JSONResponse(spec | {"usermeta": {"empty": figure.why_empty}})
+                return JSONResponse(spec | {"usermeta": spec["usermeta"] | {"empty": figure.why_empty}})
 
             async with shown.limits.turn(slow=needs_importances):
                 if await request.is_disconnected():

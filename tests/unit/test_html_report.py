@@ -117,7 +117,7 @@ def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Call
         for n, kind in enumerate((evil, "plain"))
     ]
     drawn = drawing.svg(figure(a_record(replace(SPEC, space=space), trials)))
-    for label in ("0.0001", "1", "plain"):
+    for label in ("lr", "kind", "0.0001", "1", "plain"):
         assert f">{label}</text>" in drawn
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn
@@ -129,7 +129,7 @@ def test_figures_of_two_parameters_are_left_out_where_there_is_one(javascript: s
     assert "<h2>Each parameter</h2>" in page
     assert "<h2>Parallel coordinates</h2>" not in page
     assert "<h2>Two parameters</h2>" not in page
-    assert "Importance needs 40 succeeded trials." in page
+    assert "Importance needs 10 succeeded or pruned trials." in page
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -160,7 +160,9 @@ def test_of_many_trials_some_are_drawn_and_the_figure_says_so() -> None:
     figure = figures.parallel(record)
     shown = {row["trial"] for row in figure["data"]["values"]}
     assert len(shown) == 2 * figures.MOST_CURVES
-    assert f"{len(shown)} of 10000 trials" in figure["title"]["text"]
+    note = "300 of 10,000 trials, half of them the best"
+    assert figure["title"]["text"].endswith(f"; {note}")
+    assert figure["usermeta"]["note"] == note, "pages have no title"
     assert record.best is not None
     assert record.best.number in shown
 

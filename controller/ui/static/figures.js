@@ -31,7 +31,8 @@ export class Figure {
     this.choose = choose;
     this.place = h("div", { class: "canvas", role: "img", "aria-label": label });
     this.words = h("p", { class: "small empty", hidden: true });
-    this.element = h("div", { class: "figure" }, this.place, this.words);
+    this.note = h("p", { class: "small note" });
+    this.element = h("div", { class: "figure" }, this.place, this.note, this.words);
     this.version = null; // that is drawn
     this.wanted = null;
     this.next = 0; // not earlier
@@ -79,8 +80,9 @@ export class Figure {
     this.words.hidden = values.length > 0;
     this.place.hidden = !values.length;
     this.words.textContent = spec.usermeta.empty;
+    this.note.textContent = values.length ? spec.usermeta.note : "";
     if (!values.length) return;
-    const shape = JSON.stringify({ ...spec, data: null, title: null });
+    const shape = JSON.stringify({ ...spec, data: null, title: null, usermeta: null });
     this.spec = { ...spec, data: { name: "rows", values } };
     if (this.view && shape === this.shape) {
       await this.view.data("rows", values).runAsync(); // what was chosen in it stays

@@ -243,11 +243,12 @@ def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fail
     store, studies = stores(tmp_path)
     with closing(store), closing(studies):
         endless = [Script(ends_at=None, ignores_sigterm=True)]
-        plan = replace(LOST, scripts=endless, requests=[(0.25, "interrupt"), (5.0, "kill")])
+        plan = replace(LOST, scripts=endless, requests=[(0.25, "interrupt"), (20.0, "kill")])
         simulation = Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
 
         def until_the_disk_is_full(call: Callable[..., Any]) -> Callable[..., Any]:
             def called(*arguments: Any) -> Any:
+                simulation.act_as_user()
                 if simulation.clock.elapsed_s() > 0.2:
                     raise Unavailable("the disk is full")
                 return call(*arguments)

@@ -16,7 +16,7 @@ from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.estimate import Estimate
 from suggest.space import Assignment, Space, Value
-from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.study import Algorithm, Constraint, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
@@ -42,7 +42,15 @@ class Studies(Protocol):
 
     async def get_study(self, name: StudyName) -> Study: ...
 
-    async def update_study(self, name: StudyName, *, space: Space, pruning: Pruning | None) -> Study: ...
+    async def update_study(
+        self,
+        name: StudyName,
+        *,
+        space: Space,
+        pruning: Pruning | None,
+        objectives: Sequence[Objective],
+        constraints: Sequence[Constraint],
+    ) -> Study: ...
 
     async def add_trial(self, name: StudyName, parameters: Assignment, *, request_id: str) -> Trial: ...
 
@@ -164,9 +172,15 @@ class ExperimentStudy:
             )
             failpoints.reach(AFTER_CREATE)
         space = space_to_have(study, expected.space)
-        if (study.spec.space, study.spec.pruning) != (space, expected.pruning):
+        if (study.spec.space, study.spec.pruning, study.spec.criteria) != (space, expected.pruning, expected.criteria):
             failpoints.reach(BEFORE_UPDATE)
-            await self._studies.update_study(self._name, space=space, pruning=expected.pruning)
+            await self._studies.update_study(
+                self._name,
+                space=space,
+                pruning=expected.pruning,
+                objectives=expected.objectives,
+                constraints=expected.constraints,
+            )
             failpoints.reach(AFTER_UPDATE)
         for index, point in enumerate(self._spec.initial):
             failpoints.reach(BEFORE_ADD)

@@ -185,15 +185,10 @@ _RULES: dict[int, ValueRule] = {v: k for k, v in _TO_RULE.items()}
 
 def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec:
     space = read_space(message.parameters, f"{path}.parameters", problems)
-    objectives = tuple(
-        _read_objective(o, f"{path}.objectives[{i}]", problems) for i, o in enumerate(message.objectives)
-    )
+    objectives = read_objectives(message.objectives, f"{path}.objectives", problems)
     if not objectives:
         problems.append(Problem(f"{path}.objectives", "missing; a study has at least one"))
-    constraints = tuple(
-        Constraint(c.metric, c.min if c.HasField("min") else None, c.max if c.HasField("max") else None)
-        for c in message.constraints
-    )
+    constraints = read_constraints(message.constraints)
     if not message.algorithm.name:
         problems.append(Problem(f"{path}.algorithm.name", "missing; ListAlgorithms lists them"))
     algorithm = Algorithm(
@@ -208,15 +203,34 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
     return StudySpec(space, objectives, algorithm, pruning, constraints, fidelity)
 
 
+def read_objectives(messages: Iterable[pb.Objective], path: str, problems: Problems) -> tuple[Objective, ...]:
+    return tuple(_read_objective(message, f"{path}[{i}]", problems) for i, message in enumerate(messages))
+
+
+def write_objectives(objectives: Iterable[Objective]) -> list[pb.Objective]:
+    return [
+        pb.Objective(metric=o.metric, direction=_TO_DIRECTION[o.direction], value_rule=_TO_RULE[o.value])
+        for o in objectives
+    ]
+
+
+def read_constraints(messages: Iterable[pb.Constraint]) -> tuple[Constraint, ...]:
+    return tuple(
+        Constraint(c.metric, c.min if c.HasField("min") else None, c.max if c.HasField("max") else None)
+        for c in messages
+    )
+
+
+def write_constraints(constraints: Iterable[Constraint]) -> list[pb.Constraint]:
+    return [pb.Constraint(metric=c.metric, min=c.min, max=c.max) for c in constraints]
+
+
 def write_spec(spec: StudySpec) -> pb.StudySpec:
     message = pb.StudySpec(
         parameters=write_space(spec.space),
-        objectives=[
-            pb.Objective(metric=o.metric, direction=_TO_DIRECTION[o.direction], value_rule=_TO_RULE[o.value])
-            for o in spec.objectives
-        ],
+        objectives=write_objectives(spec.objectives),
         algorithm=pb.Algorithm(name=spec.algorithm.name),
-        constraints=[pb.Constraint(metric=c.metric, min=c.min, max=c.max) for c in spec.constraints],
+        constraints=write_constraints(spec.constraints),
     )
     if spec.algorithm.seed is not None:
         message.algorithm.seed = spec.algorithm.seed

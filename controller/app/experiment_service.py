@@ -8,10 +8,11 @@ This module runs nothing and does not know where experiments are kept (`experime
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 from controller.app.experiments import (
@@ -33,6 +34,7 @@ from controller.core.model import (
     Event,
     Experiment,
     ExperimentState,
+    FailureClass,
     ReasonCode,
     Revision,
     Uid,
@@ -48,7 +50,9 @@ from controller.spec import (
     allowed_in_revision,
     allowed_while_running,
     diff,
+    from_document,
     is_label,
+    is_renaming,
     redacted_document,
 )
 from suggest.errors import FailedPrecondition, NotFound
@@ -118,7 +122,8 @@ class ExperimentService:
             experiment, notes = self._follow(experiment, directory)
             notes = (*again.notes, *notes)
             if again.labels:
-                experiment, notes = self._revised(experiment, document, again.labels, notes)
+                whole = self.completed(experiment, document)
+                experiment, notes = self._revised(experiment, whole, again.labels, notes)
             admitted = self._go_on(experiment, lease, again.text, again.source, notes)
             undo.pop_all()
         return admitted
@@ -166,14 +171,16 @@ class ExperimentService:
             raise NotFound(f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}")
         if (
             experiment.state.finished
-            and not diff(experiment.spec.document, spec.document)
+            and not diff(experiment.spec.document, self.completed(experiment, document).spec.document)
             and not final_has_failed(self._store, experiment)
         ):
             return NothingToRun(experiment)
         with ExitStack() as undo:
             lease, experiment = self.leased(experiment, undo)
             earlier = self._earlier(experiment, document, extended_since=True)
-            changes = [] if earlier is not None else allowed_changes(experiment, document)
+            if earlier is None:
+                document = self.completed(experiment, document)
+            changes = [] if earlier is not None else self.allowed_changes(experiment, document)
             old_notes = () if earlier is None else earlier.notes
             if (
                 experiment.state.finished
@@ -406,7 +413,7 @@ class ExperimentService:
 
     def _read_again(self, experiment: Experiment, document: Document) -> _FileInForce:
         """Return the file in force, given a file of a known experiment. Raises Changed if it means another search."""
-        changes = diff(experiment.spec.document, document.spec.document)
+        changes = diff(experiment.spec.document, self.completed(experiment, document).spec.document)
         if all(map(is_label, changes)):
             return _FileInForce(document.text, document.source, labels=tuple(changes))
         earlier = self._earlier(experiment, document, extended_since=False)
@@ -433,6 +440,68 @@ class ExperimentService:
         )
         raise kind(document.spec.words(message))
 
+    def completed(self, experiment: Experiment, document: Document) -> Document:
+        """Return the file with the initial points that `extend NAME` has added to the experiment.
+
+        Files of people do not have them, and that is not a change.
+        """
+        stored, given = (_initial(spec.document) for spec in (experiment.spec, document.spec))
+        if stored == given:
+            return document
+        revisions = self._store.revisions(experiment.uid)
+        added = [
+            point
+            for before, after in pairwise(revisions)
+            if _is_by_name(after)
+            for point in _initial(after.spec.document)
+            if point not in _initial(before.spec.document)
+        ]
+        of_person = [point for point in stored if point not in added or point in given]
+        if given[: len(of_person)] != of_person:
+            return document
+        spec = document.spec.document["spec"]
+        assert isinstance(spec, dict)
+        whole = {**document.spec.document, "spec": {**spec, "initial": [*stored, *given[len(of_person) :]]}}
+        return replace(document, spec=from_document(whole))
+
+    def allowed_changes(self, experiment: Experiment, document: Document) -> Sequence[Change]:
+        """Return the changes that the file makes. Raises Changed if some of them are no longer allowed."""
+        changes = diff(experiment.spec.document, document.spec.document)
+        refused = [change for change in changes if not allowed_in_revision(change)]
+        if refused:
+            growth = f"apply wider ranges and new choices with: {_extension(experiment, document, refused)}; "
+            message = (
+                f"{document.source} changes parts of {experiment.name} that are fixed by now:\n{listed(refused)}\n"
+                "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget, "
+                "spec.pruning and spec.metrics; "
+                f"{growth if all(map(allowed_in_extension, refused)) else ''}"
+                "for anything else choose another metadata.name"
+            )
+            raise Changed(document.spec.words(message))
+        self.check_renamings(experiment, document, changes)
+        return changes
+
+    def check_renamings(self, experiment: Experiment, document: Document, changes: Sequence[Change]) -> None:
+        """Raise Changed if values of two metrics would count as values of one.
+
+        A metric may have another name while no trial has a value, or if the experiment is paused because trials did
+        not report it. The values of earlier trials then have the new name.
+        """
+        renamings = [change for change in changes if is_renaming(change)]
+        if not renamings:
+            return
+        attempts = self._store.attempts(experiment.uid)
+        is_missing = experiment.state is ExperimentState.PAUSED and any(
+            attempt.rerun and attempt.failure_class is FailureClass.METRICS_MISSING for attempt in attempts
+        )
+        if is_missing or all(attempt.value is None for attempt in attempts):
+            return
+        message = (
+            f"{document.source} names another metric, and trials of {experiment.name} have values of the old one:\n"
+            f"{listed(renamings)}\nchoose another metadata.name"
+        )
+        raise Changed(document.spec.words(message))
+
     def _earlier(self, experiment: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
         """Return the revision in force if the file is an earlier revision: the experiment has changed, not the file.
 
@@ -446,9 +515,7 @@ class ExperimentService:
             if not all(map(is_label, diff(earlier[at].spec.document, document.spec.document))):
                 continue
             newer = [*earlier[at + 1 :], newest]
-            if extended_since and not all(
-                revision.file_text.partition("\n")[0].endswith((EXTENDED, SET)) for revision in newer
-            ):
+            if extended_since and not all(map(_is_by_name, newer)):
                 return None
             path = self._store.revision_source(experiment.uid, newest.number)
             changes = diff(earlier[at].spec.document, newest.spec.document)
@@ -460,20 +527,15 @@ class ExperimentService:
         return None
 
 
-def allowed_changes(experiment: Experiment, document: Document) -> Sequence[Change]:
-    """Return the changes that the file makes. Raises Changed if some of them are no longer allowed."""
-    changes = diff(experiment.spec.document, document.spec.document)
-    refused = [change for change in changes if not allowed_in_revision(change)]
-    if refused:
-        growth = f"apply wider ranges and new choices with: {_extension(experiment, document, refused)}; "
-        message = (
-            f"{document.source} changes parts of {experiment.name} that are fixed by now:\n{listed(refused)}\n"
-            "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
-            "spec.pruning; "
-            f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
-        )
-        raise Changed(document.spec.words(message))
-    return changes
+def _is_by_name(revision: Revision) -> bool:
+    """Return whether the revision comes from `extend NAME` or `set NAME`, and not from a file of a person."""
+    return revision.file_text.partition("\n")[0].endswith((EXTENDED, SET))
+
+
+def _initial(document: Mapping[str, object]) -> list[object]:
+    spec = document["spec"]
+    assert isinstance(spec, dict)
+    return list(spec["initial"])
 
 
 def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | None]]:

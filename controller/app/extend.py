@@ -83,10 +83,12 @@ async def extend(
         lease,
     ):
         server = workspace.service_of(experiment)
-        document, again = (
-            (file.document, False) if file is not None else _from_request(experiments, experiment, extension)
-        )
+        if file is not None:
+            document, again = service.completed(experiment, file.document), False
+        else:
+            document, again = _from_request(experiments, experiment, extension)
         changes = allowed_extension(experiment, document)
+        service.check_renamings(experiment, document, changes)
         if changes:
             async with workspace.connected(server) as client:
                 await _check(experiment, document, client)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.app.experiment_file import ExperimentFile
-from controller.app.experiment_service import Admitted, ExperimentService, allowed_changes
+from controller.app.experiment_service import Admitted, ExperimentService
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace
 from controller.core import budget
@@ -145,7 +145,8 @@ async def retry(
     refused = "trials of {name} cannot be retried while it runs"
     with service.known_and_leased(named, namespace, refused=refused) as (experiment, lease):
         server = workspace.service_of(experiment)
-        changes = [] if file is None else allowed_changes(experiment, file.document)
+        document = None if file is None else service.completed(experiment, file.document)
+        changes = [] if document is None else service.allowed_changes(experiment, document)
         async with workspace.connected(server) as client:
             try:
                 trials = await client.list_trials(study_name(experiment), client_id=experiment.uid)
@@ -155,9 +156,9 @@ async def retry(
         chosen = choose(experiment.name, selection, trials, attempts)
         again = set(chosen.failures)
         again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
-        spec = experiment.spec if file is None else file.document.spec
+        spec = experiment.spec if document is None else document.spec
         _refuse_an_end(experiment, spec, [trial for trial in trials if trial.number not in again])
-        document, directory = (None, None) if file is None else (file.document, file.directory)
+        directory = None if file is None else file.directory
         failures = [*chosen.failures.values()]
         admitted = service.extend_or_retry(experiment, lease, document, changes, directory=directory, failures=failures)
     name = admitted.experiment.name

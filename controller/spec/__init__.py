@@ -13,6 +13,7 @@ from controller.spec.document import (
     diff,
     from_document,
     is_label,
+    is_renaming,
     spec_hash,
 )
 from controller.spec.native import schema
@@ -38,6 +39,7 @@ __all__ = [
     "fill_data",
     "from_document",
     "is_label",
+    "is_renaming",
     "read",
     "read_path",
     "redacted",

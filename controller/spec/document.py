@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +44,6 @@ DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
 END_BY_THEMSELVES = ("grid", "optuna:grid", "optuna:bruteforce")  # algorithms
 LABELS = "metadata.labels"
-COLLECTOR_IMAGE = "spec.metrics.collectorImage"  # a pause asks for another one
 REVISABLE = (
     "spec.trial",
     "spec.final",
@@ -53,7 +51,7 @@ REVISABLE = (
     "spec.budget",
     "spec.breaker",
     "spec.pruning",
-    COLLECTOR_IMAGE,
+    "spec.metrics",  # a pause because nothing was read names them
     LABELS,
 )
 
@@ -244,8 +242,26 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
 
 
 def allowed_in_revision(change: Change) -> bool:
-    """Return whether `tuner resume FILE` accepts the change. The search space and the objective may not change."""
-    return _under(change.path, REVISABLE)
+    """Return whether `tuner resume FILE` accepts the change, a renaming under the condition that its caller knows."""
+    return _under(change.path, REVISABLE) or is_renaming(change)
+
+
+def is_renaming(change: Change) -> bool:
+    """Return whether only metrics of objectives or constraints have other names."""
+    return change.path == "spec.objective.metric" or _same_but_for(change, ("metric",))
+
+
+def _same_but_for(change: Change, keys: Sequence[str]) -> bool:
+    """Return whether objectives or constraints, which are compared as whole lists, differ in these keys only."""
+    if change.path not in ("spec.objectives", "spec.constraints"):
+        return False
+    return _without(change.old, keys) == _without(change.new, keys) is not None
+
+
+def _without(goals: object, keys: Sequence[str]) -> list[Json] | None:
+    if not isinstance(goals, list):
+        return None
+    return [{key: value for key, value in goal.items() if key not in keys} for goal in goals]
 
 
 def allowed_while_running(change: Change) -> bool:
@@ -265,8 +281,8 @@ def allowed_in_extension(change: Change) -> bool:
     """
     if change.path == "spec.initial":
         return isinstance(change.new, list) and isinstance(change.old, list) and _begins_with(change.new, change.old)
-    is_target = re.fullmatch(r"spec\.(objective|objectives\[\d+\])\.target", change.path)
-    return bool(is_target) or _under(change.path, (*REVISABLE, "spec.parameters"))
+    is_target = change.path == "spec.objective.target" or _same_but_for(change, ("target",))
+    return is_target or allowed_in_revision(change) or _under(change.path, ("spec.parameters",))
 
 
 def _begins_with(new: list[object], old: list[object]) -> bool:

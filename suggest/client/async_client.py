@@ -23,7 +23,7 @@ from suggest.imports import FinishedTrial, ImportResult
 from suggest.lazy_module import LazyModule
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
-from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.study import Constraint, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -130,12 +130,15 @@ class AsyncClient:
         space: Space | Keep = KEEP,
         pruning: Pruning | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep = KEEP,
+        objectives: Sequence[Objective] | Keep = KEEP,
+        constraints: Sequence[Constraint] | Keep = KEEP,
         validate_only: bool = False,
     ) -> Study:
-        """Change the search space, the pruning or the labels of a study; nothing else of a study can change.
+        """Change the search space, the pruning, the labels or the names of metrics; nothing else of a study can change.
 
-        A space can only grow: each of its points must stay valid. `pruning=None` switches pruning off. With
-        `validate_only`, return the changed study without storing it.
+        Of objectives and constraints only the metrics can differ from those of the study, whose values stay. A space
+        can only grow: each of its points must stay valid. `pruning=None` switches pruning off. With `validate_only`,
+        return the changed study without storing it.
         """
         request = pb.UpdateStudyRequest(study=pb.Study(name=str(name)), validate_only=validate_only)
         if space is not KEEP:
@@ -145,6 +148,12 @@ class AsyncClient:
             request.update_mask.paths.append("spec.pruning")
             if pruning is not None:
                 request.study.spec.pruning.CopyFrom(wire.write_pruning(pruning))
+        if objectives is not KEEP:
+            request.update_mask.paths.append("spec.objectives")
+            request.study.spec.objectives.extend(wire.write_objectives(objectives))
+        if constraints is not KEEP:
+            request.update_mask.paths.append("spec.constraints")
+            request.study.spec.constraints.extend(wire.write_constraints(constraints))
         if labels is not KEEP:
             request.update_mask.paths.append("labels")
             request.study.labels.update(labels)

@@ -38,6 +38,7 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 MAX_PAGE = 1000
 MAX_SUMMARIES = 20  # studies per page when the trials are counted, too
 DEFAULT_PAGE = 100
+UPDATED = ("spec.parameters", "spec.pruning", "spec.objectives", "spec.constraints", "labels")  # by UpdateStudy
 MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 _AT_A_TIME = 200  # entries of a list per read from the store
 
@@ -94,17 +95,20 @@ class SuggestServicer(SuggestServiceServicer):
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: ResourceContext) -> pb.Study:
         problems = _problems(context)
-        paths = _read_mask(request.update_mask, ("spec.parameters", "spec.pruning", "labels"), problems)
+        paths = _read_mask(request.update_mask, UPDATED, problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
         space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
         if request.study.spec.HasField("pruning"):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
+        objectives = wire.read_objectives(request.study.spec.objectives, "study.spec.objectives", problems)
         raise_if(problems)
         study = self._studies.update_study(
             _study(context),
             space=space if "spec.parameters" in paths else KEEP,
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
+            objectives=objectives if "spec.objectives" in paths else KEEP,
+            constraints=wire.read_constraints(request.study.spec.constraints) if "spec.constraints" in paths else KEEP,
             validate_only=request.validate_only,
             size_of=lambda study: wire.write_study(study).ByteSize(),
         )

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -64,6 +65,7 @@ TRIALS_AT_ONCE = 100
 TRIALS_PER_PAGE = 1000
 
 _INSERT_STUDY = failpoints.register("store.insert_study")
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _UPDATE_STUDY = failpoints.register("store.update_study")
 _DELETE_STUDY = failpoints.register("store.delete_study")
 _TAKE_OWNERSHIP = failpoints.register("store.take_ownership")
@@ -162,14 +164,16 @@ class StudyStore:
             ]
         return Counts(*found)
 
-    def update_study(self, lease: Lease, study: Study) -> None:
-        """Write the study's spec, labels and past spaces."""
-        with self._write(_UPDATE_STUDY, lease, single=True) as connection:
+    def update_study(self, lease: Lease, study: Study, *, renamed: Mapping[str, str] = NO_NAMES) -> None:
+        """Write the study's spec, labels and past spaces, and the new names of the `renamed` metrics."""
+        with self._write(_UPDATE_STUDY, lease, single=not renamed) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
             changed = statement.values(
                 spec=spec_document(study.spec), labels=dict(study.labels), past=past_document(study)
             )
             _must_touch(connection, changed, lease)
+            for old, new in renamed.items():
+                connection.execute(_renaming(lease.name, old, new))
 
     def delete_study(self, lease: Lease) -> None:
         """Delete the study with all its trials and measurements, and release the lease."""
@@ -440,6 +444,16 @@ class StudyStore:
                 self._ownership.check(connection, lease)
             yield connection
         failpoints.reach(after)
+
+
+def _renaming(name: StudyName, old: str, new: str) -> Update:
+    """Return the statement that renames a metric, except in trials that have reported the new name already."""
+    other = measurements.alias()
+    known = select(other.c.trial).where(
+        other.c.namespace == name.namespace, other.c.study == name.study, other.c.metric == new
+    )
+    kept = measurements.c.trial.not_in(known)
+    return update(measurements).where(of(measurements, name), measurements.c.metric == old, kept).values(metric=new)
 
 
 def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -174,6 +174,10 @@ class Writer:
             self._session.doubtful = True
             raise
 
+    def load_again(self) -> None:
+        """Have the next block load the engine from the store: the names of the metrics have changed."""
+        self._session.engine = None
+
     # Changes are written to the store first, and only then the engine is told.
 
     def hand_out(self, trials: Sequence[Trial], *, queued: int = 0) -> None:

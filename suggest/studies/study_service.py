@@ -37,12 +37,13 @@ from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
+from suggest.studies.metric_names import new_names, renamed
 from suggest.studies.outcomes import added_again, finished_trial, in_words, paused_trial, same_way, taken
 from suggest.studies.proposing import SuggestionBatch
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
-from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.study import Constraint, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, OWN_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
@@ -159,15 +160,24 @@ class StudyService:
         space: Space | Keep = KEEP,
         pruning: Pruning | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep = KEEP,
+        objectives: Sequence[Objective] | Keep = KEEP,
+        constraints: Sequence[Constraint] | Keep = KEEP,
         validate_only: bool = False,
         size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
-        """Change the given parts of the study. `size_of` returns the study's size in a reply, in bytes."""
+        """Change the given parts of the study. `size_of` returns the study's size in a reply, in bytes.
+
+        Of objectives and constraints only the names of their metrics can change.
+        """
         with self.sessions.writing(name) as writer:
             engine = writer.engine
             study = engine.study
             if pruning is not KEEP:
                 study = replace(study, spec=replace(study.spec, pruning=pruning))
+            if objectives is not KEEP or constraints is not KEEP:
+                new_objectives = study.spec.objectives if objectives is KEEP else objectives
+                new_constraints = study.spec.constraints if constraints is KEEP else constraints
+                study = renamed(study, new_objectives, new_constraints)
             if space is not KEEP:
                 study = grown(study, space, trials=engine.next_number)
             if study.spec is not engine.study.spec:
@@ -179,8 +189,12 @@ class StudyService:
                 raise_if(spec_rules.size_problems("spec.parameters", "the study with its earlier parameters", size))
             if study != engine.study and not validate_only:
                 with writer.changing():
-                    self._store.update_study(writer.lease, study)
-                    engine.update_study(study)
+                    names = new_names(engine.study.spec, study.spec)
+                    self._store.update_study(writer.lease, study, renamed=names)
+                    if study.spec.criteria == engine.study.spec.criteria:
+                        engine.update_study(study)
+                    else:
+                        writer.load_again()
             return study
 
     def delete_study(self, name: StudyName) -> None:

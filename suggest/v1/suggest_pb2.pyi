@@ -1318,7 +1318,9 @@ class UpdateStudyRequest(google.protobuf.message.Message):
     def study(self) -> Global___Study: ...
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
-        """Required: any of `spec.parameters`, `spec.pruning`, `labels`."""
+        """Required: any of `spec.parameters`, `spec.pruning`, `spec.objectives`, `spec.constraints`, `labels`. Of objectives and
+        constraints only `metric` can change: the study's values and measurements are then those of the new name.
+        """
 
     def __init__(
         self,

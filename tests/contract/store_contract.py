@@ -167,6 +167,14 @@ class StoreContract:
         assert read is not None
         assert (read.study.spec, read.study.labels) == (changed.spec, changed.labels)
 
+    def test_a_renamed_metric_keeps_its_measurements(self, store: StudyStore, lease: Lease) -> None:
+        store.hand_out(lease, [running(0), running(1)])
+        for number, metrics in enumerate((["accuracy"], ["accuracy", "acc"])):
+            store.add_measurements(lease, number, [measured(0, 0.5, metric=metric) for metric in metrics])
+        store.update_study(lease, a_study().study, renamed={"accuracy": "acc"})
+        kept = [(trial, m.metric) for _, trial, m in store.measurements(NAME, None, after=0, limit=9)]
+        assert kept == [(0, "acc"), (1, "accuracy"), (1, "acc")], "trial 1 has reported the new name itself"
+
     def test_a_grown_space_is_stored_with_the_earlier_ones(self, store: StudyStore, lease: Lease) -> None:
         grown = replace(SPEC, space=Space((*SPEC.space.parameters, Parameter("more", Choice((True, 1.0, "x"))))))
         store.update_study(lease, replace(a_study().study, spec=grown, past=(PastSpace(SPEC.space, 7, NOW),)))

@@ -87,3 +87,15 @@ def test_the_changed_file_extends_the_search_too(cli: Cli) -> None:
     cli.file.write_text(text)
     assert cli.tuner("extend", cli.file)[0] == 0
     assert len(cli.trials()) == 3
+
+
+def test_points_that_extend_has_added_are_no_change_of_a_file_without_them(cli: Cli) -> None:
+    assert cli.tuner("extend", "tiny", "--trials", "+1", "--set", "spec.parameters.k=[a, c]")[0] == 0
+    text = cli.file.read_text().replace("k: [a]", "k: [a, c]").replace("trials: 2", "trials: 4")
+    cli.file.write_text(text)
+    code, _, err = cli.tuner("extend", cli.file)
+    assert (code, len(cli.trials())) == (0, 4), err
+    assert cli.tuner("run", cli.file)[0] == 0, "the file is the one in force"
+    cli.file.write_text(text.replace("trials: 4", "trials: 5"))
+    code, _, err = cli.tuner("resume", cli.file)
+    assert (code, len(cli.trials())) == (0, 5), err

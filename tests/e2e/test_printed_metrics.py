@@ -65,6 +65,38 @@ def test_steps_continue_in_a_resumed_attempt(cli: Cli, line: str) -> None:
     assert (trial["step"], trial["value"]) == (8, 0.8)
 
 
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        ("val_acc=0.5", "metric: score", "metric: val_acc"),
+        ("score is 0.5", "  parameters:", "  metrics: {pattern: '(?P<name>score) is (?P<value>.*)'}\n  parameters:"),
+    ],
+)
+def test_resume_accepts_the_cure_of_a_metric_that_is_not_read(cli: Cli, line: str, old: str, new: str) -> None:
+    cli.file.write_text(experiment(["sh", "-c", f"echo '{line}'", "sh", "${x}"]).replace("canary: 0s", "canary: 10s"))
+    assert cli.tuner("run", cli.file)[0] == 8
+    cli.file.write_text(cli.file.read_text().replace(old, new))
+    code, out, err = cli.tuner("resume", cli.file)
+    assert (code, "0.5" in out) == (0, True), err
+    assert [(trial["value"], len(trial["attempts"])) for trial in cli.trials()] == [(0.5, 2)] * 2
+
+
+PRINTS_ANOTHER_NAME_LATER = 'test "$TUNER_TRIAL_NUMBER" -lt 2 && echo score=$1 || echo points=$1'
+
+
+def test_a_metric_that_trials_no_longer_report_may_be_renamed_and_no_other(cli: Cli) -> None:
+    cli.file.write_text(experiment(["sh", "-c", PRINTS_ANOTHER_NAME_LATER, "sh", "${x}"], trials=20))
+    assert cli.tuner("run", cli.file)[0] == 8
+    cli.file.write_text(cli.file.read_text().replace("metric: score", "metric: points"))
+    code, _, err = cli.tuner("resume", cli.file)
+    assert (code, len(cli.trials())) == (0, 20), err
+    _, told, _ = cli.tuner("describe", "tiny/0")
+    assert "  points " in told, "the name of its measurement"
+    cli.file.write_text(cli.file.read_text().replace("metric: points", "metric: others"))
+    code, _, err = cli.tuner("resume", cli.file)
+    assert (code, "trials of tiny have values of the old one" in err) == (6, True), err
+
+
 def test_a_percentage_is_read_as_a_fraction_and_reported_once(cli: Cli) -> None:
     program(cli, "print('score: 91.3%')\nprint('score: 92%')", trials=3)
     code, _, err = cli.tuner("run", cli.file)

@@ -14,8 +14,8 @@ from controller.search import ExperimentStudy, study_name
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Parameter, Space
-from suggest.study import Algorithm, Study
-from suggest.trial import Outcome, TrialState
+from suggest.study import Algorithm, Constraint, Study, ValueRule
+from suggest.trial import Measurement, Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 from tests.unit.builders import an_experiment
 
@@ -70,6 +70,23 @@ def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(cli
         with pytest.raises(InvalidArgument, match=path):
             client.update_study(NAME, space=wrong)
     assert client.get_study(NAME).spec == SPEC
+
+
+def test_metrics_can_be_renamed_and_nothing_else_of_objectives(client: Client) -> None:
+    client.create_study(NAME, SPEC, request_id="create")
+    (first, second) = client.suggest(NAME, 2, client_id="c", request_id="r").trials
+    client.report(NAME, first.number, [Measurement(1, SPEC.objective.metric, 1, 0.5)])
+    client.complete(NAME, first.number, Outcome(TrialState.SUCCEEDED, 0.5))
+    new = replace(SPEC.objective, metric="renamed")
+    assert client.update_study(NAME, objectives=[new]).spec.objective == new
+    assert [m.metric for _, m in client.list_measurements(NAME)] == ["renamed"]
+    client.report(NAME, second.number, [Measurement(1, "renamed", 3, 0.7)])
+    assert client.complete(NAME, second.number, Outcome(TrialState.SUCCEEDED)).value == 0.7
+    assert [trial.value for trial in client.list_trials(NAME)] == [0.5, 0.7]
+    with pytest.raises(InvalidArgument, match=r"spec\.objectives\[0\]: only its metric can change"):
+        client.update_study(NAME, objectives=[replace(new, value=ValueRule.BEST)])
+    with pytest.raises(InvalidArgument, match=r"spec\.constraints: has 0 elements"):
+        client.update_study(NAME, constraints=[Constraint("renamed", min=0.0)])
 
 
 def test_a_growth_can_be_validated_without_storing_it(client: Client) -> None:

@@ -256,7 +256,10 @@ def test_a_difference_names_its_path_and_both_values() -> None:
         ("spec.pruning", True),
         ("spec.budget.trials", True),
         ("spec.metrics.collectorImage", True),
-        ("spec.metrics.file", False),
+        ("spec.metrics.file", True),
+        ("spec.metrics", True),
+        ("spec.objective.metric", True),
+        ("spec.objective.direction", False),
         ("spec.objective.target", False),
         ("spec.algorithm.seed", False),
         ("spec.runtime", False),
@@ -265,6 +268,14 @@ def test_a_difference_names_its_path_and_both_values() -> None:
 )
 def test_a_revision_changes_how_trials_run_and_never_what_is_searched(path: str, allowed: bool) -> None:
     assert allowed_in_revision(Change(path, 1, 2)) is allowed
+
+
+@pytest.mark.parametrize("key", ["objectives", "constraints"])
+@pytest.mark.parametrize(("changed", "allowed"), [({"metric": "b"}, True), ({"min": 2}, False), (None, False)])
+def test_metrics_in_lists_may_have_other_names(key: str, changed: dict[str, object] | None, allowed: bool) -> None:
+    goal: dict[str, object] = {"metric": "a", "min": 1}
+    new = [goal, goal] if changed is None else [goal | changed]
+    assert allowed_in_revision(Change(f"spec.{key}", [goal], new)) is allowed
 
 
 def test_the_service_s_problems_are_placed_in_the_file() -> None:

@@ -2575,7 +2575,8 @@ func (x *TrialCount) GetCount() int64 {
 type UpdateStudyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Study *Study                 `protobuf:"bytes,1,opt,name=study,proto3" json:"study,omitempty"`
-	// Required: any of `spec.parameters`, `spec.pruning`, `labels`.
+	// Required: any of `spec.parameters`, `spec.pruning`, `spec.objectives`, `spec.constraints`, `labels`. Of objectives and
+	// constraints only `metric` can change: the study's values and measurements are then those of the new name.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Change nothing; return the study as it would be, or the error.
 	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`

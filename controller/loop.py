@@ -105,11 +105,13 @@ class Loop:
         clock: Clock,
         on_event: Callable[[Event], None] = lambda _event: None,
         on_trial: OnTrial = lambda _trial: DesiredState.RUN,
+        on_trouble: Callable[[str], None] = lambda _trouble: None,
         patience_s: float = GIVE_UP_S,
     ) -> None:
         """Create the loop without starting anything.
 
         Args:
+            on_trouble: Called when what keeps the loop from its work changes; "" means that nothing does.
             patience_s: How many seconds the runtime, the store or the service may be unreachable before `run` gives
                 up. Running trials continue then.
         """
@@ -118,6 +120,7 @@ class Loop:
         self._uploads = MeasurementUploader(self._search, at_once=experiment.spec.pruning is not None)
         self._runtime = runtime
         self._on_trial = on_trial
+        self._on_trouble = on_trouble
         self._launcher = launcher
         self._clock = clock
         self._patience_for_trouble_s = patience_s
@@ -130,6 +133,7 @@ class Loop:
         self._turned_at_s: float | None = None
         self._opened = False
         self._trouble = ""
+        self._told_trouble: str | None = None  # None: an earlier controller may have left its own
         self._trouble_since_s: float | None = None
 
     @property
@@ -186,12 +190,15 @@ class Loop:
                         self._reload()
                     await self.open()
                     self._opened, self._journal.in_doubt = True, False
-                if await self.turn():
-                    return self.experiment
+                is_done = await self.turn()
                 failures = 0
-                self._trouble, self._trouble_since_s = "", None
+                self._trouble_since_s = None
+                self._note_trouble("")
+                if is_done:
+                    return self.experiment
             except _OthersRun as waiting:
-                self._trouble, self._trouble_since_s = str(waiting), None
+                self._trouble_since_s = None
+                self._note_trouble(str(waiting))
                 await self._clock.sleep(BACKOFF.pause_s(failures))
                 failures += 1
             except (Unavailable, RuntimeLost) as error:
@@ -213,13 +220,19 @@ class Loop:
             self._uploads = MeasurementUploader(self._search, at_once=self.experiment.spec.pruning is not None)
             self._journal.revision_applied(now=self._clock.now())
 
+    def _note_trouble(self, trouble: str) -> None:
+        self._trouble = trouble
+        if trouble != self._told_trouble:
+            self._told_trouble = trouble
+            self._on_trouble(trouble)
+
     async def _back_off(self, error: Exception, failures: int) -> None:
         """Wait before the next turn. Nothing is lost, because every turn decides from durable state."""
         now_s = self._clock.elapsed_s()
         if self._trouble_since_s is None:
             self._trouble_since_s = now_s
             logger.warning("experiment=%s waiting: %s", self.experiment.name, error)
-        self._trouble = str(error)
+        self._note_trouble(str(error))
         patience_s = self._patience_for_trouble_s if self._opened else GIVE_UP_OPENING_S
         if self._without_grace:
             patience_s = min(patience_s, GIVE_UP_KILLING_S)

@@ -341,6 +341,7 @@ class ExperimentFollower(Follower[ExperimentRecord]):
             self.record,
             experiment=experiment,
             controlled_by="" if holder is None else str(holder),
+            trouble=self._experiments.trouble(experiment.uid).read(controlled=holder is not None),
             events=self._experiments.latest_events(experiment.uid, LATEST_EVENTS),
             final=query.final_record(self._experiments, experiment),
         )

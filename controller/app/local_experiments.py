@@ -19,6 +19,7 @@ from controller.core.model import Event, Experiment, Revision, Uid
 from controller.experiment_store import SqlExperimentStore
 from controller.phrases import command
 from controller.spec import from_document
+from controller.trouble_file import TroubleFile
 from suggest.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -136,6 +137,9 @@ class LocalExperiments(SqlExperimentStore):
 
     def holder(self, uid: Uid) -> Holder | None:
         return ControllerLock(self.folders(uid).root).holder()
+
+    def trouble(self, uid: Uid) -> TroubleFile:
+        return TroubleFile(self.folders(uid).root)
 
     def revision_source(self, uid: Uid, number: int) -> str:
         return str(self.folders(uid).revision(number))

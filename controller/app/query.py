@@ -91,6 +91,7 @@ async def gather(
         ],
         events=experiments.events(experiment.uid, trial),
         controlled_by="" if holder is None else str(holder),
+        trouble=experiments.trouble(experiment.uid).read(controlled=holder is not None),
         measurements=measured,
         settings=settings,
         final=final_record(experiments, experiment),

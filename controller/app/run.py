@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -196,6 +197,10 @@ class Session:
             startup = _StartupTasks.begin(runtime, Path(experiment.directory))
             async with self.workspace.connected(service) as client:
                 return await self._control(admitted, client, startup)
+        except Exception as error:
+            if isinstance(admitted, Admitted):
+                _note_exit(self.experiments, experiment, error)
+            raise
         finally:
             if startup is not None:
                 await startup.end()
@@ -331,7 +336,7 @@ async def control(
     from controller.loop import Loop
 
     experiment = admitted.experiment
-    folders = experiments.folders(experiment.uid)
+    folders, trouble = experiments.folders(experiment.uid), experiments.trouble(experiment.uid)
     launcher = AttemptLauncher(
         folders,
         admitted.source,
@@ -349,6 +354,7 @@ async def control(
         on_event=view.event,
         patience_s=experiment.spec.traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
+        on_trouble=lambda message: trouble.write(message, now=datetime.now(UTC)),
     )
 
     def hurry() -> None:
@@ -363,12 +369,21 @@ async def control(
             launcher.git = await git
         ended = await loop.run()
         return ended, loop.progress()
+    except Exception as error:
+        _note_exit(experiments, experiment, error)
+        raise
     finally:
         broken = drawing.done()
         drawing.cancel()
         with suppress(asyncio.CancelledError):
             await drawing
         _close(view, None if broken else loop.progress())
+
+
+def _note_exit(experiments: LocalExperiments, experiment: Experiment, error: Exception) -> None:
+    """Leave the reason of this exit for those who look at the experiment later."""
+    message = str(error) or type(error).__name__
+    experiments.trouble(experiment.uid).write(message, now=datetime.now(UTC), ended=True)
 
 
 def _files_to_send(experiment: Experiment, folders: ExperimentFolders) -> TrialFiles | None:

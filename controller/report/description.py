@@ -40,6 +40,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Study", experiment.study),
         ("Service", redacted_url(experiment.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),
+        ("Trouble", record.trouble),
         ("Started", "" if experiment.start_time is None else formatting.timestamp(experiment.start_time)),
         ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
         ("Budget", _budget(record)),
@@ -209,10 +210,12 @@ def _why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match experiment.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"{_left(experiment)}; continue with: {command('resume', name)}"
+            return f"{_left(experiment)}{_because(record)}; continue with: {command('resume', name)}"
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
             follow = command("logs", "-f", f"{name}/final")
             return f"its search is over, and its final stage runs; follow it with: {follow}"
+        case ExperimentState.RUNNING | ExperimentState.STOPPING if record.trouble:
+            return f"its controller waits: {record.trouble}; stop it with: {command('stop', name)}"
         case ExperimentState.RUNNING:
             return (
                 f"running {quantity(running, 'trial')} (parallelism {experiment.spec.parallelism}), "
@@ -247,6 +250,10 @@ def _left(experiment: Experiment) -> str:
     if experiment.spec.traits.survives_controller:
         return "no controller is running; its Jobs on the cluster keep running"
     return "its controller ended without finishing it"
+
+
+def _because(record: ExperimentRecord) -> str:
+    return f": {record.trouble}" if record.trouble else ""
 
 
 def _held_up(record: ExperimentRecord) -> str:

@@ -30,6 +30,7 @@ def experiment(record: ExperimentRecord) -> Json:
         state=experiment.state.value,
         reason=experiment.reason or None,
         reasonCode=None if experiment.reason_code is None else experiment.reason_code.value,
+        trouble=record.trouble or None,
         trials={state.value: n for state, n in record.counts.items()},
         best=None if (best := record.best) is None else _best(best, experiment.spec.criteria),
         front=front(record.front, experiment.spec.criteria),

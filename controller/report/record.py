@@ -258,12 +258,14 @@ class ExperimentRecord(TrialList):
     """Everything that is known about an experiment at one moment.
 
     controlled_by: the process that runs it now; "" if none does.
+    trouble: what keeps that process from its work; without one, why the last one ended with an error.
     """
 
     experiment: Experiment
     trials: Sequence[TrialRecord] = ()
     events: Sequence[Event] = ()
     controlled_by: str = ""
+    trouble: str = ""
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     # The algorithm's settings, if its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)

@@ -36,6 +36,8 @@ def top(record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble:
     or that the experiment does not run on a cluster.
     """
     parts = [_headline(record)]
+    if record.trouble:
+        parts.append(f"Trouble: {one_line(record.trouble)}\n")
     if record.experiment.spec.traits.on_cluster:
         parts.append(_gpus(record, quotas, trouble))
         if others := [str(quota) for quota in quotas or () if not quota.is_gpu]:

@@ -180,7 +180,7 @@ class Board:
     def _mark(self, experiment: Experiment) -> Mark:
         service = self.workspace.service or experiment.server
         state = self.workspace.state
-        files = [state.controller_db]
+        files = [state.controller_db, self.experiments().trouble(experiment.uid).path]
         clock: Mark = ()
         if not service:
             files.append(state.studies_db)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from controller.experiment_store import SCHEMA_VERSION
+from controller.trouble_file import TroubleFile
 from suggest.storage.upgrades import HEAD
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
 from tests.forked import TUNER
@@ -205,6 +207,9 @@ def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
     assert code == 7
     assert "tiny has run trials, but its store no longer has the study namespaces/default/studies/tiny-" in err
     assert err.endswith("restore its database (studies.db) from a backup, or start over after: tuner delete tiny\n")
+    (record,) = (cli.folder / "state" / "experiments").glob("*")
+    assert "no longer has the study" in TroubleFile(record).read(controlled=False), "why its last controller ended"
+    assert TroubleFile(record).read(controlled=True) == "", "a new one has no trouble yet"
 
 
 def test_an_experiment_without_its_controllers_store_starts_a_new_study(finished: Cli, cli: Cli) -> None:
@@ -231,9 +236,17 @@ def test_a_store_that_is_locked_for_a_while_is_waited_for(cli: Cli, database: st
     eventually(lambda: len(cli.starts()) == 1)
     with locked(cli.folder / "state" / database):
         cli.let_go()
-        assert f"{database}: another process has kept it locked for 5 s" in waiting(run)
+        trouble = f"{database}: another process has kept it locked for 5 s"
+        assert trouble in waiting(run)
+        _, described, _ = cli.tuner("describe", "tiny")
+        (shown,) = json.loads(cli.tuner("get", "experiments", "-o", "json")[1])
+        _, top, _ = cli.tuner("top", "tiny")
+    assert trouble in described.split("Trouble:")[1].splitlines()[0]
+    assert trouble in described.split("Why: its controller waits: ")[1]
+    assert (trouble in shown["trouble"], "\nTrouble: " in top) == (True, True)
     code, err = ended(run)
     assert code == 0, err
+    assert "Trouble:" not in cli.tuner("describe", "tiny")[1]
     assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 3
     assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
 

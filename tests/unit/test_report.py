@@ -395,3 +395,12 @@ def test_a_trial_shows_the_gap_in_its_log_and_the_doubt() -> None:
 def test_the_best_value_is_printed_with_its_doubt() -> None:
     assert ending.doubt(record(with_gap(3, DOUBT))) == f"in doubt: {DOUBT} ({GAP})"
     assert ending.doubt(record(with_gap(3))) == ""
+
+
+def test_why_says_what_a_controller_waits_for_and_why_the_last_one_ended() -> None:
+    away = "the API server does not answer (since 2026-01-01T00:00:00Z)"
+    waits = replace(record(), trouble=away)
+    assert description.why_experiment(waits) == f"its controller waits: {away}; stop it with: `tuner stop digits`"
+    assert f"\nTrouble:    {away}\n" in description.describe_experiment(waits, folder=Path("/x"), now=NOW)
+    left = f"its controller ended without finishing it: {away}; continue with: `tuner resume digits`"
+    assert description.why_experiment(replace(waits, controlled_by="")) == left

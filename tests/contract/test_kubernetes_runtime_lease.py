@@ -63,6 +63,7 @@ async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(ex
     refusal = await until_refused(second)
     assert refusal.startswith("another controller runs this experiment: ")
     assert f"{HERE} holds lease tiny-x7k2q" in refusal
+    assert refusal.endswith("wait until the lease has run out, 30 s after its last renewal"), "no time that is left"
     assert "another controller" in await refusal_of(second.remove(experiment.name(0)))
     assert "another controller" in await refusal_of(second.stop(experiment.name(0), grace_s=1.0))
     assert experiment.jobs() == [experiment.name(0)]

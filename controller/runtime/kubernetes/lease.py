@@ -286,8 +286,8 @@ class FencingLease:
         if self._epoch:
             self._lose(lease)
         self._refuse_successor(lease, now)
-        if spec.get("holderIdentity") not in (None, "", self._identity) and (left_s := time_left_s(spec, now)) > 0:
-            raise RuntimeLost(held(self._name, self._namespace, spec, left_s))
+        if spec.get("holderIdentity") not in (None, "", self._identity) and time_left_s(spec, now) > 0:
+            raise RuntimeLost(held(self._name, self._namespace, spec))
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
         metadata = {"labels": {ENDED: None}, "annotations": {ENDED: None, HOLDER: self._identity}}
@@ -354,8 +354,8 @@ class FencingLease:
         if (conclusion := conclusion_of(lease)) is not None and conclusion.state.finished:
             return f"{described(name, conclusion, last_holder(lease))}; to forget what is here: {forget}"
         spec: LeaseSpec = lease.get("spec") or {}
-        if (left_s := time_left_s(spec, now)) > 0:
-            return held(self._name, self._namespace, spec, left_s)
+        if time_left_s(spec, now) > 0:
+            return held(self._name, self._namespace, spec)
         return (
             f"{last_holder(lease)} has run {name} since, and the results of its trials are not here; continue it "
             f"there, or rebuild it here: {forget}, then {command('resume', name, '--from-cluster')}"
@@ -468,7 +468,7 @@ async def wait_until_free(
         if (left_s := time_left_s(spec, clock.now())) <= 0:
             return
         if first and spec.get("renewTime") != first:
-            raise FailedPrecondition(held(name, namespace, spec, DURATION_S))
+            raise FailedPrecondition(held(name, namespace, spec))
         if not first:
             first = str(spec.get("renewTime"))
             print_line(
@@ -477,11 +477,12 @@ async def wait_until_free(
         await asyncio.sleep(min(left_s, _LOOK_S))
 
 
-def held(name: str, namespace: str, spec: LeaseSpec, left_s: float) -> str:
-    """Return the message that another controller holds the lease."""
+def held(name: str, namespace: str, spec: LeaseSpec) -> str:
+    """Return the message that another controller holds the lease. It is the same until another one does."""
     return (
-        f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; end "
-        f"it there with Ctrl-C, or, if that machine is gone, wait {left_s:.0f} s until the lease has run out"
+        f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; "
+        "end it there with Ctrl-C, or, if that machine is gone, wait until the lease has run out, "
+        f"{DURATION_S} s after its last renewal"
     )
 
 

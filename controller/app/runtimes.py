@@ -92,6 +92,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         template=cast("Raw | None", spec.trial.cluster.get("template")),
         holder=LeaseHolder(folders.root),
         has_collector=spec.collection is not None,
+        log_limit_bytes=spec.trial.log_limit_bytes,
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
     return KubernetesRuntime(

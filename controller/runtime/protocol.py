@@ -16,6 +16,8 @@ from controller.core.model import Collection, ExperimentState, FailureClass, Sec
 from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
 
+LOG_LIMIT_BYTES = 1 << 30  # of each log on disk, by default
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
@@ -69,7 +71,7 @@ class Launch:
     directory: Path
     timeout_s: float | None = None
     grace_s: float = 30.0
-    log_limit_bytes: int = 1 << 30
+    log_limit_bytes: int = LOG_LIMIT_BYTES
     gpu: float = 0.0
     slots: int | None = None
     workers: int = 1

@@ -154,8 +154,8 @@ def grid_points(space: Space) -> int | None:
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
     """Return the importance of each parameter, the most important first; without a value if there are too few trials.
 
-    Succeeded and pruned trials count. The same trials give the same result. Takes at most two seconds. Optuna is imported
-    only if there are enough trials.
+    Succeeded and pruned trials count. The same trials give the same result. Takes at most two seconds. Optuna is
+    imported only if there are enough trials.
     """
     judged = [t for t in trials if t.state in (TrialState.SUCCEEDED, TrialState.PRUNED) and t.value is not None]
     if len(judged) < MIN_TRIALS_TO_RANK:

@@ -238,6 +238,24 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
     run_scenario(scenario)
 
 
+def test_the_copy_of_a_long_log_is_capped(tmp_path: Path) -> None:
+    of = PodContainer(POD, CONTAINER)
+    followed = LogFollower(Node(()), "team-a", of, tmp_path, grown=lambda: None, limit_bytes=1 << 20)
+
+    async def scenario() -> None:
+        for begin in range(0, 400_000, 1000):
+            lines = b"".join(b"line %d\n" % number for number in range(begin, begin + 1000))
+            followed.add(lines, whole=len(lines))
+        await followed.close()
+
+    run_scenario(scenario)
+    status = (tmp_path / "log.txt").stat()
+    assert status.st_size > 4 << 20
+    assert status.st_blocks * 512 < 3 << 19
+    assert text_of(tmp_path).startswith(b"line 0\nline 1\n")
+    assert text_of(tmp_path).endswith(b"line 399999\n")
+
+
 def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
     class Drawing(Node):
         async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",

@@ -30,6 +30,7 @@ import json
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,7 +45,8 @@ from controller.runtime import log_file
 from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.errors import AccessDenied, ApiError, rule_for
 from controller.runtime.kubernetes.records import write_in_place
-from controller.runtime.protocol import RuntimeLost
+from controller.runtime.log_limit import trim
+from controller.runtime.protocol import LOG_LIMIT_BYTES, RuntimeLost
 from suggest.backoff import Backoff
 
 
@@ -216,7 +218,7 @@ class LogFollower:
 
     def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
                  grown: Callable[[], None], now: Callable[[], datetime] = lambda: datetime.now(UTC),
-                 log: CopiedLog = TRIAL_LOG) -> None:  # fmt: skip
+                 log: CopiedLog = TRIAL_LOG, limit_bytes: int = LOG_LIMIT_BYTES) -> None:  # fmt: skip
         self._source = client
         self._log = log
         self._namespace = namespace
@@ -224,6 +226,8 @@ class LogFollower:
         self._pod, self._container = of.pod, of.container
         self._directory = directory
         self._file = directory / log.file
+        self._limit_bytes = limit_bytes  # of the copy on disk
+        self._dropped_to = 0  # see `trim`
         self._grown = grown
         self._now = now
         self._reading_since: datetime | None = None  # without an error since
@@ -516,11 +520,20 @@ class LogFollower:
         for stamp, second in stamps:
             self._at.copied(stamp, second)
         self._size += len(text)
+        if self._size > self._limit_bytes:
+            self._cap()
         if self._size - self._noted_size >= _NOTE_BYTES:
             self._note()
         elif self._noting is None:
             self._noting = asyncio.get_running_loop().call_later(_NOTE_S, self._note)
         self._grown()
+
+    def _cap(self) -> None:
+        try:
+            self._dropped_to = trim(str(self._file), self._limit_bytes, self._dropped_to)
+        except OSError as error:
+            _log.warning("%s: spec.trial.logLimit cannot be kept: %s", self._file, error)
+            self._limit_bytes = sys.maxsize
 
     def unread_s(self, first: int) -> float:
         """Return for how long nobody read the log's beginning, if it may have been rotated then; 0 otherwise.
@@ -734,8 +747,10 @@ class LogFollowers:
         grown: Callable[[], None],
         ended: Callable[[], None],
         now: Callable[[], datetime],
+        limit_bytes: int = LOG_LIMIT_BYTES,
     ) -> None:
         self._client = client
+        self._limit_bytes = limit_bytes
         self._log = log
         self._namespace = namespace
         self._grown = grown
@@ -769,7 +784,7 @@ class LogFollowers:
             return current[1]
         follower = LogFollower(
             self._client, self._namespace, source, directory, grown=lambda: self._notify(name), now=self._now,
-            log=self._log,
+            log=self._log, limit_bytes=self._limit_bytes,
         )  # fmt: skip
         self._by_name[name] = source, follower
         self._left.pop(name, None)

@@ -53,7 +53,7 @@ from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s,
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.kubernetes.server_clock import ServerClock
-from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Launch
+from controller.runtime.protocol import LOG_LIMIT_BYTES, AttemptStatus, CannotStart, Conclusion, Launch
 from suggest import failpoints
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
@@ -68,7 +68,7 @@ class ClusterTarget:
     anchor: the object that owns all others, so that deleting it deletes them. folder_of: the folder of a trial's or the
     final stage's attempt. template: the object in the experiment file, if there is one. holder: the identity of this
     controller in the lease; None: there is no lease, because no other controller can exist. has_collector: the trials'
-    measurements are in the log of a sidecar.
+    measurements are in the log of a sidecar. log_limit_bytes: the cap of each copy of a log on this machine's disk.
     """
 
     client: KubernetesClient
@@ -79,6 +79,7 @@ class ClusterTarget:
     template: Raw | None = None
     holder: LeaseHolder | None = None
     has_collector: bool = False
+    log_limit_bytes: int = LOG_LIMIT_BYTES
 
 
 # Finds the container whose log is followed, among the pods of an object.
@@ -183,7 +184,15 @@ class KubernetesRuntime:
         grown, ended = self._wakeup.notify_log_growth, self._wakeup.notify
         self._server_clock = ServerClock(target.client)
         self._followers, self._collected = self._copies = tuple(
-            LogFollowers(target.client, target.namespace, log, grown=grown, ended=ended, now=self._server_clock.now)
+            LogFollowers(
+                target.client,
+                target.namespace,
+                log,
+                grown=grown,
+                ended=ended,
+                now=self._server_clock.now,
+                limit_bytes=target.log_limit_bytes,
+            )
             for log in (TRIAL_LOG, COLLECTED_LOG)
         )
         self._end_seen_s: dict[str, float] = {}  # when an end was first derived, while the sidecar may still print

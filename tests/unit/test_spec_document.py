@@ -19,6 +19,7 @@ from controller.core.model import (
 )
 from controller.spec import (
     Change,
+    allowed_in_extension,
     allowed_in_revision,
     diff,
     from_document,
@@ -276,6 +277,12 @@ def test_metrics_in_lists_may_have_other_names(key: str, changed: dict[str, obje
     goal: dict[str, object] = {"metric": "a", "min": 1}
     new = [goal, goal] if changed is None else [goal | changed]
     assert allowed_in_revision(Change(f"spec.{key}", [goal], new)) is allowed
+
+
+def test_a_target_of_several_objectives_may_change_in_an_extension() -> None:
+    goals: list[dict[str, object]] = [{"metric": "a", "target": 1}, {"metric": "b"}]
+    change = Change("spec.objectives", goals, [{"metric": "a", "target": 2}, {"metric": "b"}])
+    assert (allowed_in_extension(change), allowed_in_revision(change)) == (True, False)
 
 
 def test_the_service_s_problems_are_placed_in_the_file() -> None:

@@ -129,9 +129,10 @@ def _place(arguments: argparse.Namespace) -> str:
 
 
 def _counted(rows: Mapping[str, int]) -> str:
-    return ", ".join(
+    counted = [
         f"{count} {table if count != 1 else _ONE.get(table, table)}" for table, count in rows.items() if table in _ONE
-    )
+    ]
+    return ", ".join(counted) or "no rows"
 
 
 _ONE = {

@@ -332,8 +332,9 @@ class LineParser:
 
     def _phase(self, text: str, begin: int) -> str:
         """Return the part of the data that the metric is of, such as `train`; "" if the line does not say."""
-        if begin and text[begin - 1] in " _-" and (before := _LAST_WORD.search(text[max(0, begin - 12) : begin - 1])):
-            word = before[0].lower()
+        if begin > 1 and text[begin - 1] in " _-" and text[begin - 2].isalpha():
+            before = _LAST_WORD.search(text[max(0, begin - 12) : begin - 1])
+            word = "" if before is None else before[0].lower()
             if word in _PHASES:
                 return word
         of_line = _PHASE_OF_LINE.match(text)

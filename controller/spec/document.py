@@ -31,9 +31,10 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
-from controller.spec.fields import fields_of
-from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, METRICS, PROMETHEUS, SPEC
+from controller.spec.fields import ABSENT, fields_of
+from controller.spec.native import BUDGET, CONSTRAINT, FIDELITY, FILE, METRICS, PROMETHEUS, SPEC
 from controller.spec.quantities import parse_bytes
+from controller.spec.sections import Section
 from controller.spec.trial_section import CLUSTER_KEYS, TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule
@@ -225,8 +226,25 @@ class Change:
 
 
 def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
-    """Return the changed values, in the order of the new document. Mappings are compared by key, lists as a whole."""
-    return _diff("", old, new)
+    """Return the changed values, in the order of the new document. Mappings are compared by key, lists as a whole.
+
+    A key that `old` lacks and that has its default in `new` is no change: `old` was stored before there was the key.
+    """
+    changes = _diff("", old, new)
+    return [change for change in changes if change.old is not None or change.new != _default(change.path)]
+
+
+def _default(path: str) -> object:
+    """Return the default of a key of the file; ABSENT if it has none."""
+    kind: object = FILE
+    default: object = ABSENT
+    for name in path.split("."):
+        keys = kind.keys if isinstance(kind, Section) else ()
+        key = next((key for key in keys if key.name == name), None)
+        if key is None:
+            return ABSENT
+        kind, default = key.kind, key.default
+    return default
 
 
 def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:

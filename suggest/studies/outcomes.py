@@ -106,7 +106,9 @@ def added_again(existing: Trial, added: Trial) -> bool:
         return False
     if existing.state is TrialState.QUEUED and not existing.tries:
         return added.state is TrialState.QUEUED and added.parameters == existing.parameters
-    was_imported = existing.finished and not existing.tries and existing.state is not TrialState.CANCELLED
+    # Trials of the first stores have no number of tries, but who ran them.
+    was_run = bool(existing.tries or existing.client_id)
+    was_imported = existing.finished and not was_run and existing.state is not TrialState.CANCELLED
     if was_imported is not added.finished:
         return False
     if added.finished and _result(added) != _result(existing):

@@ -238,6 +238,16 @@ def test_another_meaning_has_another_hash() -> None:
     )
 
 
+def test_a_default_that_a_stored_document_lacks_is_no_difference() -> None:
+    stored = document(SMALL)
+    spec = stored["spec"]
+    assert isinstance(spec, dict)
+    spec["trial"] = {key: value for key, value in spec["trial"].items() if key != "logLimit"}
+    assert diff(stored, document(SMALL)) == []
+    limited = document(SMALL.replace("trial: {", "trial: {logLimit: 2Gi, "))
+    assert [str(change) for change in diff(stored, limited)] == ['spec.trial.logLimit: nothing -> "2Gi"']
+
+
 def test_a_difference_names_its_path_and_both_values() -> None:
     new = document(SMALL, "spec.parallelism=4", "spec.trial.timeout=5m", "spec.parameters.lr.max=2")
     changes = diff(document(SMALL), new)

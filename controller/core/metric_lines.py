@@ -194,7 +194,8 @@ class LineParser:
             return self._with_step(values, text, is_row=True)
         self._replaced: list[str] = []
         values = self._pairs(text) if "=" in text or ":" in text else {}
-        self._add_bare(values, text)
+        if len(self._wanted) > 1 or self._objective not in values:
+            self._add_bare(values, text)
         if not values and "poch" not in text and "POCH" not in text:
             return NOTHING
         parsed = self._with_step(values, text)
@@ -203,8 +204,8 @@ class LineParser:
     def _json(self, document: dict[str, Any], text: str) -> ParsedLine:
         """Read a JSON object, or else the text that it logs."""
         values = _json_values(document)
-        told = next((document[key] for key in _TEXT_KEYS if isinstance(document.get(key), str)), "").strip()
-        if told and self._objective not in values and not told.startswith("{"):
+        told = "" if self._objective in values else _text_of(document)
+        if told and not told.startswith("{"):
             parsed = self.parse(told)
             if parsed.values:
                 return parsed
@@ -309,9 +310,8 @@ class LineParser:
                 continue
             elif (value := _value(number, total, percent)) is not None and self._parameters.get(name) != value:
                 values[name] = value
-        for name in self._wanted:
-            if name not in found and name in text and name not in self.unreadable:
-                self._look_for_unreadable(name, text)
+        if len(found) < len(self._wanted):
+            self._look_for_unreadable(found, text)
         return values
 
     def _put(
@@ -377,9 +377,12 @@ class LineParser:
             for m in pattern.finditer(text):
                 self._put(values, m["name"], text, m.start("name"), m.end(), m["number"], None, m["percent"])
 
-    def _look_for_unreadable(self, name: str, text: str) -> None:
-        if m := self._unreadable[name].search(text):
-            self._note_unreadable(name, m[1])
+    def _look_for_unreadable(self, found: Sequence[str], text: str) -> None:
+        for name, pattern in self._unreadable.items():
+            if name in found or name not in text or name in self.unreadable:
+                continue
+            if m := pattern.search(text):
+                self._note_unreadable(name, m[1])
 
     def _note_unreadable(self, name: str, value: str) -> None:
         self.unreadable.setdefault(name, value[:40])
@@ -564,6 +567,12 @@ def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold valu
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else {}
+
+
+def _text_of(document: dict[str, Any]) -> str:
+    """Return the text that a JSON log line has; "" if it has none."""
+    texts = (document.get(key) for key in _TEXT_KEYS)
+    return next((text.strip() for text in texts if isinstance(text, str)), "")
 
 
 def _json_values(document: dict[str, Any]) -> dict[str, float]:

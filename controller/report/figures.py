@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from controller.core.model import Attempt, AttemptState
@@ -18,7 +19,7 @@ from controller.report import colors, formatting
 from controller.report.record import TrialList, TrialRecord
 from suggest.space import Choice, Domain, Parameter, Scale
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
-from suggest.trial import TrialState
+from suggest.trial import Measurement, TrialState
 
 Json = dict[str, Any]
 
@@ -80,29 +81,25 @@ def history(record: TrialList) -> Json:
     return _figure(title, rows, {"layer": [points, line]}, note=_of(rows, valued))
 
 
-def curves(record: TrialList) -> Json:
-    """The first objective of each trial by step, as its newest attempt reported it."""
-    metric = record.criteria.objectives[0].metric
+def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -> Json:
+    """A metric of each trial by step, as its newest attempt reported it; without `metric` the first objective.
+
+    color_trials: Trials have colors, in place of states: for a few that are compared.
+    """
+    metric = metric or record.criteria.objectives[0].metric
     measured = _began(record)
     drawn = _some(record, measured, MOST_CURVES)
     rows: list[Json] = []
     for entry in drawn:
-        measurements = record.measurements.get(entry.trial.number)
-        if not measurements:
-            continue
-        newest = max(m.attempt for m in measurements)
-        curve = sorted((m.step, m.value) for m in measurements if m.metric == metric and m.attempt == newest)
-        finite = [(step, value) for step, value in curve if math.isfinite(value)]
-        stride = max(1, math.ceil(len(finite) / MOST_POINTS))
-        drawn_points = [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
+        curve = _curve(record.measurements.get(entry.trial.number, ()), metric)
         rows += [
             {"trial": entry.trial.number, "step": step, "value": value, "state": entry.state.value}
-            for step, value in drawn_points
+            for step, value in curve
         ]
     if len({row["step"] for row in rows}) < 2:
         rows = []  # a single report per trial does not make a curve
-    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(drawn) > 1 else {"strokeWidth": 2}
-    return _figure(
+    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(drawn) > 1 and not color_trials else {"strokeWidth": 2}
+    figure = _figure(
         f"{metric} by step",
         rows,
         {
@@ -111,12 +108,34 @@ def curves(record: TrialList) -> Json:
                 "x": _quantity("step", axis={"tickMinStep": 1}),
                 "y": _quantity("value", title=metric, scale=_scale([row["value"] for row in rows])),
                 "detail": _word("trial"),
-                "color": _state_color(rows),
+                "color": _word("trial", legend=_LEGEND) if color_trials else _state_color(rows),
                 "tooltip": [_tip("trial"), _tip("step"), _tip("value", metric), _tip("state")],
             },
         },
         note=_of(drawn, measured),
     )
+    figure["usermeta"]["metrics"] = _metrics_of_curves(record)
+    return figure
+
+
+def _curve(measurements: Sequence[Measurement], metric: str) -> list[tuple[int, float]]:
+    """Return at most about MOST_POINTS steps of the newest attempt with their finite values, with the last one."""
+    newest = max((m.attempt for m in measurements), default=0)
+    curve = sorted((m.step, m.value) for m in measurements if m.metric == metric and m.attempt == newest)
+    finite = [(step, value) for step, value in curve if math.isfinite(value)]
+    stride = max(1, math.ceil(len(finite) / MOST_POINTS))
+    return [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
+
+
+def _metrics_of_curves(record: TrialList) -> list[str]:
+    """Return the metrics that have curves, the objectives first."""
+    first_steps: dict[str, int] = {}
+    several: set[str] = set()
+    for measurement in chain.from_iterable(record.measurements.values()):
+        if first_steps.setdefault(measurement.metric, measurement.step) != measurement.step:
+            several.add(measurement.metric)
+    objectives = [objective.metric for objective in record.criteria.objectives if objective.metric in several]
+    return objectives + sorted(several.difference(objectives))
 
 
 def trials_of_curves(record: TrialList) -> list[int]:

@@ -42,6 +42,7 @@ from suggest.errors import (
 HEARTBEAT_S = 10.0
 RETRY_MS = 500  # before a page connects again
 MOST_SHOWN = 1000  # trials that one stream may be limited to
+MOST_COMPARED = 20  # trials in one figure of some
 Events: TypeAlias = AsyncIterator[Event]
 _STATUS: dict[type[TunerError], int] = {
     InvalidArgument: 400,
@@ -68,8 +69,8 @@ class PageContent(Protocol):
 
     async def record(self, namespace: str, name: str) -> TrialList: ...
 
-    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> TrialList:
-        """Return the record with what the figure needs, of one trial or of all."""
+    async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> TrialList:
+        """Return the record with what the figure needs, of some trials or of all."""
 
     async def trial(self, namespace: str, name: str, number: int) -> Json: ...
 
@@ -176,29 +177,28 @@ class _Page:
 
     async def stream(self, request: Request) -> Response:
         position = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        trials = None
-        if numbers := request.query_params.get("only"):
-            trials = frozenset(
-                whole_number(word, "only", least=0, limit=1 << 31) for word in numbers.split(",")[:MOST_SHOWN]
-            )
+        trials = frozenset(_trials(request.query_params.get("only", ""), MOST_SHOWN)) or None
         shown = self._shown(request)
         return event_stream(request, shown, shown.follow(*named(request), position, trials), self._closing)
 
     async def figure(self, request: Request) -> Response:
-        """Return the specification of a figure, of the whole search or of one `trial`."""
+        """Return the specification of a figure: of the whole search or of some `trials`; a curve is of a `metric`."""
         name = request.path_params["figure"]
         figure = figures.FIGURES.get(name)
         if figure is None:
             raise NotFound(f"no figure {name}; there are {', '.join(figures.FIGURES)}")
-        number = request.query_params.get("trial")
-        trial = None if number is None else whole_number(number, "trial", least=0, limit=1 << 31)
+        trials = _trials(request.query_params.get("trials", ""), MOST_COMPARED)
+        metric = request.query_params.get("metric", "")
         needs_importances = name == "importance"
         shown = self._shown(request)
         with shown.limits.requesting_figure():
-            record = await shown.drawn(*named(request), name, trial)
+            record = await shown.drawn(*named(request), name, trials)
 
             def draw() -> Response:
-                spec = figure.draw(record, query.importances(record) if needs_importances else ())
+                if name == "curves":
+                    spec = figures.curves(record, metric, color_trials=len(trials) > 1)
+                else:
+                    spec = figure.draw(record, query.importances(record) if needs_importances else ())
                 return JSONResponse(spec | {"usermeta": spec["usermeta"] | {"empty": figure.why_empty}})
 
             async with shown.limits.turn(slow=needs_importances):
@@ -251,6 +251,11 @@ def texts_of(field: object, name: str) -> dict[str, str]:
     if not isinstance(field, dict) or not all(isinstance(value, str) for value in field.values()):
         raise InvalidArgument.at(name, "expected an object of strings")
     return field
+
+
+def _trials(numbers: str, most: int) -> list[int]:
+    """Return the first trials of a list such as "3,7"."""
+    return [whole_number(word, "trial", least=0, limit=1 << 31) for word in numbers.split(",")[:most] if word]
 
 
 def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> int:

@@ -102,15 +102,14 @@ class Board:
         async for event in reader.follow(position, trials):
             yield event
 
-    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> ExperimentRecord:
+    async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> ExperimentRecord:
         record = await self.record(namespace, name)
-        if trial is not None:
-            record = replace(record, trials=[query.find_trial(record, trial)])
         if figure == "curves":
             client = await self.client(record.experiment)
-            record = replace(
-                record, measurements=await measurements_of_curves(client, study_name(record.experiment), record)
-            )
+            measured = await measurements_of_curves(client, study_name(record.experiment), record, trials)
+            record = replace(record, measurements=measured)
+        if trials:
+            record = replace(record, trials=[query.find_trial(record, number) for number in trials])
         if figure == "timeline":
             record = replace(record, events=self.experiments().events(record.experiment.uid))
         return record
@@ -338,10 +337,10 @@ def parameter_hint(parameter: Parameter) -> Json:
 
 
 async def measurements_of_curves(
-    client: AsyncClient, study: StudyName, record: TrialList
+    client: AsyncClient, study: StudyName, record: TrialList, trials: Sequence[int]
 ) -> dict[int, list[Measurement]]:
-    """Return the measurements of the trials that the figure of curves shows."""
-    numbers = figures.trials_of_curves(record)
+    """Return the measurements that the figure of curves shows: of these trials, or of those that it chooses."""
+    numbers = trials or figures.trials_of_curves(record)
     if len(numbers) == len(record.trials) > 1:
         measured = await client.list_measurements(study)
     else:

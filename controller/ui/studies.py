@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.app.enqueue import enqueue_in_study
@@ -95,13 +95,14 @@ class StudyBoard:
     async def record(self, namespace: str, name: str) -> StudyTrials:
         return await self._reader(StudyName(namespace, name)).record()
 
-    async def drawn(self, namespace: str, name: str, figure: str, trial: int | None) -> StudyTrials:
+    async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> StudyTrials:
         record = await self.record(namespace, name)
-        if trial is not None:
-            record = replace(record, trials=[_find(record, trial, await self._trial(record, trial))])
         if figure == "curves":
-            measured = await measurements_of_curves(self._client, record.study.name, record)
+            measured = await measurements_of_curves(self._client, record.study.name, record, trials)
             record = replace(record, measurements=measured)
+        if trials:
+            found = [_find(record, number, await self._trial(record, number)) for number in trials]
+            record = replace(record, trials=found)
         return record
 
     async def trial(self, namespace: str, name: str, number: int) -> Json:

@@ -185,6 +185,23 @@ def test_a_figure_that_failed_when_the_search_ended_is_drawn_again(cli: Cli, tab
         tab.wait_for_selector("section[data-figure=history] .empty", state="hidden")
 
 
+def test_curves_of_another_metric_and_of_compared_trials_are_drawn(cli: Cli, tab: Any) -> None:
+    prints = 'for s in 1 2 3; do echo "step=$s score=$1 loss=$s"; done'
+    cli.file.write_text(experiment(["sh", "-c", prints, "sh", "${x}"], trials=3))
+    assert cli.tuner("run", cli.file)[0] == 0
+    has = "wanted => window.views.get('curves')?.data('rows').map((row) => row.value).sort().join() === wanted"
+    tab.add_init_script(KEEPS_VIEWS)
+    with served(cli) as page:
+        opened(tab, page.link)
+        until_drawn(tab, "curves", 9)
+        tab.select_option("section[data-figure=curves] select", "loss")
+        tab.wait_for_function(has, arg="1,1,1,2,2,2,3,3,3")
+        tab.goto(f"{page.base}/#/search/default/tiny/compare/0,2")
+        tab.wait_for_selector("section[data-figure=curves] canvas")
+        tab.select_option("section[data-figure=curves] select", "loss")
+        tab.wait_for_function(has, arg="1,1,2,2,3,3")
+
+
 def test_a_point_is_enqueued_by_clicking(cli: Cli, tab: Any) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     running = cli.start("run", cli.file)

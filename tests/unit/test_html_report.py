@@ -195,3 +195,23 @@ def test_a_log_range_of_two_neighboring_doubles_is_drawn() -> None:
     space = Space((Parameter("x", narrow), Parameter("y", Float(0, 1))))
     one = TrialRecord(Trial(0, TrialState.SUCCEEDED, {"x": 1e300, "y": 0.5}, value=0.5))
     assert figures.parallel(a_record(replace(SPEC, space=space), [one]))
+
+
+def test_curves_of_each_metric_that_has_steps_can_be_drawn() -> None:
+    record = RECORDS["mixed"]
+    measured = {
+        number: [*found, *(Measurement(1, "loss", step, 0.5) for step in (1, 2)), Measurement(1, "size", 3, 9.0)]
+        for number, found in record.measurements.items()
+    }
+    record = replace(record, measurements=measured)
+    figure = figures.curves(record, "loss")
+    assert figure["title"]["text"] == "loss by step"
+    assert {row["value"] for row in figure["data"]["values"]} == {0.5}
+    assert figure["usermeta"]["metrics"] == ["accuracy", "loss"], "size has one step only"
+    first = figures.curves(record)
+    assert first["title"]["text"] == "accuracy by step"
+
+
+def test_trials_that_are_compared_differ_in_color() -> None:
+    figure = figures.curves(RECORDS["mixed"], color_trials=True)
+    assert figure["encoding"]["color"]["field"] == "trial"

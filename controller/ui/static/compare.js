@@ -1,6 +1,8 @@
 // Trials side by side.
 import { h, badge, number, when, text } from "./dom.js";
+import { Curves } from "./figures.js";
 import { Search } from "./search.js";
+import { place as searchPlace } from "./wire.js";
 import { main, address, crumbs, notice } from "./parts.js";
 
 export function comparePage(namespace, name, numbers) {
@@ -8,7 +10,13 @@ export function comparePage(namespace, name, numbers) {
   const said = notice();
   const absent = h("p", { class: "wrong", role: "status" });
   const place = h("div");
-  main.replaceChildren(h("h1", {}, `${name}: trials ${numbers.join(", ")}`), h("p", { class: "why" }, "Rows that differ are marked."), said.element, absent, place);
+  const curves = new Curves({
+    label: "Learning curves of these trials", at: searchPlace(namespace, name),
+    query: () => `trials=${numbers.filter((each) => it.rows.has(each)).join(",")}`, tell: (empty) => { card.hidden = empty; },
+  });
+  const card = h("section", { class: "card", hidden: true, "data-figure": "curves" },
+    h("div", { class: "head" }, h("h2", {}, "Learning curves"), curves.metric), curves.element);
+  main.replaceChildren(h("h1", {}, `${name}: trials ${numbers.join(", ")}`), h("p", { class: "why" }, "Rows that differ are marked."), said.element, absent, place, card);
   const it = new Search(namespace, name, numbers);
   function show() {
     const found = numbers.map((each) => it.rows.get(each)).filter(Boolean);
@@ -20,11 +28,15 @@ export function comparePage(namespace, name, numbers) {
         const differs = new Set(cells.map(text)).size > 1;
         return h("tr", { class: differs ? "differs" : null }, h("th", { scope: "row" }, column.title), cells.map((cell) => h("td", {}, shown(column, cell))));
       })))));
+    if (it.summary.loaded && found.length) curves.show(it.position);
     const missing = numbers.filter((each) => !it.rows.has(each));
     absent.textContent = it.summary.loaded && missing.length ? `${name} has no trial ${missing.join(", ")}` : "";
   }
   const open = it.follow({ reset: show, update: show, trouble: (message) => said.trouble(message), gone: (message) => said.trouble(message) });
-  return () => open.close();
+  return () => {
+    open.close();
+    curves.close();
+  };
 }
 
 function shown(column, cell) {

@@ -4,7 +4,7 @@ import { KIND, get, post } from "./wire.js";
 import { ask } from "./dialog.js";
 import { search } from "./search.js";
 import { TrialTable } from "./table.js";
-import { Figure } from "./figures.js";
+import { Curves, Figure } from "./figures.js";
 import { main, address, chips, counts, crumbs, done, grid, notice, progress, showState, stateAndWhy } from "./parts.js";
 
 const FIGURES = {
@@ -149,7 +149,9 @@ function overviewOf(it, best) {
 function figuresOf(it, choose) {
   const version = () => it.position; // every change of a trial has a new one
   const drawable = () => it.summary?.loaded && it.rows.size > 0;
-  const make = (name, tell) => new Figure({ label: FIGURES[name], address: () => `${it.at}/figures/${name}.json?${version()}`, choose, tell });
+  const make = (name, tell) => (name === "curves"
+    ? new Curves({ label: FIGURES[name], at: it.at, query: version, choose, tell })
+    : new Figure({ label: FIGURES[name], address: () => `${it.at}/figures/${name}.json?${version()}`, choose, tell }));
   const sections = {};
   const fixed = FIRST.map((name) => [name, make(name, (empty) => {
     sections[name].hidden = empty;
@@ -169,7 +171,8 @@ function figuresOf(it, choose) {
     if (drawable()) other.show(version());
   }
   const element = h("div", { class: "figures", hidden: true },
-    fixed.map(([name, figure]) => (sections[name] = h("section", { class: "card", "data-figure": name, hidden: true }, h("h2", {}, FIGURES[name]), figure.element))),
+    fixed.map(([name, figure]) => (sections[name] = h("section", { class: "card", "data-figure": name, hidden: true },
+      h("div", { class: "head" }, h("h2", {}, FIGURES[name]), figure.metric ?? ""), figure.element))),
     h("section", { class: "card wide" }, tabs, place));
   function show() {
     if (!drawable()) return;

@@ -57,6 +57,14 @@ export class Figure {
     this.drawing = false;
   }
 
+  // Draw what the address is now.
+  again() {
+    const version = this.wanted;
+    this.version = null;
+    this.next = 0;
+    this.show(version);
+  }
+
   async follow() {
     const began = performance.now();
     const version = this.wanted;
@@ -111,5 +119,24 @@ export class Figure {
     this.resized.disconnect();
     dark.removeEventListener("change", this.redraw);
     this.view?.finalize();
+  }
+}
+
+// A figure of curves, with a choice of the metric where there are several. at: the address of the search. query: its end.
+export class Curves extends Figure {
+  constructor({ at, query, ...more }) {
+    super({ ...more, address: () => `${at}/figures/curves.json?${query()}&metric=${encodeURIComponent(this.metric.value)}` });
+    this.metric = h("select", { "aria-label": "Metric of the curves", hidden: true, onchange: () => this.again() });
+  }
+
+  take(spec) {
+    const { metrics } = spec.usermeta;
+    const chosen = this.metric.value || metrics[0];
+    if (metrics.join("\n") !== [...this.metric.options].map((option) => option.value).join("\n")) {
+      this.metric.replaceChildren(...metrics.map((metric) => h("option", { value: metric }, metric)));
+      if (metrics.includes(chosen)) this.metric.value = chosen;
+    }
+    this.metric.hidden = metrics.length < 2;
+    return super.take(spec);
   }
 }

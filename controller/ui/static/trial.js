@@ -3,7 +3,7 @@ import { h, badge, number, prose, when, duration, text, events } from "./dom.js"
 import { KIND, get, post, place, stream } from "./wire.js";
 import { ask } from "./dialog.js";
 import { Search } from "./search.js";
-import { Figure } from "./figures.js";
+import { Curves } from "./figures.js";
 import { main, address, crumbs, definitions, grid, inOrder, notice, showState, stateAndWhy } from "./parts.js";
 
 const MOST_LINES = 400; // parts of a log that stay in the page
@@ -19,8 +19,9 @@ export function trialPage(namespace, name, trial) {
   const log = h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log", "aria-live": "off" });
   const choice = h("select", { "aria-label": "Attempt", onchange: () => follow(Number(choice.value)) });
   const logCard = h("section", { class: "card", hidden: true }, h("div", { class: "head" }, h("h2", {}, "Log"), choice), log);
-  const curve = new Figure({ label: "Learning curve of the trial", address: () => `${place(namespace, name)}/figures/curves.json?trial=${trial}` });
-  const curveCard = h("section", { class: "card", hidden: true, "data-figure": "curve" }, h("h2", {}, "Learning curve"), curve.element);
+  const curve = new Curves({ label: "Learning curve of the trial", at: place(namespace, name), query: () => `trials=${trial}` });
+  const curveCard = h("section", { class: "card", hidden: true, "data-figure": "curve" },
+    h("div", { class: "head" }, h("h2", {}, "Learning curve"), curve.metric), curve.element);
   const relabeling = h("button", { type: "button", onclick: relabel, hidden: true }, "Labels");
   const retrying = h("button", { type: "button", onclick: retry, hidden: true }, "Retry");
   const steps = h("nav", { class: "steps", "aria-label": "Neighboring trials" },

@@ -193,11 +193,12 @@ async def sweep_everything(self: Loop) -> None:
 
 @mutant("a trial that failed in the cluster counts twice", (loop.Loop, "_complete"))
 async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -> None:
-    known = self._memory.opened[number]
+    known = self._memory.opened.get(number)
     counts = self._memory.counts
     counts[outcome.state] = counts.get(outcome.state, 0) + 1
-    await self._search.complete(number, outcome, known.unreported)
-    known.running = False
+    await self._search.complete(number, outcome, [] if known is None else known.unreported)
+    if known is not None:
+        known.running = False
 
 
 @mutant("the search continues after the target is reached", (budget, "ending"))

@@ -31,11 +31,14 @@ GAP_LINE = f"{NOTE}gap: "  # begins the line that a runtime writes into its copy
 TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?"
-_NUMBER = rf"[+-]?(?:\d++(?!,\d)\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+# Not 1 of `1 234.5` and `1'234.5`, nor 1.234 of `1.234,56`.
+_GROUPED = r"(?![1-9]\d{0,2}(?:(?:[ '’\u00a0\u2009\u202f]\d{3}){1,6}(?!\d)|(?:\.\d{3}){1,6},\d))"
+_NUMBER = rf"[+-]?{_GROUPED}(?:\d++(?!,\d)\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
 _WRAPPER = r"(?:(?:\w{1,9}\.)?(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?"  # tensor(0.9), np.float64(0.9)
 _SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
-_END = r"(?![\w%]|\.\w|:\d|\s?/\s?\d|-\d\d-\d\d)"  # not a unit, a version, a time of day, a fraction, a date
+# Not a unit, 3x10^-4, a version, a time of day, a fraction, a date.
+_END = r"(?![\w%#^]|\.\w|:\d|\s?(?:/\s?\d|[*×·x]\s?10)|-\d\d-\d\d)"
 _VALUE = rf"{_WRAPPER}({_NUMBER})(?:{_SHARE}|(\s?%)(?![\w|])|{_END})"
 _PAIR = re.compile(
     rf"(?<![\w.])(?<!--)(?<!\s-)(?<![A-Za-z_]-)({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}"
@@ -64,13 +67,20 @@ _PHASES = {
 }
 _EXACT = 3  # the metric without a phase
 _ANY_PHASE = "|".join(sorted(_PHASES, key=len, reverse=True))
-_LAST_WORD = re.compile(r"(?<![\w.])[A-Za-z]++\Z")
-_PHASE_OF_LINE = re.compile(rf"\W{{0,9}}({_ANY_PHASE})(?:\s(?:set|data|results?))?\s?[\]:|>-]", re.IGNORECASE)
-_UNIT = re.compile(r"\s?([KMGTkmgt]i?[Bb]|[Bb]ytes|[nuµm]s|s(?:ec(?:onds)?)?|min(?:utes)?|h(?:ours)?)(?![\w=:(])")
+_LAST_WORD = re.compile(r"(?<![\w.])([A-Za-z]++)(?:[ _](?:set|data))?\Z")
+_PHASE_OF_LINE = re.compile(
+    rf"\W{{0,9}}({_ANY_PHASE})(?:\s(?:set|data|results?))?(?:\s?[\]:|>-]|\sepoch\b)", re.IGNORECASE
+)
+_UNIT = re.compile(
+    r"\s?((?:(?:[nuµm]|milli|micro|nano)?(?:s|sec|seconds?)|millis|min|mins|minutes?|h|hrs?|hours?|d|days?"
+    r"|(?:[kKMGTPmgt]i?)?(?:B|b|bits?|[Bb]ytes?|W|Wh|Hz|J|FLOPs|FLOPS)|[kKMGTm]|percent|pct"
+    r"|thousand|million|billion|[KMG]?[A-Za-z]{1,9}(?=/s))(?:/s(?:ec)?|ps)?)(?![\w=:(/])"
+)
+_NEXT_PART = re.compile(r"\s?\d++\s?[a-z]")  # the second one of `1 min 30 s`
 # `Namespace(lr=0.1, epochs=3)`: the settings of an object. The names of results in it are read, the others are not.
 _SETTINGS = re.compile(r"[A-Za-z_][\w.]{0,99}+\((?=\w{1,99}+=)[^()]*+(?:\([^()]*+\)[^()]*+)*")
 # The text of a JSON log line, which may be a line with metrics.
-_TEXT_KEYS = ("msg", "message", "event", "text", "log")
+_TEXT_KEYS = ("msg", "message", "event", "text", "textpayload", "body", "log")
 
 # These find every place in the raw bytes that may hold a metric, and some that do not. Most of a log is not metrics,
 # and these skip it ten times faster than parsing each line would. The lookbehind excludes times of day.
@@ -204,8 +214,11 @@ class LineParser:
     def _json(self, document: dict[str, Any], text: str) -> ParsedLine:
         """Read a JSON object, or else the text that it logs."""
         values = _json_values(document)
+        for name in self._wanted:
+            if name not in values and isinstance(document.get(name), str) and name not in self.unreadable:
+                self._note_unreadable(name, document[name])
         told = "" if self._objective in values else _text_of(document)
-        if told and not told.startswith("{"):
+        if told:
             parsed = self.parse(told)
             if parsed.values:
                 return parsed
@@ -308,11 +321,22 @@ class LineParser:
                 settings and any(begin < m.start() < end for begin, end in settings)
             ):
                 continue
-            elif (value := _value(number, total, percent)) is not None and self._parameters.get(name) != value:
+            elif (value := _value(number, total, percent)) is not None and not (
+                name in self._parameters and self._is_echo(name, value)
+            ):
                 values[name] = value
         if len(found) < len(self._wanted):
             self._look_for_unreadable(found, text)
         return values
+
+    def _is_echo(self, name: str, value: float) -> bool:
+        """Return whether the value is the trial's parameter of this name, rounded as it is printed."""
+        parameter = self._parameters[name]
+        # Rounding changes a number by half of it at most.
+        if not isinstance(parameter, int | float) or abs(value - parameter) > abs(value) / 2:
+            return False
+        digits = len(f"{value:.15g}".partition("e")[0].lstrip("-0.").replace(".", ""))
+        return parameter == value or float(f"{parameter:.{digits}g}") == value
 
     def _put(
         self, values: dict[str, float], name: str, text: str, begin: int, end: int,
@@ -333,8 +357,8 @@ class LineParser:
     def _phase(self, text: str, begin: int) -> str:
         """Return the part of the data that the metric is of, such as `train`; "" if the line does not say."""
         if begin > 1 and text[begin - 1] in " _-" and text[begin - 2].isalpha():
-            before = _LAST_WORD.search(text[max(0, begin - 12) : begin - 1])
-            word = "" if before is None else before[0].lower()
+            before = _LAST_WORD.search(text[max(0, begin - 17) : begin - 1])
+            word = "" if before is None else before[1].lower()
             if word in _PHASES:
                 return word
         of_line = _PHASE_OF_LINE.match(text)
@@ -359,6 +383,9 @@ class LineParser:
     def _same_unit(self, name: str, text: str, end: int, number: str) -> bool:
         """Return whether the value has the unit of the values before."""
         match = _UNIT.match(text, end) if end < len(text) else None
+        if match is not None and _NEXT_PART.match(text, match.end()):
+            self._note_unreadable(name, f"{number}{match[0]}…")
+            return False
         unit = "" if match is None else match[1]
         before = self._units.setdefault(name, unit)
         if unit != before:
@@ -511,7 +538,9 @@ def _bare(name: str) -> re.Pattern[str]:
 
 
 def _unreadable(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.-]){re.escape(name)}[\"']?\s*+[=:]\s*+[\"']?([^\s\"']{{1,200}})")
+    return re.compile(
+        rf"(?<![\w./-]){re.escape(name)}[\"']?\s*+[=:](?!=)\s*+[\"']?((?:[^\s\"']|'(?=\d)|\s(?=[\d/*x×])){{1,200}})"
+    )
 
 
 def number_cure(value: str) -> str:
@@ -571,8 +600,8 @@ def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold valu
 
 def _text_of(document: dict[str, Any]) -> str:
     """Return the text that a JSON log line has; "" if it has none."""
-    texts = (document.get(key) for key in _TEXT_KEYS)
-    return next((text.strip() for text in texts if isinstance(text, str)), "")
+    texts = {key.lstrip("@_").lower(): text for key, text in document.items() if isinstance(text, str)}
+    return next((texts[key].strip() for key in _TEXT_KEYS if key in texts), "")
 
 
 def _json_values(document: dict[str, Any]) -> dict[str, float]:

@@ -500,3 +500,73 @@ def test_names_with_any_characters_are_read_of_every_metric_that_a_trial_must_re
     reader.feed(b"accuracy=0.9 hit@10=0.5 latency (ms): 3.5 mAP@[IoU=0.5]: 0.41 top-1 acc = 0.7\n")
     assert [reader.value_of(name) for name in names] == [0.5, 3.5, 0.41, 0.7]
     assert "IoU" not in dict(reader.other_names("IoU"))
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["1.234,56", "1'234.5", "1 234.5", "1\u202f234,5", "10^-3", "3*10^-3", "3 x 10^-3", "1.5×10⁻³", "1.#QNAN"],
+)
+def test_a_number_in_another_notation_is_refused_not_read_in_part(printed: str) -> None:
+    reader = a_reader()
+    assert (reader.feed(f"accuracy: {printed}\n".encode()), reader.value) == ([], None)
+    assert reader.unreadable("accuracy") == printed
+
+
+@pytest.mark.parametrize("unit", ["k", "kW", "Mbit/s", "img/s", "hrs", "d", "percent", "millis"])
+def test_any_usual_unit_is_said(unit: str) -> None:
+    reader = a_reader()
+    reader.feed(f"accuracy: 12 {unit}\n".encode())
+    assert f"12 {unit} is read as 12" in reader.remarks["unit"]
+
+
+def test_a_value_in_another_scale_of_its_unit_is_not_read() -> None:
+    reader = a_reader()
+    reader.feed(b"accuracy: 3 kW\naccuracy: 900 W\n")
+    assert reader.value == 3.0
+
+
+def test_a_duration_in_two_units_is_refused() -> None:
+    reader = a_reader()
+    assert (reader.feed(b"accuracy: 1 min 30 s\n"), reader.value) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("Train set accuracy: 0.99", "Test set accuracy: 0.8"),
+        ("Train Epoch: 1 accuracy: 0.8", "Test Epoch: 1 accuracy: 0.8"),
+    ],
+)
+def test_the_part_of_the_data_is_known_by_more_words(train: str, test: str) -> None:
+    reader = a_reader()
+    reader.feed(f"{test}\n{train}\n".encode())
+    assert reader.value == 0.8
+    assert '"train accuracy" is not' in reader.remarks["phases"]
+
+
+def test_the_echo_of_a_rounded_parameter_is_not_a_metric() -> None:
+    reader = LogReader(
+        MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE), parameters={"lr": 0.00031234}
+    )
+    assert [reading.metric for reading in reader.feed(b"lr=0.0003 accuracy=0.9\n")] == ["accuracy"]
+
+
+@pytest.mark.parametrize("key", ["@message", "MESSAGE", "body", "textPayload"])
+def test_the_text_of_a_json_line_is_read_under_the_names_of_loggers(key: str) -> None:
+    assert read(f'{{"{key}": "epoch=1 accuracy=0.97", "level": "info"}}') == [("accuracy", 1, 0.97)]
+
+
+def test_a_json_object_within_the_text_of_a_json_line_is_read() -> None:
+    assert read(r'{"log": "{\"epoch\": 1, \"accuracy\": 0.97}\n", "stream": "stdout"}') == [("accuracy", 1, 0.97)]
+
+
+def test_a_json_string_that_is_not_a_number_is_said() -> None:
+    reader = a_reader()
+    reader.feed(b'{"accuracy": "0,97"}\n')
+    assert reader.unreadable("accuracy") == "0,97"
+
+
+def test_a_longer_name_that_ends_with_the_metric_is_not_its_unreadable_value() -> None:
+    reader = a_reader()
+    reader.feed(b"train/accuracy: 0.99\n")
+    assert reader.unreadable("accuracy") == ""

@@ -2,7 +2,8 @@
 
 The exports of W&B, MLflow, Ray Tune and others name such columns and their words in their own ways, and a trial whose
 column is overlooked counts as a success. A column is recognized by its name (`State`, `run.status`), by its words
-(`crashed`) or, if its cells are true and false, by a name that is such a word (`failed`).
+(`crashed`) or, if its cells are true and false, by a name that is such a word (`failed`). An exit code of 0 is a
+success.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _ENDS: Mapping[str, End] = {word: end for end, words in _WORDS.items() for word 
 _NAMES = ("state", "status")  # the last word of the column's name
 _ANSWERS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _NO_QUESTIONS = {"error", "failure", "fail", "new", "active"}  # a column of this name may have numbers for a reason
+_WHOLE = re.compile(r"-?\d{1,9}(?:\.0)?")
+_EXIT_CODES = {"exitcode", "returncode", "exitstatus"}  # columns of numbers: 0 is a success
 _VAGUE = {"new", "active", "created", "invalid"}  # words that say nothing of a trial in a column of another name
 
 
@@ -47,6 +50,7 @@ class StateColumn:
 
     name: str
     answers: End | None = None
+    is_exit_code: bool = False
 
     def end(self, row: Mapping[str, str]) -> End:
         """Return how the trial of a row ended; an empty cell says nothing. Raises ValueError for an unknown word."""
@@ -55,6 +59,8 @@ class StateColumn:
             return TrialState.SUCCEEDED
         if self.answers is not None:
             return self._answered(_ANSWERS[text.lower()])
+        if self.is_exit_code:
+            return TrialState.SUCCEEDED if float(text) == 0 else TrialState.FAILED
         word = _plain(text)
         if word not in _ENDS:
             known = "succeeded, finished, failed, crashed, pruned, infeasible, running"
@@ -92,7 +98,9 @@ def state_columns(names: Iterable[str], rows: Sequence[Mapping[str, str]]) -> St
         cells = {text for row in rows if (text := row[name].strip().lower())}
         known = all(_plain(cell) in _ENDS for cell in cells)
         question = _ENDS.get(_plain(re.split(r"[/:]", name)[-1]))
-        if name.lower() in _NAMES and not used:
+        if _plain(name) in _EXIT_CODES and all(_WHOLE.fullmatch(cell) for cell in cells):
+            used.append(StateColumn(name, is_exit_code=True))
+        elif name.lower() in _NAMES and not used:
             used.append(StateColumn(name))
         elif _last_word(name) in _NAMES:
             if known:

@@ -203,7 +203,8 @@ def test_curves_of_each_metric_that_has_steps_can_be_drawn() -> None:
         number: [*found, *(Measurement(1, "loss", step, 0.5) for step in (1, 2)), Measurement(1, "size", 3, 9.0)]
         for number, found in record.measurements.items()
     }
-    record = replace(record, measurements=measured)
+    began = [replace(entry, trial=replace(entry.trial, step=5)) for entry in record.trials]
+    record = replace(record, trials=began, measurements=measured)
     figure = figures.curves(record, "loss")
     assert figure["title"]["text"] == "loss by step"
     assert {row["value"] for row in figure["data"]["values"]} == {0.5}

@@ -24,7 +24,7 @@ from suggest import wire
 from suggest.client import Measurement, Outcome, StudyName, Trial, TrialState, maximize
 from suggest.client.search_space import Float, Int, named
 from suggest.domain import Choice, Domain
-from suggest.errors import FailedPrecondition
+from suggest.errors import AlreadyExists, FailedPrecondition
 from suggest.space import Parameter, Space
 from suggest.study import Algorithm, StudySpec
 from tuner.integrations import needed
@@ -293,7 +293,12 @@ class _CandidateStudy:
     def begin(self, spec: StudySpec, data: str) -> None:
         labels = {DATA: data} if data else {}
         request_id = wire.request_id_of(spec)
-        study = self.call(self._client.create_study(self._name, spec, request_id=request_id, labels=labels))
+        try:
+            study = self.call(self._client.create_study(self._name, spec, request_id=request_id, labels=labels))
+        except AlreadyExists:
+            study = self.call(self._client.get_study(self._name))
+            if study.labels.get(DATA, "") == data:
+                raise
         if study.labels.get(DATA, "") != data:
             raise FailedPrecondition(
                 f"the candidates of {self._name.study} were scored on other data; use another name, or delete it"

@@ -122,10 +122,10 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
         return studies[0]
     if name in names:
         return studies[names.index(name)]
-    some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
     if not name:
-        raise InvalidArgument.at("--study", f"name one of the studies in {place}: {some or 'there are none'}")
-    raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some or None}'}")
+        raise InvalidArgument.at("--study", f"name one of the studies in {place}; there are {some}")
+    raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some}'}")
 
 
 def _metric_names(study: FrozenStudy) -> list[str]:

@@ -142,7 +142,7 @@ def test_a_journal_file_is_read_like_a_database(tmp_path: Path) -> None:
 
 
 def test_one_of_several_studies_must_be_named(url: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"--study: name one of the studies in .*: mine, both, unnamed"):
+    with pytest.raises(InvalidArgument, match=r"--study: name one of the studies in .*; there are mine, both, unnamed"):
         optuna_source(url, "", "")
     with pytest.raises(NotFound, match=r"has no study 'min'; did you mean mine"):
         optuna_source(url, "min", "")

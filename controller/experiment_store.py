@@ -23,7 +23,16 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from controller import experiment_tables as tables
-from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, TrialOrFinal, Uid
+from controller.core.model import (
+    Attempt,
+    Event,
+    Experiment,
+    ExperimentSpec,
+    ExperimentState,
+    Revision,
+    TrialOrFinal,
+    Uid,
+)
 from suggest import failpoints
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
@@ -73,6 +82,10 @@ class ControllerRequests:
 
     stop: bool = False
     revision: int = 0
+
+
+class NewerRevision(FailedPrecondition):
+    """An experiment cannot end under a revision that is not the newest."""
 
 
 class SqlExperimentStore:
@@ -217,21 +230,22 @@ class SqlExperimentStore:
         """Store a revision, and return the experiment under it.
 
         Of an experiment that has ended, also stores the final stage, which belongs to the search before. Raises
-        FailedPrecondition if another process has stored a revision meanwhile.
+        FailedPrecondition if another process has stored a revision meanwhile, or the experiment has just ended.
         """
+        changed = FailedPrecondition(f"{experiment.name} has just been changed by another command; try again")
         values: dict[str, object] = {"revision": revision.number}
         if experiment.state.finished:
             values |= tables.final_columns(experiment)
         try:
             with self._writing(_REVISE) as connection:
                 connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
-                this = tables.experiments.c.uid == experiment.uid
-                connection.execute(sa.update(tables.experiments).where(this).values(**values))
+                finished = tables.experiments.c.state.in_([state.value for state in ExperimentState if state.finished])
+                this = (tables.experiments.c.uid == experiment.uid) & (finished == experiment.state.finished)
+                if not connection.execute(sa.update(tables.experiments).where(this).values(**values)).rowcount:
+                    raise changed
                 _write(connection, experiment.uid, Changes(events=(event,)))
         except sa.exc.IntegrityError as error:
-            raise FailedPrecondition(
-                f"{experiment.name} has just been changed by another command; try again"
-            ) from error
+            raise changed from error
         return replace(experiment, revision=revision.number, spec=revision.spec)
 
     def revisions(self, uid: Uid) -> list[Revision]:
@@ -257,6 +271,7 @@ class SqlExperimentStore:
     # Attempts and events
 
     def save(self, uid: Uid, changes: Changes) -> None:
+        """Store changes. Raises NewerRevision if they end the experiment under an earlier revision."""
         with self._writing(_SAVE) as connection:
             _write(connection, uid, changes)
 
@@ -413,7 +428,15 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         if not changes.final:
             del row["final_trial"], row["final_first"]
         connection.execute(_UPDATE_EXPERIMENT, {**row, "of_uid": uid})
+        if changes.experiment.state.finished:
+            _check_is_newest(connection, changes.experiment)
     if changes.attempts:
         connection.exec_driver_sql(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])
     if changes.events:
         connection.exec_driver_sql(_INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events])
+
+
+def _check_is_newest(connection: sa.Connection, experiment: Experiment) -> None:
+    stored = connection.execute(_REQUESTS, {"of_uid": experiment.uid}).first()
+    if stored is not None and stored.revision > experiment.revision:
+        raise NewerRevision(f"revision {stored.revision} of {experiment.name} is not in effect yet")

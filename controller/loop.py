@@ -38,7 +38,7 @@ from controller.core.observe import event_for
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
-from controller.experiment_store import SqlExperimentStore
+from controller.experiment_store import NewerRevision, SqlExperimentStore
 from controller.journal import LOG_LIMIT, Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
@@ -204,6 +204,8 @@ class Loop:
             except (Unavailable, RuntimeLost) as error:
                 await self._back_off(error, failures)
                 failures += 1
+            except NewerRevision:  # decide again under it
+                self._journal.in_doubt = True
             except NotFound as error:  # the study's database was emptied or set back: look what it still has
                 self._journal.in_doubt = True
                 await self._back_off(error, failures)
@@ -359,8 +361,6 @@ class Loop:
         wait for the actions.
         """
         self._spend_time()
-        if self._journal.in_doubt:
-            return False
         await self._runtime.reconcile()
         await self._look()
         actions = core.decide(self._snapshot())
@@ -394,11 +394,15 @@ class Loop:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= POLL_S:
             self._stop_poll_at_s = now_s
-            requests = self._store.requests(self.experiment.uid)
-            if requests.stop:
-                self.request(DesiredState.STOP)
-            if requests.revision > self.experiment.revision:
-                self._journal.in_doubt = True
+            self._take_requests()
+
+    def _take_requests(self) -> None:
+        """Look what other processes ask for. Raises NewerRevision if one has stored a revision."""
+        requests = self._store.requests(self.experiment.uid)
+        if requests.stop:
+            self.request(DesiredState.STOP)
+        if requests.revision > self.experiment.revision:
+            raise NewerRevision(f"revision {requests.revision} of {self.experiment.name} is not in effect yet")
 
     def _snapshot(self) -> Snapshot:
         memory, spec = self._memory, self.experiment.spec
@@ -556,6 +560,8 @@ class Loop:
             case wanted.ChangeState(state, reason, done, code):
                 if not reason:
                     reason, code = self.experiment.reason, self.experiment.reason_code
+                if state.finished:
+                    self._take_requests()  # before others learn of the end
                 if state.finished or (done and state is ExperimentState.STOPPED):
                     await self._runtime.conclude(self._conclusion(state, reason))
                 now = self._clock.now()

@@ -323,6 +323,7 @@ def _actions(record: ExperimentRecord) -> dict[str, bool]:
         "resume": not controlled and experiment.state is not ExperimentState.SUCCEEDED,
         **({"retry": not controlled} if record.counts.get(TrialState.FAILED) else {}),
         "extend": not controlled and experiment.spec.budget.trials is not None,
+        "set": not experiment.state.finished,
         "enqueue": not experiment.state.finished,
         "delete": not controlled,
     }

@@ -12,12 +12,13 @@ from starlette.routing import Route
 from controller.app import query
 from controller.app.attempt_logs import read_kept
 from controller.app.detached import control_detached
+from controller.app.revise import set_values
 from controller.core.model import Experiment
 from controller.spec import redacted_document
 from controller.ui.application import Events, body_of, done, event_stream, named, whole_number
 from controller.ui.board import Board
 from controller.ui.live_table import Encoded
-from suggest.errors import FailedPrecondition, NotFound
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound
 
 LOG_POLL_S = 0.1
 LOG_BEGIN = 1 << 18  # bytes at the end of a long log that a page shows first
@@ -38,6 +39,7 @@ def experiment_routes(board: Board, closing: asyncio.Event) -> list[Route]:
         Route(f"{base}/retry", page.retry, methods=["POST"]),
         Route(f"{trial}/retry", page.retry, methods=["POST"]),
         Route(f"{base}/extend", page.extend, methods=["POST"]),
+        Route(f"{base}/set", page.set, methods=["POST"]),
     ]
 
 
@@ -102,6 +104,16 @@ class _Experiments:
         trials = whole_number((await body_of(request)).get("trials"), "trials", limit=MOST_TRIALS_ADDED)
         await control_detached(self._board.workspace, experiment, ("extend", "--trials", f"+{trials}"))
         return done(f"{experiment.name} has {trials} more trials")
+
+    async def set(self, request: Request) -> Response:
+        """Change the experiment while it runs. `changes` is a list of PATH=VALUE."""
+        changes = (await body_of(request)).get("changes")
+        if not isinstance(changes, list) or not all(isinstance(change, str) for change in changes):
+            raise InvalidArgument.at("changes", "expected a list of PATH=VALUE")
+        lines: list[str] = []
+        namespace, name = named(request)
+        await set_values(self._board.workspace, name, namespace, changes, print_line=lines.append)
+        return done("\n".join(lines))
 
     def _experiment(self, request: Request) -> Experiment:
         return self._board.find(*named(request))

@@ -27,7 +27,7 @@ from controller.core.model import (
     Revision,
     StopCause,
 )
-from controller.experiment_store import Changes, ControllerRequests, SqlExperimentStore
+from controller.experiment_store import Changes, ControllerRequests, NewerRevision, SqlExperimentStore
 from suggest.errors import AlreadyExists, FailedPrecondition, StoreBroken, TunerError, Unavailable
 from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
@@ -240,6 +240,29 @@ def test_a_revision_that_another_process_stores_is_not_overwritten(store: SqlExp
     stored = store.experiment(experiment.namespace, experiment.name)
     assert stored is not None
     assert (stored.revision, stored.running_s) == (2, 7.0)
+
+
+def test_an_experiment_ends_under_its_newest_revision_only(store: SqlExperimentStore, path: Path) -> None:
+    experiment = created(store)
+    with closing(opened(path)) as other:
+        revised = other.add_revision(experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again"))
+    ended = replace(experiment, state=ExperimentState.SUCCEEDED)
+    with pytest.raises(NewerRevision, match="revision 2 of digits is not in effect yet"):
+        store.save(experiment.uid, Changes(experiment=ended, events=[Event(at(6), "succeeded", "")]))
+    assert store.experiments() == [revised]
+    assert [event.kind for event in store.events(experiment.uid)] == ["revised"]
+    store.save(experiment.uid, Changes(experiment=replace(revised, state=ExperimentState.SUCCEEDED)))
+
+
+def test_what_was_read_before_the_end_is_not_revised_after_it(store: SqlExperimentStore) -> None:
+    experiment = created(store)
+    ended = replace(experiment, state=ExperimentState.SUCCEEDED)
+    store.save(experiment.uid, Changes(experiment=ended))
+    again = Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again")
+    with pytest.raises(FailedPrecondition, match="try again"):
+        store.add_revision(experiment, *again)
+    assert [revision.number for revision in store.revisions(experiment.uid)] == [1]
+    assert store.add_revision(ended, *again).revision == 2  # as `tuner extend` does
 
 
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:

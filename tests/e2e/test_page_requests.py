@@ -412,6 +412,25 @@ def test_an_extension_needs_a_number_of_trials(finished: Finished, trials: objec
     assert "whole number" in refused(finished.client.post(f"{TINY}/extend", json={"trials": trials}), status=400)
 
 
+def test_a_running_search_is_changed_without_stopping_a_trial(cli: Cli, page: ServedPage) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    client = signed_in(page)
+    eventually(lambda: len(cli.starts()) > 0)
+    answer = client.post(f"{TINY}/set", json={"changes": ["spec.budget.trials=3"]})
+    assert "revision 2 of tiny takes effect now" in answer.json()["message"]
+    assert client.get(f"{TINY}/file").json()["spec"]["budget"]["trials"] == 3
+    cli.let_go()
+    assert ended(running)[0] == 0
+    assert [len(trial["attempts"]) for trial in cli.trials()] == [1, 1, 1]
+    assert "tuner extend" in refused(client.post(f"{TINY}/set", json={"changes": ["spec.budget.trials=4"]}), status=409)
+
+
+@pytest.mark.parametrize("changes", [None, "spec.parallelism=2", [1], {}, []])
+def test_a_change_needs_a_list_of_paths_with_values(finished: Finished, changes: object) -> None:
+    refused(finished.client.post(f"{TINY}/set", json={"changes": changes}), status=400)
+
+
 def test_labels_of_a_trial_are_stored(cli: Cli, page: ServedPage) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     client = signed_in(page)

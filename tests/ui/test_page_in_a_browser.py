@@ -426,6 +426,28 @@ def test_a_refused_point_stays_in_its_dialog(cli: Cli, tab: Any) -> None:
     ended(running)
 
 
+def test_a_running_search_is_changed_by_clicking(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.click(".actions button:text-is('Change')")
+        assert tab.input_value("dialog input[name='spec.budget.trials']") == "2"
+        tab.fill("dialog input[name='spec.budget.trials']", "many")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("dialog .trouble:has-text('spec.budget.trials')")
+        tab.fill("dialog input[name='spec.budget.trials']", "3")
+        tab.fill("dialog textarea", "spec.trial.retries.infrastructure=4")
+        tab.keyboard.press("Tab")
+        tab.click("dialog button.main")
+        tab.wait_for_selector(".said:has-text('takes effect now')")
+        cli.let_go()
+        tab.wait_for_selector("#state .state.succeeded")
+    assert ended(running)[0] == 0
+    assert len(cli.trials()) == 3
+
+
 def test_trouble_that_has_passed_is_no_longer_shown(cli: Cli, tab: Any) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     with served(cli) as page:

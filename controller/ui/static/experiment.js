@@ -15,6 +15,14 @@ const FIRST = ["history", "curves"]; // the others are chosen
 const MOST_WAITING = 8;
 const MOST_PARALLEL = 20; // axes that can be told apart
 
+// What people change most while a search runs.
+const SETTABLE = [
+  ["spec.parallelism", "Trials at a time"], ["spec.budget.trials", "Trials in all"], ["spec.budget.wallClock", "Time in all"], ["spec.trial.timeout", "Time of a trial"],
+];
+
+// The value in the file at a path such as "spec.budget.trials", as text; empty if it has none.
+const at = (file, path) => String(path.split(".").reduce((part, key) => part?.[key], file) ?? "");
+
 const ACTIONS = {
   stop: (name) => ({ title: `Stop ${name}?`, words: "Running trials are cancelled. Resume continues the search with new ones.", action: "Stop", danger: true }),
   resume: (name) => ({ title: `Resume ${name}?`, words: "A controller is started on this machine. It continues when this page is closed.", action: "Resume" }),
@@ -24,9 +32,21 @@ const ACTIONS = {
     title: `Enqueue a point for ${name}?`, words: "The point is tried next. The search chooses the parameters that you leave empty.", action: "Enqueue",
     fields: parameters.map(({ title, hint }) => h("label", {}, title, h("input", { name: title, placeholder: hint, autocomplete: "off" }))),
   }),
+  set: (name, _, spec) => ({
+    title: `Change ${name}?`, words: "No trial is stopped. A controller that runs the search takes the change up within a second.", action: "Change",
+    fields: [
+      ...SETTABLE.map(([path, title]) => h("label", {}, title, h("input", { name: path, value: at(spec, path), placeholder: "not set", autocomplete: "off", required: path === "spec.parallelism" }))),
+      h("label", {}, "Others, one a line", h("textarea", { name: "others", rows: 2, placeholder: "spec.pruning.minTrials=8" })),
+    ],
+    body: ({ others, ...values }) => ({ changes: [
+      ...Object.entries(values).filter(([path, value]) => value.trim() !== at(spec, path)).map(([path, value]) => `${path}=${value.trim()}`),
+      ...others.split("\n").map((line) => line.trim()).filter(Boolean),
+    ] }),
+  }),
   delete: (name) => ({ title: `Delete ${name}?`, words: "Its trials, their logs and their outputs are removed. This cannot be undone.", action: "Delete", danger: true }),
 };
-const WORDS = { stop: "Stop", resume: "Resume", retry: "Retry", extend: "Extend", enqueue: "Enqueue", delete: "Delete" };
+const WORDS = { stop: "Stop", resume: "Resume", retry: "Retry", extend: "Extend", set: "Change", enqueue: "Enqueue", delete: "Delete" };
+
 
 export function experimentPage(namespace, name) {
   crumbs(name, [name]);
@@ -52,15 +72,16 @@ export function experimentPage(namespace, name) {
   const pictures = figuresOf(it, toTrial);
 
   async function act(what) {
-    const question = ACTIONS[what](name, it.summary.parameters ?? []);
-    const answer = await ask({ ...question, send: (values) => post(`${it.at}/${what}`, values) });
+    const spec = what === "set" ? await get(`${it.at}/file`) : null;
+    const { body = (values) => values, ...question } = ACTIONS[what](name, it.summary.parameters ?? [], spec);
+    const answer = await ask({ ...question, send: (values) => post(`${it.at}/${what}`, body(values)) });
     if (answer && what === "delete") location.hash = "#/";
     else if (answer) said.say(answer.message);
   }
   function showActions() {
     const focused = document.activeElement?.dataset.action;
     buttons.replaceChildren(...Object.entries(it.summary.actions).map(([what, possible]) => h("button", {
-      type: "button", disabled: !possible, onclick: () => act(what), "data-action": what,
+      type: "button", disabled: !possible, onclick: () => act(what).catch((error) => said.say(error.message)), "data-action": what,
       class: what === "resume" ? "main" : what === "delete" ? "danger" : null,
     }, WORDS[what])));
     if (focused) buttons.querySelector(`[data-action=${focused}]`)?.focus();

@@ -219,9 +219,10 @@ def _trip(unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapsho
     """Return the trip of the circuit breaker, if it opens or is open.
 
     A trial that was still running when the breaker opened, and then fails for the same reason, is set aside as well.
+    The breaker also opens while the experiment is paused for another reason, so that failures do not end it.
     """
-    if snapshot.state is ExperimentState.PAUSED:
-        return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
+    if snapshot.state is ExperimentState.PAUSED and snapshot.set_aside:
+        return breaker.Trip(streak.alike, "") if streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
     if newest is not None and newest.state is not AttemptState.CANCELLED and not unfinished:
         # The search may have ended: a restarted controller does not know yet whether the space is exhausted.

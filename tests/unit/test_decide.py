@@ -405,6 +405,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [gone(9, BAD, None, "x", "userError"), OpenBreaker((9,), "")],
     ),
     (
+        "failures while it is paused for another reason are set aside too, and do not end it",
+        snapshot(fragile, paused_for, said(2, "no module y"), done={BAD: 1}, streak=ONE_BAD, state=PAUSED),
+        [gone(2, BAD, None, "no module y", "userError"), OpenBreaker((0, 2), "the first 2 trials failed: no module y")],
+    ),
+    (
         "no limit ends what is paused by the breaker",
         snapshot(fragile, done={OK: 3, BAD: 2}, exhausted=True, set_aside={6, 7}, state=PAUSED),
         [done(PAUSED, "")],

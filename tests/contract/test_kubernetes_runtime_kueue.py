@@ -13,6 +13,7 @@ from controller.runtime.kubernetes.kinds import NOT_INSTALLED
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
+from tests.kube.fake_kubelet import stamp
 from tests.kube.fake_kueue import FULL, QUEUE, FakeKueue
 
 Raw = dict[str, Any]
@@ -112,7 +113,8 @@ async def test_a_preempted_attempt_whose_pods_are_ending_has_not_failed(experime
     runtime, played, name = await queued(experiment, kind)
     pod = played.admit(kind.plural, name)
     await look_until(runtime, running(name))
-    experiment.api.kubelet.delete(("pods", NAMESPACE, pod), grace_s=1, policy="Background")
+    # The pod stays in this state, so that a slow machine sees it too.
+    experiment.api.change("pods", NAMESPACE, pod, lambda pod: pod["metadata"].update(deletionTimestamp=stamp()))
     await look_until(runtime, lambda seen: seen[name].start_time is None)
     assert (await look(runtime))[name].exit is None
 

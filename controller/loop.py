@@ -21,6 +21,7 @@ from controller.clock import Clock
 from controller.core import budget
 from controller.core import decide as core
 from controller.core import snapshot as wanted
+from controller.core.attempt import AttemptStatus
 from controller.core.metrics import LogReader
 from controller.core.model import (
     FINAL,
@@ -43,7 +44,7 @@ from controller.journal import LOG_LIMIT, Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
-from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime, RuntimeLost
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from controller.spec.quantities import format_bytes
 from suggest import failpoints

@@ -12,9 +12,9 @@ import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.core.attempt import Exit
 from controller.core.metric_lines import number_cure
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
-from controller.runtime.protocol import Exit
 
 INFEASIBLE_EXIT_CODE = 42
 TEMPORARY_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away

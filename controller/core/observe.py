@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.failures import CollectedSummary, LogSummary, judge, verdict_of
 from controller.core.metrics import LogReader
 from controller.core.model import (
@@ -21,7 +22,6 @@ from controller.core.model import (
     FailureClass,
 )
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
-from controller.runtime.protocol import AttemptStatus, Exit
 
 
 def event_for(

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.collectors import Collector
-from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Exit, Launch, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
 from controller.runtime.report_address import keep_serving, report_variables
 from controller.runtime.supervisor_connection import (
     ANSWER_S,

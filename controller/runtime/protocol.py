@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from controller.core.attempt import AttemptStatus
 from controller.core.model import Collection, ExperimentState, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
 from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
@@ -77,55 +77,6 @@ class Launch:
     workers: int = 1
     cluster: ClusterPart | None = None  # None for local trials
     starts_over: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How an attempt ended. Exactly one of `code`, `signal`, `failure_class` and `unknown` is set.
-
-    signal: the signal that killed the process.
-    stopped: stop() was called before the attempt ended.
-    timed_out: the runtime ended the attempt at its timeout.
-    out_of_memory: the system reports that it killed the process for lack of memory.
-    unknown: the process is gone and its exit code is lost, for example because its supervisor was killed. This counts
-    as an infrastructure failure.
-    failure_class, reason: the runtime knows why the attempt failed although no exit code shows it, for example because
-    it was evicted or its image was not found.
-    reason with code 42: the message of a worker other than rank 0.
-    log_end_lost: why the end of the log was not read; `log.txt` itself marks lines that are missing before others.
-    metrics_end_lost: the same of what the attempt's collector has read.
-    """
-
-    time: datetime
-    code: int | None = None
-    signal: int | None = None
-    stopped: bool = False
-    timed_out: bool = False
-    out_of_memory: bool = False
-    unknown: bool = False
-    failure_class: FailureClass | None = None
-    reason: str = ""
-    log_end_lost: str = ""
-    metrics_end_lost: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptStatus:
-    """What the runtime shows of one attempt until remove(): waiting (no start_time yet), running, or ended.
-
-    waiting: why it does not run, as a text for people.
-    suspended: its queue holds it back, before its first start or after a preemption. It has no process left and starts
-    by itself when the queue admits it.
-    image: the image that its container ran, with the digest.
-    """
-
-    name: str
-    start_time: datetime | None
-    exit: Exit | None = None
-    node: str = ""
-    image: str = ""
-    waiting: str = ""
-    suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

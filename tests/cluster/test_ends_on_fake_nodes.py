@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FailureClass, Resources
 from controller.runtime.kubernetes.attempt_status import log_source, status_of
 from controller.runtime.kubernetes.job_builder import build_objects
-from controller.runtime.protocol import AttemptStatus, Exit
 from tests.cluster.api import CORE, RequestRefused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import jobs, pods

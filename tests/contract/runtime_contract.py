@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FailureClass
-from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, Runtime
+from controller.runtime.protocol import CannotStart, Launch, Runtime
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import Exit
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import CannotStart, Exit
+from controller.runtime.protocol import CannotStart
 from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running
 from tests.kube.fake_kinds import FakeKind
 from tests.kube.fake_kubelet import stamp

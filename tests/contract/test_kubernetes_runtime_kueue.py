@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import AttemptStatus
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import AttemptStatus, Launch
+from controller.runtime.protocol import Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
 from tests.kube.fake_kubelet import stamp
 from tests.kube.fake_kueue import FULL, QUEUE, FakeKueue

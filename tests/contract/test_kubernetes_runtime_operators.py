@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import AttemptStatus, Exit, Launch
+from controller.runtime.protocol import Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
 from tests.kube.fake_operator import PLURAL, READING, TRAINING_JOB, FakeOperator
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import AttemptStatus
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import AttemptStatus, Launch
+from controller.runtime.protocol import Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import stamp

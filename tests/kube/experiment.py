@@ -10,13 +10,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from controller.core.attempt import AttemptStatus
 from controller.core.model import Collection, Resources, TrialTemplate, attempt_name
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.lease import LeaseHolder
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from controller.runtime.protocol import AttemptStatus, ClusterPart, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import ClusterPart, Launch, Runtime, RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 Raw = dict[str, Any]

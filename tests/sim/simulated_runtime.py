@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FailureClass
-from controller.runtime.protocol import AttemptStatus, CannotStart, Conclusion, Exit, Launch, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from controller.core.attempt import AttemptStatus
 from controller.core.model import (
     Budget,
     ExperimentObjective,
@@ -24,7 +25,7 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.loop import GIVE_UP_S
-from controller.runtime.protocol import AttemptStatus, RuntimeLost
+from controller.runtime.protocol import RuntimeLost
 from suggest.errors import NotFound, Unavailable
 from suggest.studies.study_service import Suggestions
 from suggest.study import Algorithm, Direction, StudyName

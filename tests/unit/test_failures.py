@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import Exit
 from controller.core.failures import Judgment, LogSummary, judge, may_retry
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
-from controller.runtime.protocol import Exit
 from tests.unit.builders import CANCELLED, FAILED, INFEASIBLE, PRUNED, START, SUCCEEDED, attempt
 
 CONFIGURATION, INFRASTRUCTURE = FailureClass.CONFIGURATION, FailureClass.INFRASTRUCTURE

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.attempt import Exit
 from controller.core.decide import beginnings, decide
 from controller.core.failures import LogSummary, judge
 from controller.core.model import (
@@ -37,7 +38,6 @@ from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch, identity, launch
 from controller.memory import Memory
 from controller.runtime.kubernetes.labels import attempt_of, labels_of, name_of
-from controller.runtime.protocol import Exit
 from suggest.trial import TrialState
 from tests.unit.builders import (
     CANCELLED,

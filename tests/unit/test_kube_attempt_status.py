@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.attempt_status import log_source, status_of
 from controller.runtime.kubernetes.labels import STATUS_RULES
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.pod_status import as_deleted, image_of, parse_time
-from controller.runtime.protocol import AttemptStatus, Exit
 
 Raw = dict[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.runtime.kubernetes import attempt_status as module
 from controller.runtime.kubernetes.attempt_status import StatusCache
-from controller.runtime.protocol import AttemptStatus, Exit
 
 NOW = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
 RUNS = AttemptStatus("a", NOW, node="node1")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.metrics import LogReader
 from controller.core.model import Attempt, FailureClass, StopCause
 from controller.core.observe import event_for
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
-from controller.runtime.protocol import AttemptStatus, Exit
 from suggest.study import Pruning
 from tests.unit.builders import (
     CANCELLED,

@@ -31,6 +31,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FINAL, FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, rule_for, unavailable_webhook
@@ -48,7 +49,7 @@ from controller.runtime.kubernetes.resource_quota import (
     reason_to_wait,
     with_defaults,
 )
-from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
+from controller.runtime.protocol import CannotStart, Launch
 
 _AGAIN_S = 1.0  # after a pod was refused although there seemed to be room: another client was faster
 _FAIR_SHARE = "FairShare: another experiment of this state directory waits for the namespace and has fewer running"

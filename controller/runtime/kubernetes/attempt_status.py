@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from controller.core.attempt import AttemptStatus, Exit
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.collector import collector_status
@@ -47,7 +48,6 @@ from controller.runtime.kubernetes.pod_status import (
     why_refused,
     why_waiting,
 )
-from controller.runtime.protocol import AttemptStatus, Exit
 
 NO_CONDITION_S = 600.0  # a Job that retries waits up to six minutes between two pods
 UNTOUCHED_S = 60.0  # an object without status and pods

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from controller.core.attempt import Exit
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, COMPLETION_INDEX, TRIAL_CONTAINER
@@ -27,7 +28,6 @@ from controller.runtime.kubernetes.objects import (
     PodStatus,
     StatusCondition,
 )
-from controller.runtime.protocol import Exit
 
 ENDED = ("Succeeded", "Failed")  # the final phases
 

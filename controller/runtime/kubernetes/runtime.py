@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from controller.core.attempt import AttemptStatus
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import (
@@ -53,7 +54,7 @@ from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s,
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
 from controller.runtime.kubernetes.server_clock import ServerClock
-from controller.runtime.protocol import LOG_LIMIT_BYTES, AttemptStatus, CannotStart, Conclusion, Launch
+from controller.runtime.protocol import LOG_LIMIT_BYTES, CannotStart, Conclusion, Launch
 from suggest import failpoints
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there

@@ -13,6 +13,7 @@ from typing import Any
 from controller import folders, journal, loop, memory, search
 from controller.core import breaker, budget, decide, failures, observe
 from controller.core import snapshot as asked
+from controller.core.attempt import Exit
 from controller.core.failures import Judgment, LogSummary
 from controller.core.metrics import LogReader
 from controller.core.model import (
@@ -28,7 +29,7 @@ from controller.core.model import (
 from controller.core.snapshot import Snapshot, UnfinishedTrial
 from controller.core.states import Ended
 from controller.experiment_store import Changes
-from controller.runtime.protocol import Exit, Launch
+from controller.runtime.protocol import Launch
 from suggest.trial import Outcome, Trial, TrialState
 
 Loop = Any  # the mutants use private attributes of the loop

@@ -16,7 +16,7 @@ from held_out import HELD_OUT, Trained
 from problems import Problem, ackley, cube, rastrigin, rosenbrock, rotated, shifted, sphere, vector
 from tabulated import NETWORKS, TRAINED, Tabulated
 
-from suggest.samplers.sampler import generator
+from suggest.proposal import generator
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Choice
 

@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 from sklearn.tree import DecisionTreeRegressor
 
-from suggest.samplers.sampler import generator
+from suggest.proposal import generator
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 
 warnings.simplefilter("ignore", ConvergenceWarning)

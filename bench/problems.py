@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import digits_table
 
-from suggest.samplers.sampler import generator
+from suggest.proposal import generator
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 
 NOISE = 0.1

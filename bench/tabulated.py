@@ -20,7 +20,7 @@ import numpy as np
 from models import MODELS, TABLES, Model
 from problems import Problem
 
-from suggest.samplers.sampler import generator
+from suggest.proposal import generator
 from suggest.space import Assignment, Choice, Float, Int, Parameter, Scale, Space
 
 Chosen = tuple[str, ...]  # values of the active choices, in the order of the space

@@ -1,7 +1,7 @@
 """The folders of an experiment, and the files that are written into an attempt's folder before it starts.
 
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
-                            /trouble.json              of its controller: `controller.trouble_file`
+                            /trouble.json              of its controller: `controller.app.trouble_file`
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                                        checkpoint.partial/    a copy of its parent's that is being made
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/

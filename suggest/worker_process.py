@@ -33,7 +33,7 @@ from suggest.trial import Trial
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from suggest.samplers.sampler import PointRequest
+    from suggest.proposal import PointRequest
 
 IDLE_S = 300.0  # time without a request after which a worker ends
 MOST_BYTES = 512 << 20  # resident; Python, NumPy and Optuna take 50 to 90 MB of them, torch 300 MB

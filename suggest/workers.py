@@ -42,7 +42,7 @@ from suggest.worker_process import Model, ModelReply, ModelRequest, ModelSetup
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from suggest.samplers.sampler import Computation, PointRequest, Steps
+    from suggest.proposal import Computation, PointRequest, Steps
 
 __all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "asked", "charge", "model_of", "thread_cpu_s"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from controller.app.experiments import ControlledElsewhere, Holder
 from controller.app.state_directory import StateDirectory
+from controller.app.trouble_file import TroubleFile
 from controller.core.model import Event, Experiment, Revision, Uid
 from controller.experiment_store import SqlExperimentStore
 from controller.phrases import command
 from controller.spec import from_document
-from controller.trouble_file import TroubleFile
 from suggest.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:

@@ -123,7 +123,7 @@ def _unknown(word: str, verbs: frozenset[str]) -> str:
         return f"there is no verb {word}; did you mean {suggestion}?"
     import shlex
 
-    from controller.cli.invocation import program_words
+    from controller.cli.program import program_words
 
     return f"there is no verb {word}; see {shlex.join(program_words())} --help"
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from controller.cli.arguments import options_of
 from controller.cli.options import is_name
+from controller.cli.program import program_words
 from controller.phrases import render
 from suggest.url_redaction import redacted_url
 
@@ -41,25 +40,6 @@ def rendered(text: str, arguments: argparse.Namespace) -> str:
         return [*program, *words, *_flags(words, arguments, file)]
 
     return render(text, rewrite)
-
-
-def program_words() -> list[str]:
-    """Return `tuner` if PATH finds this program by that name; otherwise the words by which it was called."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        typed = sys.orig_argv
-        return typed[: typed.index("-m") + 2] if "-m" in typed[:-1] else [sys.executable, "-m", "controller"]
-    if called.name != "tuner" or _on_path(called):
-        return ["tuner"]
-    return [sys.argv[0]]
-
-
-def _on_path(script: Path) -> bool:
-    for folder in os.get_exec_path():
-        program = Path(folder or ".", "tuner")
-        if os.access(program, os.X_OK) and program.is_file():
-            return script.exists() and program.samefile(script)
-    return False
 
 
 def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None) -> Iterator[str]:

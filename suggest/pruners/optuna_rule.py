@@ -1,106 +1,21 @@
-"""Optuna's pruners under the names `optuna:NAME`, and their settings. `optuna_pruner` runs them.
-
-The settings are the arguments of Optuna's class in camelCase, with its defaults; 0 means "auto" for an argument that
-allows it. A test compares the settings with the installed Optuna.
-"""
+"""Optuna's pruners under the names `optuna:NAME`. `optuna_pruner` runs them, and is loaded with the first judgment."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from suggest.curves import TrialCurve
 from suggest.errors import Problem
+from suggest.pruners.optuna_settings import CLASSES, OptunaSettings, OptunaWilcoxonSettings
 from suggest.pruners.pruner import Rule
-from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice
 
 if TYPE_CHECKING:
     from suggest.pruners.optuna_pruner import OptunaPruner
 
-NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaSettings:
-    window: int = setting(200, "finished trials that Optuna sees: the best and the most recent", min=10)
-
-    @property
-    def arguments(self) -> dict[str, object]:
-        """The arguments of Optuna's class."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
-        return {name: "auto" if name.endswith("_resource") and value == 0 else value for name, value in given.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaMedianSettings(OptunaSettings):
-    n_startup_trials: int = setting(5, "succeeded trials that a judgment requires", min=0)
-    n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
-    n_min_trials: int = setting(1, "succeeded trials with a value at the step that a judgment requires", min=1)
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaPercentileSettings(OptunaMedianSettings):
-    percentile: float = setting(25.0, "the best trials that may continue, in percent", min=0, max=100)
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaHalvingSettings(OptunaSettings):
-    min_resource: int = setting(0, "the step of the first rung; 0: a hundredth of the longest trial's steps", min=0)
-    reduction_factor: int = setting(4, "the best 1/reductionFactor of the trials continue at each rung", min=2)
-    min_early_stopping_rate: int = setting(0, "rungs that are skipped at the beginning", min=0)
-    bootstrap_count: int = setting(0, "with at most this many trials at a rung, all of them stop there", min=0)
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaHyperbandSettings(OptunaSettings):
-    min_resource: int = setting(1, "the step of the first rung", min=1)
-    max_resource: int = setting(0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0)
-    reduction_factor: int = setting(3, "the best 1/reductionFactor of the trials continue at each rung", min=2)
-    bootstrap_count: int = setting(0, "with at most this many trials at a rung, all of them stop there", min=0)
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaThresholdSettings(OptunaSettings):
-    lower: float = setting(-math.inf, "a value below this stops the trial; so does nan")
-    upper: float = setting(math.inf, "a value above this stops the trial")
-    n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
-    interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaWilcoxonSettings(OptunaSettings):
-    p_threshold: float = setting(0.1, "a trial stops if its p-value is lower", min=0, max=1)
-    n_startup_steps: int = setting(2, "steps that a judgment requires", min=0)
-
-
-@dataclass(frozen=True, slots=True)
-class OptunaPatientSettings(OptunaSettings):
-    wrapped_pruner: str = setting(
-        NONE,
-        "a rule that must also decide to stop the trial, with its default settings",
-        words=(NONE, "median", "successive-halving", "hyperband"),
-    )
-    patience: int = setting(5, "reports without an improvement before a trial may be stopped", min=0)
-    min_delta: float = setting(0.0, "how much worse a trial may be and still count as improving", min=0)
-
-
-# By the name after `optuna:`.
-CLASSES: dict[str, tuple[str, type[OptunaSettings]]] = {
-    "nop": ("NopPruner", OptunaSettings),
-    "median": ("MedianPruner", OptunaMedianSettings),
-    "percentile": ("PercentilePruner", OptunaPercentileSettings),
-    "successive-halving": ("SuccessiveHalvingPruner", OptunaHalvingSettings),
-    "hyperband": ("HyperbandPruner", OptunaHyperbandSettings),
-    "threshold": ("ThresholdPruner", OptunaThresholdSettings),
-    "patient": ("PatientPruner", OptunaPatientSettings),
-    "wilcoxon": ("WilcoxonPruner", OptunaWilcoxonSettings),
-}
 _NAMES = {settings: name for name, (_, settings) in CLASSES.items()}
 
 

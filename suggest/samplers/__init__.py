@@ -1,5 +1,6 @@
 """Samplers: one module for each family, and the registry that knows them by name."""
 
+from suggest.proposal import Computation, Computed, PointRequest, completed
 from suggest.samplers.distinct import Distinct
 from suggest.samplers.registry import (
     algorithm_problems,
@@ -9,13 +10,7 @@ from suggest.samplers.registry import (
     objective_problems,
     space_problems,
 )
-from suggest.samplers.sampler import (
-    Computation,
-    Computed,
-    PointRequest,
-    Sampler,
-    completed,
-)
+from suggest.samplers.sampler import Sampler
 
 __all__ = [
     "Computation",

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from suggest.proposal import PointRequest, Steps, generator
 from suggest.samplers.family import Family
-from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps, generator
+from suggest.samplers.sampler import SteppedSampler
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
+from suggest.proposal import PointRequest, Steps
+from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.study import Fidelity
 from suggest.trial import Trial, TrialState
 

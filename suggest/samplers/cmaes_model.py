@@ -24,11 +24,11 @@ from cmaes import CatCMAwM, CMAwM, get_warm_start_mgd
 
 from suggest import deadline
 from suggest.domain import number
+from suggest.proposal import PointRequest, generator
 from suggest.samplers.cmaes import CmaEsSettings
 from suggest.samplers.generations import Generations
 from suggest.samplers.normal import Floats
 from suggest.samplers.quantiles import by_index, fraction_of, quantile
-from suggest.samplers.sampler import PointRequest, generator
 from suggest.space import Assignment, Choice, Float, Int, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 
 from suggest import deadline
 from suggest.domain import identity
+from suggest.proposal import Computed, PointRequest, Steps
 from suggest.samplers.family import REUSE
 from suggest.samplers.grid import Grid, HeldPoints
-from suggest.samplers.sampler import Computed, PointRequest, Sampler, SteppedSampler, Steps
+from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Space
 from suggest.study import StudySpec

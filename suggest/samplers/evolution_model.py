@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from suggest import deadline
+from suggest.proposal import PointRequest, generator
 from suggest.samplers import survival
 from suggest.samplers.evolution import AgingSettings, GeneticSettings
 from suggest.samplers.generations import Generations
 from suggest.samplers.gp_space import Places
 from suggest.samplers.normal import Flags, Floats
 from suggest.samplers.running import LIARS
-from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment
 from suggest.study import StudySpec

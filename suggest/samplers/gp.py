@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from suggest.proposal import PointRequest, Steps
 from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.history import ModelSampler
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, Steps
+from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import BITS, RandomSampler, at_fraction
 from suggest.settings import setting
 from suggest.space import Choice

@@ -13,6 +13,7 @@ import numpy as np
 
 from suggest import deadline
 from suggest.estimate import LEAST_TRIALS, Estimate
+from suggest.proposal import PointRequest
 from suggest.samplers import gp_process
 from suggest.samplers.gp import BARRED_STATES, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_acquisition import (
@@ -30,7 +31,6 @@ from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import balanced, scaled, standardized, warped
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.samplers.running import LIARS
-from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw_points
 from suggest.space import Assignment
 from suggest.study import StudySpec

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from suggest.domain import show
 from suggest.errors import Problem
+from suggest.proposal import PointRequest
 from suggest.samplers.axis import Axis, EvenPoints, axis_of
 from suggest.samplers.family import Family
-from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.sampler import Sampler
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec

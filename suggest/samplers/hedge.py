@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suggest.proposal import PointRequest, Steps
 from suggest.samplers.cmaes import CmaEsSettings, cmaes
 from suggest.samplers.gp import GpSampler, GpSettings
-from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
+from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.space import Assignment
 from suggest.study import StudySpec

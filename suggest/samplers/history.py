@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
+from suggest.proposal import PointRequest, Steps
 from suggest.samplers.family import missing, missing_message
-from suggest.samplers.sampler import PointRequest, SteppedSampler, Steps
+from suggest.samplers.sampler import SteppedSampler
 from suggest.samplers.tpe import Window
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, Workers, asked, model_of

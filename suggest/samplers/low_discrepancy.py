@@ -21,8 +21,9 @@ from pathlib import Path
 
 from suggest import deadline
 from suggest.errors import Problem
+from suggest.proposal import PointRequest, generator
 from suggest.samplers.family import DrawSettings, Family
-from suggest.samplers.sampler import PointRequest, Sampler, generator
+from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec

@@ -51,6 +51,7 @@ from suggest import deadline
 from suggest.domain import decode, encode
 from suggest.optuna_storage import STUDY_NAME, OverlayStorage, WindowStorage, frozen_trial, quiet
 from suggest.optuna_storage.distributions import distribution
+from suggest.proposal import PointRequest, generator
 from suggest.samplers.axis import axis_of
 from suggest.samplers.generations import Generations
 from suggest.samplers.optuna_family import (
@@ -60,7 +61,6 @@ from suggest.samplers.optuna_family import (
     OptunaQmcSettings,
 )
 from suggest.samplers.running import LIARS
-from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.tpe import TpeSettings, groups
 from suggest.samplers.uniform import draw
 from suggest.settings import NoSettings

@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from suggest.domain import NO_MEMBER, number
+from suggest.proposal import PointRequest
 from suggest.samplers.family import Family
 from suggest.samplers.population import Offspring, PbtPopulation
-from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import draw, draw_point
 from suggest.settings import setting
 from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Space, Value

@@ -15,7 +15,8 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from suggest.domain import number
-from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
+from suggest.proposal import PointRequest, Steps
+from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial

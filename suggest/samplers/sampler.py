@@ -3,48 +3,17 @@
 A sampler's state is a function of the trials that it was shown, in any order, because an engine rebuilt from the store
 has to propose what the lost one would have. All randomness for trial n is derived from (study seed, n).
 
-A sampler whose model computes in a worker process proposes in steps: it yields each computation, which does not touch
-the sampler, and is sent the resulting points. Its owner therefore need not hold the study's lock meanwhile.
+A sampler whose model computes in a worker process proposes in steps, which `suggest.proposal` defines.
 """
 
 from __future__ import annotations
 
-import hashlib
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
 
+from suggest.proposal import PointRequest, Steps, completed
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialBatch
-
-T = TypeVar("T")
-Computation: TypeAlias = Callable[[], list[Assignment]]
-Computed: TypeAlias = Generator[Computation, list[Assignment], T]
-Steps: TypeAlias = Computed[list[Assignment]]
-
-
-@dataclass(frozen=True, slots=True)
-class PointRequest:
-    """A trial that needs a point.
-
-    fixed: the values that a person has chosen, valid and canonical; usually empty.
-    again: 0 for the first draw for this trial, 1 for the next one, and so on.
-    new: the point must be new to the study, if possible.
-    """
-
-    number: int
-    fixed: Assignment
-    again: int = 0
-    new: bool = False
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.number, self.again
-
-    def source(self, seed: int, purpose: str) -> random.Random:
-        return generator(seed, self.number, f"{purpose} again {self.again}" if self.again else purpose)
 
 
 class Sampler(ABC):
@@ -99,20 +68,3 @@ class SteppedSampler(Sampler):
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         return completed(self.steps(wanted))
-
-
-def generator(seed: int, number: int, purpose: str) -> random.Random:
-    """Return the source of all randomness for one trial and one purpose."""
-    digest = hashlib.sha256(f"{seed}/{number}/{purpose}".encode()).digest()
-    return random.Random(int.from_bytes(digest[:16], "big"))
-
-
-def completed(steps: Computed[T]) -> T:
-    """Run all computations in this process, and return the result."""
-    try:
-        computation = next(steps)
-        while True:
-            computation = steps.send(computation())
-    except StopIteration as end:
-        result: T = end.value
-        return result

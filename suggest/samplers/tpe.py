@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
+from suggest.proposal import PointRequest, Steps
 from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler, Steps
+from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.samplers.uniform import RandomSampler
 from suggest.settings import setting
 from suggest.space import Parameter, Space

@@ -19,13 +19,13 @@ import numpy as np
 
 from suggest import deadline
 from suggest.domain import decode
+from suggest.proposal import PointRequest
 from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, MixtureSampler, coefficients, correction, narrowest
 from suggest.samplers.running import LIARS
-from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import by_fronts, good_and_other, good_count
 from suggest.samplers.tpe import OwnSettings, groups
 from suggest.samplers.univariate import UnivariateMixtures

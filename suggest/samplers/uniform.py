@@ -10,9 +10,10 @@ import random
 from collections.abc import Sequence
 
 from suggest import deadline
+from suggest.proposal import PointRequest
 from suggest.samplers.family import DrawSettings, Family
 from suggest.samplers.quantiles import by_index, quantile
-from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.sampler import Sampler
 from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.app.trouble_file import TroubleFile
 from controller.experiment_store import SCHEMA_VERSION
-from controller.trouble_file import TroubleFile
 from suggest.storage.upgrades import HEAD
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
 from tests.forked import TUNER

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from suggest import deadline
-from suggest.samplers.sampler import PointRequest
+from suggest.proposal import PointRequest
 from suggest.samplers.uniform import draw_points
 from suggest.space import Assignment
 from suggest.study import StudySpec

@@ -13,12 +13,13 @@ import pytest
 from suggest import deadline
 from suggest.engine import Engine, check_spec
 from suggest.errors import TimedOut
+from suggest.proposal import PointRequest
 from suggest.samplers import registry
 from suggest.samplers.bohb import BohbSampler, BohbSettings
 from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.family import missing
 from suggest.samplers.history import History
-from suggest.samplers.sampler import PointRequest, Sampler, SteppedSampler
+from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.space import Assignment, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, RungResult, Trial, TrialState

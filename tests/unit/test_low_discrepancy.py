@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
+from suggest.proposal import PointRequest, generator
 from suggest.samplers.low_discrepancy import (
     MOST_DIMENSIONS,
     ScrambledHalton,
@@ -20,7 +21,6 @@ from suggest.samplers.low_discrepancy import (
     spread,
     toward_middle,
 )
-from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.uniform import BITS, at_fraction
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState

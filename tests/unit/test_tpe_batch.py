@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from suggest.proposal import generator
 from suggest.samplers import PointRequest, parzen
 from suggest.samplers.running import LIARS
-from suggest.samplers.sampler import generator
 from suggest.samplers.tpe import OwnSettings
 from suggest.samplers.tpe_model import TOGETHER, Batch, TpeModel
 from suggest.samplers.uniform import draw

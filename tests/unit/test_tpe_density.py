@@ -17,10 +17,10 @@ from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
 from suggest.domain import decode, encode
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage
+from suggest.proposal import generator
 from suggest.samplers import PointRequest, optuna_model, parzen, tpe_model
 from suggest.samplers.frame import points
 from suggest.samplers.normal import Floats
-from suggest.samplers.sampler import generator
 from suggest.samplers.tpe import OwnSettings, groups
 from suggest.samplers.uniform import draw
 from suggest.space import Domain, Float, Int, Parameter, Space, Value

@@ -21,7 +21,7 @@ from suggest.domain import Scale
 from suggest.engine import Engine
 from suggest.errors import LimitReached, TimedOut, Unavailable
 from suggest.grpc_status import code_of
-from suggest.samplers.sampler import PointRequest
+from suggest.proposal import PointRequest
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState

@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/@+,*\[\]-]+", re.ASCII)
 _LONGEST = 300
 
 
-def tell(event: str, /, **fields: object) -> None:
+def log_event(event: str, /, **fields: object) -> None:
     """Log the fields in the given order, without those that are None or empty."""
     if log.isEnabledFor(logging.INFO):
         log.info("%s", line(event, **fields))
@@ -29,11 +29,11 @@ def warn(event: str, /, **fields: object) -> None:
 
 def line(event: str, /, **fields: object) -> str:
     return " ".join(
-        [f"event={event}"] + [f"{key}={_shown(value)}" for key, value in fields.items() if value not in (None, "")]
+        [f"event={event}"] + [f"{key}={_quoted(value)}" for key, value in fields.items() if value not in (None, "")]
     )
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     if len(text) > _LONGEST:
         text = text[:_LONGEST] + "…"

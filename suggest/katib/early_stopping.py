@@ -52,7 +52,7 @@ class KatibEarlyStopping:
         """
         raise_if(name_problems(request.trial_name))
         self._log.mark_stopped(request.trial_name)
-        events.tell("katib_trial_stopped", trial=request.trial_name)
+        events.log_event("katib_trial_stopped", trial=request.trial_name)
         return pb.SetTrialStatusReply()
 
     def rules(self, frame: StoppingFrame) -> pb.GetEarlyStoppingRulesReply:

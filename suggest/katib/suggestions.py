@@ -211,7 +211,7 @@ class KatibSuggestions:
         name = _study_name(experiment, len(search.studies))
         label = experiment.name[:63]
         self._studies.create_study(name, experiment.spec, request_id=CLIENT, labels={EXPERIMENT: label})
-        events.tell("katib_study", study=name, experiment=label, studies=len(search.studies) + 1)
+        events.log_event("katib_study", study=name, experiment=label, studies=len(search.studies) + 1)
         kept = _KeptStudy(name)
         search.studies.append(kept)
         return kept

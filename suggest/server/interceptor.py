@@ -39,8 +39,7 @@ from suggest.server import request_sizes
 from suggest.server.access import audit
 from suggest.server.access.audit import DenialLog
 from suggest.server.access.authorization import HEALTH, Authorizer
-from suggest.server.access.caller import caller_of, host_of, known_as
-from suggest.server.access.caller import name as known_name
+from suggest.server.access.caller import caller_of, current_caller, host_of, set_caller
 from suggest.server.connection_limits import ConnectionLimits
 from suggest.server.decoded_size import DecodedSize
 from suggest.server.in_flight import ARRIVAL_S, InFlightLimits
@@ -195,7 +194,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if self._authorizer is not None:
             self._authorizer.admit(method, context.invocation_metadata() or ())
         elif self._certified:
-            known_as(_certificate_name(context))
+            set_caller(_certificate_name(context))
 
     async def _refuse(
         self, context: Context, error: TunerError, method: str, entry: audit.AuditEntry | None = None
@@ -213,7 +212,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if left_out is not None:
                 events.warn(
                     "denied",
-                    who=known_name() or None,
+                    who=current_caller() or None,
                     method=method.rpartition("/")[2],
                     reason=error.reason,
                     peer=host_of(peer),
@@ -240,14 +239,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     await _pause(self.connections.record_unauthenticated(peer))
                 else:
                     self.connections.admitted(peer)
-                caller = known_name() or host_of(peer)
+                caller = current_caller() or host_of(peer)
                 if self._rate_limiter is not None and is_limited:
                     self._rate_limiter.take(caller)
                 in_flight.enter(caller)
             except TunerError as e:
                 entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
                 await self._refuse(context, e, method, entry)
-            requests = in_flight.requests(named=bool(known_name()))
+            requests = in_flight.requests(named=bool(current_caller()))
             held = 0
             try:
                 async with requests.arriving(caller, self._received_bytes):
@@ -305,7 +304,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def admitted(serialized: bytes, context: Context, caller: str) -> Reply:
             try:
                 self._admit(method, context)
-                caller = known_name() or caller
+                caller = current_caller() or caller
                 if self._rate_limiter is not None:
                     self._rate_limiter.take(caller)
             except TunerError as e:
@@ -388,7 +387,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
         if (seconds := time.monotonic() - began) > SLOW_S:
-            events.tell("slow_call", method=method.name, study=study, seconds=seconds)
+            events.log_event("slow_call", method=method.name, study=study, seconds=seconds)
         self._store_health.answered(writing=method.rpc.writes)
         return reply
 

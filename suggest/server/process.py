@@ -152,7 +152,7 @@ class Server:
             self._started = await self._listen(store, executor, loaded_protection, limits_file, undo)
             undo.pop_all()
         katib = ",".join(self.katib_addresses)
-        events.tell("start", address=self.address, storage=self.storage, katib=katib)
+        events.log_event("start", address=self.address, storage=self.storage, katib=katib)
 
     def inside(self) -> InProcessChannel:
         """Return a channel for clients in the server's own loop. The server must be running."""
@@ -189,12 +189,12 @@ class Server:
         started, self._started = self._started, None
         if started is None:
             return
-        events.tell("stopping", address=self.address, calls=started.interceptor.begun)
+        events.log_event("stopping", address=self.address, calls=started.interceptor.begun)
         await started.drain(grace_s)
         await asyncio.get_running_loop().run_in_executor(None, started.close)
         if self._bound.path:
             Path(self._bound.path).unlink(missing_ok=True)
-        events.tell("stop", address=self.address)
+        events.log_event("stop", address=self.address)
 
     def _open_store(self, limits_file: LimitsFile | None) -> StudyStore:
         from suggest.server.admin import open_store
@@ -204,9 +204,9 @@ class Server:
         store = open_store(self._storage_url, sync=self._sync)
         if limits_file is None:
             return store
-        from suggest.server.quota import with_quota
+        from suggest.server.quota import QuotaStore
 
-        return with_quota(store, limits_file.now)
+        return QuotaStore(store, limits_file.now)
 
     async def _listen(
         self,

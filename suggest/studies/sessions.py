@@ -408,7 +408,7 @@ class StudySessions:
             uid = self.record(session.name).study.uid
             session.lease = self._taken(session.name, uid)
             session.doubtful = False
-            events.tell("study_taken", study=session.name, uid=uid, epoch=session.lease.epoch)
+            events.log_event("study_taken", study=session.name, uid=uid, epoch=session.lease.epoch)
         return session.lease
 
     def _taken(self, name: StudyName, uid: str) -> Lease:
@@ -496,4 +496,4 @@ class StudySessions:
         session.next_point.forget()
         if lease is not None:
             self.store.release(lease)
-            events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)
+            events.log_event(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

@@ -114,7 +114,7 @@ class StudyService:
         )
         record = StudyRecord(study, request_id, fingerprint(spec))
         if self._store.insert_study(record):
-            events.tell("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
+            events.log_event("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
             return study
         existing = self.sessions.record(name)
         if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
@@ -200,7 +200,7 @@ class StudyService:
     def delete_study(self, name: StudyName) -> None:
         with self.sessions.deleting(name) as lease:
             self._store.delete_study(lease)
-            events.tell("study_deleted", study=name, uid=lease.uid)
+            events.log_event("study_deleted", study=name, uid=lease.uid)
 
     # Trials
 
@@ -287,7 +287,7 @@ class StudyService:
         for trial in expired:
             queued = _may_run_again(trial)
             becomes = "queued" if queued else "failed"
-            events.tell("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
+            events.log_event("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
         if again:
             with writer.changing():
                 self._store.requeue(writer.lease, [trial.number for trial in again])

@@ -13,7 +13,7 @@ from suggest.client import Client
 from suggest.errors import LimitReached
 from suggest.server.admin import open_store
 from suggest.server.limits_file import Limits, Quota
-from suggest.server.quota import with_quota
+from suggest.server.quota import QuotaStore
 from suggest.space import Choice, Parameter, Space
 from suggest.studies import StudyService
 from suggest.study import Algorithm, StudyName
@@ -58,7 +58,7 @@ def test_a_client_knows_all_its_trials_however_full_its_namespace_is(tmp_path: P
     """Reused values come between the trials of a reply, so the quota may end among the trials of one proposal."""
     spec = replace(SPEC, space=SMALL, algorithm=Algorithm("random", 3, {"duplicates": "reuse"}), pruning=None)
     limits = [Limits()]
-    store = with_quota(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: limits[0])
+    store = QuotaStore(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: limits[0])
     with closing(store), closing(StudyService(store, address="")) as studies:
 
         def run_until_full(name: StudyName, known: list[int]) -> None:

@@ -18,7 +18,7 @@ from suggest.client import Client
 from suggest.errors import LimitReached, NotFound, NotOwner, TimedOut
 from suggest.server.admin import open_store
 from suggest.server.limits_file import Limits, Quota
-from suggest.server.quota import with_quota
+from suggest.server.quota import QuotaStore
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.studies import StudyService, next_point
 from suggest.study import Algorithm, Direction, Objective, StudySpec
@@ -449,7 +449,7 @@ def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
 
 
 def test_a_call_that_reaches_the_quota_has_the_trials_that_were_handed_out(tmp_path: Path, latch: Latch) -> None:
-    store = with_quota(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: Limits(quota=Quota(trials=9)))
+    store = QuotaStore(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: Limits(quota=Quota(trials=9)))
     with closing(store), closing(StudyService(store, address="")) as studies:
         begun(studies)
         first = studies.suggest(NAME, 30, client_id="c", request_id="many")

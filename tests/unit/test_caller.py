@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from suggest.server.access.caller import caller_of, known_as
+from suggest.server.access.caller import caller_of, set_caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def test_without_tokens_a_caller_is_a_host_whatever_its_port(peer: str, caller: 
 
 def test_a_token_names_the_caller_of_its_call_only() -> None:
     def call() -> str:
-        known_as("team-a")
+        set_caller("team-a")
         return caller_of(From("ipv4:192.0.2.7:4711"))
 
     assert contextvars.Context().run(call) == "team-a"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
-from suggest.server.access.caller import AccessVerb, held, hold, known_as
+from suggest.server.access.caller import AccessVerb, current_grant, set_caller, set_grant
 from suggest.server.access.tokens import Tokens
 from suggest.server.rpcs import Form, Resource, known_rpc
 
@@ -38,8 +38,8 @@ class Authorizer:
         grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None
         if grant is None:
             raise Unauthenticated("unknown or revoked token; ask the server's operator for one")
-        known_as(grant.name)
-        hold(grant)
+        set_caller(grant.name)
+        set_grant(grant)
 
     def asks(self, method: str) -> bool:
         """Return whether the method needs a token."""
@@ -52,7 +52,7 @@ class Authorizer:
 
     def check(self, method: str, resource: Resource) -> None:
         """Authorize an admitted caller. Raises PermissionDenied."""
-        grant = held()
+        grant = current_grant()
         if method.startswith((HEALTH, *REFLECTION)):
             return
         assert grant is not None, "admitted first"

@@ -34,19 +34,19 @@ class Grant:
 _GRANT: ContextVar[Grant | None] = ContextVar("grant", default=None)
 
 
-def hold(grant: Grant) -> None:
+def set_grant(grant: Grant) -> None:
     """Set the grant of this call, in its task and its worker thread."""
     _GRANT.set(grant)
 
 
-def held() -> Grant | None:
+def current_grant() -> Grant | None:
     """Return the grant of this call, None if no token was required."""
     return _GRANT.get()
 
 
 def readable_namespaces() -> frozenset[str] | None:
     """Return the namespaces that this call may read; None means all."""
-    grant = held()
+    grant = current_grant()
     return None if grant is None else grant.namespaces
 
 
@@ -66,15 +66,15 @@ def caller_of(context: _HasPeer) -> str:
 
     Call this only in the call's own task: in a thread the call may be over, and then reading its peer crashes gRPC.
     """
-    return name() or host_of(context.peer())
+    return current_caller() or host_of(context.peer())
 
 
-def name() -> str:
+def current_caller() -> str:
     """Return the name of the call's token, "" without one. Also works in the call's worker thread."""
     return _NAME.get()
 
 
-def known_as(name: str) -> None:
+def set_caller(name: str) -> None:
     """Set the token name of this call, in its task and its worker thread."""
     _NAME.set(name)
 

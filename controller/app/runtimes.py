@@ -78,7 +78,7 @@ def same_context(experiment: Experiment, requested: str | None) -> None:
 
 
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
-    from controller.runtime.kubernetes.admission import AdmissionQueue, FairShares
+    from controller.runtime.kubernetes.admission import AdmissionQueue
     from controller.runtime.kubernetes.lease import LeaseHolder
     from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 
@@ -94,10 +94,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         has_collector=spec.collection is not None,
         log_limit_bytes=spec.trial.log_limit_bytes,
     )
-    shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
-    return KubernetesRuntime(
-        target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None, shares=shares)
-    )
+    return KubernetesRuntime(target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None))
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

@@ -1,15 +1,11 @@
 """Admission: which attempts wait for room in their namespace, and the creation of the objects of those admitted.
 
 `AdmissionQueue` decides without asking the cluster, oldest attempt first. Room is what the quotas leave after the
-attempts that were admitted and are not counted there yet (`resource_quota`), within this experiment's fair share. With
-a Kueue queue both are decided by Kueue, and every attempt is admitted at once.
+attempts that were admitted and are not counted there yet (`resource_quota`). With a Kueue queue, Kueue decides about
+room, and every attempt is admitted at once.
 
-Fair share: experiments of one state directory that run in one namespace take turns, the one with the fewest running
-attempts first. Each experiment writes to a small file of its own how many of its attempts run there and how many wait
-for room. A file counts while its writer holds its lock and has written within STALE_S: the lock is released when the
-process ends, and the time limit covers a process that hangs and file systems without locks. Two experiments that read
-at the same moment may both start an attempt, so shares are equal to within one trial. Experiments of different state
-directories have no shares: the quota's room goes to whoever asks first.
+Experiments that share a namespace do not know each other: the quota's room goes to whoever asks first, which is now one
+and now the other.
 
 `JobCreations` creates in the background: a create may take long, because of a webhook or a throttling server, and
 running trials must not wait for it. The anchor is created once, then the attempt's objects. Every call may be repeated,
@@ -19,16 +15,11 @@ also after a crash at any point: names are computed, and an existing object unde
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
-from pathlib import Path
 from typing import Any, cast
 
 from controller.core.attempt import AttemptStatus, Exit
@@ -52,7 +43,6 @@ from controller.runtime.kubernetes.resource_quota import (
 from controller.runtime.protocol import CannotStart, Launch
 
 _AGAIN_S = 1.0  # after a pod was refused although there seemed to be room: another client was faster
-_FAIR_SHARE = "FairShare: another experiment of this state directory waits for the namespace and has fewer running"
 
 
 @dataclass(slots=True)
@@ -65,14 +55,10 @@ class _Waiting:
 
 
 class AdmissionQueue:
-    """The attempts that wait for room.
+    """The attempts that wait for room. is_own: this queue decides about room, not Kueue."""
 
-    is_own: this queue decides about room, not Kueue. shares: the other experiments that want room in the namespace.
-    """
-
-    def __init__(self, *, is_own: bool, shares: FairShares | None = None) -> None:
+    def __init__(self, *, is_own: bool) -> None:
         self._own = is_own
-        self._shares = shares
         self._queue: dict[str, _Waiting] = {}
         self._admitted: dict[str, _Waiting] = {}  # admitted, and not on the cluster yet
         self._reservations = Reservations(time.monotonic)
@@ -100,13 +86,11 @@ class AdmissionQueue:
     ) -> tuple[Launch, Sequence[Raw]] | None:
         """Admit and return the oldest waiting attempt if there is room for it; younger ones never overtake it.
 
-        running: attempts on the cluster that have not ended. Call this at least every second: it publishes the share
-        that other experiments read.
+        running: attempts on the cluster that have not ended.
         """
-        running += len(self._admitted)
-        above_fair_share = self._above_fair_share(quotas, running)
         if not self._queue:
             return None
+        running += len(self._admitted)
         oldest = next(iter(self._queue.values()))
         if oldest.launch.slots is not None and running >= oldest.launch.slots:
             oldest.reason = ""  # it waits for its predecessor to end, not for room
@@ -119,9 +103,7 @@ class AdmissionQueue:
             self._reservations.look(pods)
         else:
             self._reservations.clear()  # without quotas nothing is counted
-        oldest.reason = reason_to_wait(oldest.demand, quotas, self._reservations) or (
-            _FAIR_SHARE if above_fair_share else ""
-        )
+        oldest.reason = reason_to_wait(oldest.demand, quotas, self._reservations)
         if not oldest.reason:
             return self._admit(oldest)
         for younger in list(self._queue.values())[1:]:
@@ -156,8 +138,6 @@ class AdmissionQueue:
     def close(self) -> None:
         self._queue.clear()
         self._admitted.clear()
-        if self._shares is not None:
-            self._shares.close()
 
     def _put(self, waiting: _Waiting) -> None:
         self._queue[waiting.launch.name] = waiting
@@ -168,111 +148,11 @@ class AdmissionQueue:
         self._reservations.launched(waiting.launch.name, waiting.demand)
         return waiting.launch, waiting.objects
 
-    def _above_fair_share(self, quotas: Sequence[ResourceQuota], running: int) -> bool:
-        """Whether another experiment waits and has less. Without a quota all get what they want."""
-        if self._shares is None or not quotas or not self._own:
-            return False
-        now_s = time.time()
-        try:
-            mine = self._shares.publish(running, len(self._queue), now_s=now_s)
-        except OSError:
-            return False  # the disk fails: others see no share of ours, and this experiment continues
-        return not may_start(mine, self._shares.others(now_s=now_s))
-
 
 def _age(launch: Launch) -> tuple[bool, int, int]:
     part = launch.cluster
     assert part is not None
     return (False, 0, part.attempt) if part.trial is FINAL else (True, part.trial, part.attempt)
-
-
-STALE_S = 5.0
-_REFRESH_S = 1.0
-_FILE_BYTES = 256  # one write over the old content: a reader sees the old or the new
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """running: attempts admitted and not ended. waiting: attempts that wait for room, not for a person or a pause."""
-
-    uid: str
-    running: int
-    waiting: int
-
-
-def may_start(mine: Share, other_shares: Sequence[Share]) -> bool:
-    """Whether no waiting experiment has fewer running attempts; of equals, the first by uid may start."""
-    return all(not other.waiting or (mine.running, mine.uid) < (other.running, other.uid) for other in other_shares)
-
-
-class FairShares:
-    """This experiment's file, and the others beside it. Times are wall-clock seconds."""
-
-    def __init__(self, state_dir: Path, *, server: str, namespace: str, uid: str) -> None:
-        cluster = sha256(server.encode()).hexdigest()[:8]
-        self._folder = state_dir / "shares" / f"{cluster}-{namespace}"
-        self._uid = uid
-        self._file: int | None = None
-        self._written: tuple[Share, float] | None = None
-
-    def publish(self, running: int, waiting: int, *, now_s: float) -> Share:
-        """Write our share. Call it at least every second or two, and before `others`. Raises OSError."""
-        mine = Share(self._uid, running, waiting)
-        if self._written is None or self._written[0] != mine or now_s - self._written[1] >= _REFRESH_S:
-            if self._file is None:
-                self._file = self._open()
-            text = json.dumps({"running": running, "waiting": waiting, "heartbeat": now_s})
-            os.pwrite(self._file, text.encode().ljust(_FILE_BYTES), 0)
-            self._written = mine, now_s
-        return mine
-
-    def others(self, *, now_s: float) -> list[Share]:
-        """Return the shares of the other live experiments, and delete the files of dead ones."""
-        own_file = f"{self._uid}.json"
-        try:
-            paths = sorted(path for path in self._folder.iterdir() if path.suffix == ".json" and path.name != own_file)
-        except OSError:
-            return []
-        return [share for path in paths if (share := _read(path, now_s)) is not None]
-
-    def close(self) -> None:
-        """Delete our file."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                (self._folder / f"{self._uid}.json").unlink()
-            os.close(self._file)
-            self._file = self._written = None
-
-    def _open(self) -> int:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{self._uid}.json"
-        while True:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            with contextlib.suppress(OSError):  # this file system has no locks; the heartbeat is enough
-                fcntl.flock(file, fcntl.LOCK_SH)  # a reader holds it only for a moment
-            # A reader may have deleted it as a dead one's before we had the lock.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), path.stat()):
-                    return file
-            os.close(file)
-
-
-def _read(path: Path, now_s: float) -> Share | None:
-    try:
-        with path.open("rb+", buffering=0) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                pass  # its writer lives, or there are no locks
-            else:
-                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    path.unlink()
-                return None
-            content = json.loads(file.read(_FILE_BYTES))
-        share = Share(path.stem, int(content["running"]), int(content["waiting"]))
-        return share if abs(now_s - content["heartbeat"]) < STALE_S else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # gone, or not written yet
 
 
 # Creating what was admitted

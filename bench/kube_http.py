@@ -83,7 +83,7 @@ def _resident_kib() -> float:
 
 
 async def _requests(method: str) -> dict[str, float]:
-    from controller.runtime.kubernetes.client import Connection
+    from controller.kube.client import Connection
 
     connection = await Connection.open(None)
     body = json.loads(_BODY) if method == "POST" else None
@@ -101,7 +101,7 @@ async def _requests(method: str) -> dict[str, float]:
 
 
 async def _memory(count: int, path: str = "/log-quiet", lines: int = 1) -> dict[str, float]:
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
 
     client = await KubernetesClient.connect()
     connection = client._connection
@@ -128,7 +128,7 @@ async def _memory(count: int, path: str = "/log-quiet", lines: int = 1) -> dict[
 
 
 async def _flood(path: str, name: str) -> dict[str, float]:
-    from controller.runtime.kubernetes.client import Connection
+    from controller.kube.client import Connection
 
     connection = await Connection.open(None)
     count = 0
@@ -143,7 +143,7 @@ async def _flood(path: str, name: str) -> dict[str, float]:
 
 async def _first() -> dict[str, float]:
     import controller.runtime.kubernetes.runtime  # noqa: F401
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
 
     client = await KubernetesClient.connect()
     await client.version_and_clock()

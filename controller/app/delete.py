@@ -133,7 +133,7 @@ async def _delete_study(workspace: Workspace, experiment: Experiment, service: s
 
 async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, experiment: Experiment) -> None:
     """Kill attempts that a killed controller left running. Raises Unavailable if the cluster does not answer."""
-    from controller.runtime.kubernetes.errors import BadKubeconfig, Unreachable
+    from controller.kube.errors import BadKubeconfig, Unreachable
 
     unended = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
     try:

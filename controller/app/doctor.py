@@ -20,14 +20,14 @@ from controller.app.validate import validate, warnings
 from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
 from controller.core.runtime_traits import is_on_cluster
+from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 from controller.runtime import gpu_claims, gpus
-from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
 from controller.spec import Document
 from suggest.errors import TunerError
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
 
 ROOM_BYTES = 1 << 30
 NO_ROOM_BYTES = 50 << 20
@@ -118,7 +118,7 @@ def _found(program: str) -> Iterator[Finding]:
 
 
 async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIterator[Finding]:
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
 
     try:
         client = await KubernetesClient.connect(options.context or None)

@@ -111,8 +111,8 @@ def _overrides(options: FileOptions) -> list[str]:
 
 def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, str]:
     """Return the data of a ConfigMap of the cluster. Raises NoConfigMap."""
-    from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
-    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
+    from controller.kube.client import CONFIG_MAPS, KubernetesClient
+    from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 
     async def get() -> Mapping[str, str]:
         async with await KubernetesClient.connect(context) as client:
@@ -132,7 +132,7 @@ def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
 
     A known experiment keeps its namespace. For a new one it is that of the context, as in kubectl.
     """
-    from controller.runtime.kubernetes.kubeconfig import namespace_of
+    from controller.kube.kubeconfig import namespace_of
 
     of_context = namespace_of(context or None)
     if of_context == "default" or not state.controller_db.exists():

@@ -375,8 +375,8 @@ async def quotas_of(experiment: Experiment) -> tuple[list[QuotaUse] | None, str]
     """
     if not experiment.spec.traits.on_cluster:
         return None, ""
-    from controller.runtime.kubernetes.client import QUOTAS, KubernetesClient
-    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
+    from controller.kube.client import QUOTAS, KubernetesClient
+    from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
 
     try:
         async with await KubernetesClient.connect(experiment.context or None) as client:

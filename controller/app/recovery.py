@@ -17,12 +17,12 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.experiment_store import Changes
+from controller.kube.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
+from controller.kube.objects import Raw
 from controller.phrases import command
-from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
 from controller.runtime.kubernetes.lease import end_on_cluster, wait_until_free
-from controller.runtime.kubernetes.objects import Raw
 from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
 from controller.spec.problems import Marks

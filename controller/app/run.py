@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from controller.app.suggestion_service import SessionClient
     from controller.core.progress import Progress
     from controller.folders import ExperimentFolders
+    from controller.kube.client import KubernetesClient
     from controller.loop import Loop, OnTrial
-    from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.protocol import Runtime
     from controller.runtime.trial_files import TrialFiles
     from suggest.trial import Trial
@@ -271,7 +271,7 @@ class Session:
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
         """Remove ended attempts, because a pod that waits for a missing image still counts against the quota."""
         from controller.core.model import attempt_name
-        from controller.runtime.kubernetes.errors import AccessDenied
+        from controller.kube.errors import AccessDenied
         from controller.runtime.protocol import RuntimeLost
 
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]

@@ -16,7 +16,7 @@ from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
 
 Raw: TypeAlias = dict[str, Any]  # an object in the form of the cluster's API
@@ -29,7 +29,7 @@ async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient
     """
     if not spec.traits.on_cluster:
         return None
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
 
     return await KubernetesClient.connect(context or None)
 
@@ -54,9 +54,9 @@ async def discard(state: StateDirectory, experiment: Experiment) -> None:
     """
     if not experiment.spec.traits.on_cluster:
         return
-    from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
+    from controller.kube.client import CONFIG_MAPS, KubernetesClient
+    from controller.kube.server_clock import ServerClock
     from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
-    from controller.runtime.kubernetes.server_clock import ServerClock
 
     async with await KubernetesClient.connect(experiment.context or None) as client:
         owner = anchor(experiment.spec, experiment.uid)

@@ -22,7 +22,7 @@ from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
 
 Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 

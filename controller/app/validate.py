@@ -21,7 +21,7 @@ from controller.spec import END_BY_THEMSELVES, Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import KubernetesClient
+    from controller.kube.client import KubernetesClient
     from controller.runtime.kubernetes.preflight import Right, Verdict
 
 MOST_AT_ONCE = 10_000  # trials at a time, without a warning
@@ -146,7 +146,7 @@ async def check_cluster(client: KubernetesClient, document: Document, state: Sta
     """
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, served_manifests_of
-    from controller.runtime.kubernetes.errors import Unreachable
+    from controller.kube.errors import Unreachable
     from controller.runtime.kubernetes.preflight import dry_run_of, no_queue
 
     spec = document.spec
@@ -190,7 +190,7 @@ def _judge(
     missing_rights: Sequence[tuple[Right, tuple[str, ...]]],
 ) -> None:
     from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
-    from controller.runtime.kubernetes.errors import AccessDenied
+    from controller.kube.errors import AccessDenied
     from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
@@ -226,7 +226,7 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
 
     "" if there is none.
     """
-    from controller.runtime.kubernetes.errors import ApiError
+    from controller.kube.errors import ApiError
     from controller.runtime.kubernetes.kinds import kind_of, over
     from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, UID
 
@@ -288,7 +288,7 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, served_manifests_of
-    from controller.runtime.kubernetes.client import NODES, KubernetesClient, list_allowed
+    from controller.kube.client import NODES, KubernetesClient, list_allowed
     from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, pods_of, why_unschedulable
 
     namespace = run.spec.namespace

@@ -44,7 +44,7 @@ class KilledRun(Exception):
 
 def of_error(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code of an error, and the message for stderr."""
-    from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig
+    from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig
     from controller.runtime.protocol import RuntimeLost
     from controller.spec.problems import SpecErrors
     from suggest.errors import TunerError

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import TrialTemplate
+from controller.kube.client import KubernetesClient
 from controller.runtime.kubernetes.admission import AdmissionQueue
-from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import ClusterPart, Launch, Runtime
 from tests.contract.runtime_contract import RuntimeContract, Script

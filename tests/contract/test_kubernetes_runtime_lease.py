@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from controller.core.model import ExperimentState
+from controller.kube.server_clock import ServerClock
 from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes import lease as lease_module
 from controller.runtime.kubernetes.lease import LeaseHolder, Superseded
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.kubernetes.server_clock import ServerClock
 from controller.runtime.protocol import CannotStart, Conclusion
 from suggest.errors import FailedPrecondition
 from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, refusal_of, running

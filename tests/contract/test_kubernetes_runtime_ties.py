@@ -53,7 +53,9 @@ def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iter
     elif isinstance(of, tuple):
         for index, each in enumerate(of):
             yield from held(each, f"{at}[{index}]", known)
-    elif type(of).__module__.startswith("controller.runtime.kubernetes") and hasattr(of, "__dict__"):
+    elif type(of).__module__.startswith(("controller.kube", "controller.runtime.kubernetes")) and hasattr(
+        of, "__dict__"
+    ):
         for key, each in vars(of).items():
             if key not in ("_client", "_owner"):  # the owner is one object
                 yield from held(each, f"{at}.{key}", known)

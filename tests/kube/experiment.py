@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from controller.core.attempt import AttemptStatus
 from controller.core.model import Collection, Resources, TrialTemplate, attempt_name
+from controller.kube.client import KubernetesClient
 from controller.runtime.kubernetes.admission import AdmissionQueue
-from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.lease import LeaseHolder
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime

@@ -49,7 +49,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from aiohttp import web
 
-from controller.runtime.kubernetes.client import KubernetesClient
+from controller.kube.client import KubernetesClient
 from tests.kube.fake_kubelet import FakeKubelet
 
 Raw = dict[str, Any]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from controller.runtime.kubernetes.client import KubernetesClient
+from controller.kube.client import KubernetesClient
 from tests.kube.fake_api import FakeApi
 
 Test: TypeAlias = Callable[[FakeApi, KubernetesClient], Coroutine[Any, Any, None]]

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import client as client_module
-from controller.runtime.kubernetes import kubeconfig
-from controller.runtime.kubernetes.client import JOBS, KubernetesClient
-from controller.runtime.kubernetes.errors import AccessDenied, BadKubeconfig, Unreachable
-from controller.runtime.kubernetes.kubeconfig import load, proxy_for
-from controller.runtime.kubernetes.objects import Raw
+from controller.kube import client as client_module
+from controller.kube import kubeconfig
+from controller.kube.client import JOBS, KubernetesClient
+from controller.kube.errors import AccessDenied, BadKubeconfig, Unreachable
+from controller.kube.kubeconfig import load, proxy_for
+from controller.kube.objects import Raw
 from tests.certificates import Authority
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
@@ -311,7 +311,7 @@ def test_a_plugin_may_use_the_terminal_during_a_command(tmp_path: Path) -> None:
     )
     program = (
         "import asyncio, fcntl, termios\n"
-        "from controller.runtime.kubernetes.kubeconfig import load\n"
+        "from controller.kube.kubeconfig import load\n"
         "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
         "print(asyncio.run(load(None, attended=True)).credentials.authorization(), flush=True)\n"
         "try:\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.runtime.kubernetes.kubeconfig import namespace_of
+from controller.kube.kubeconfig import namespace_of
 from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script

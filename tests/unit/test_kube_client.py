@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import client as client_module
-from controller.runtime.kubernetes.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
-from controller.runtime.kubernetes.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
-from controller.runtime.kubernetes.objects import Raw
+from controller.kube import client as client_module
+from controller.kube.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
+from controller.kube.objects import Raw
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.small_cluster import eventually, with_a_cluster
@@ -233,7 +233,7 @@ async def test_a_silent_log_ends_without_an_error(api: FakeApi, client: Kubernet
     api.kubelet.start(pod)
     api.silent = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("controller.runtime.kubernetes.client._SILENCE_S", 0.05)
+        patch.setattr("controller.kube.client._SILENCE_S", 0.05)
         assert [piece async for piece in client.log("user1", pod)] == []
 
 
@@ -576,7 +576,7 @@ async def test_a_refusal_by_quota_or_admission_is_not_a_missing_rule(api: FakeAp
 def test_connecting_imports_h11_and_neither_aiohttp_nor_the_kubernetes_package() -> None:
     program = (
         "import asyncio, sys\n"
-        "from controller.runtime.kubernetes.client import KubernetesClient\n"
+        "from controller.kube.client import KubernetesClient\n"
         "assert 'h11' not in sys.modules\n"
         "asyncio.run(KubernetesClient.connect())\n"
         "assert 'h11' in sys.modules\n"

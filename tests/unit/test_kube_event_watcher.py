@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from controller.kube import reflector
+from controller.kube.client import JOBS, KubernetesClient
+from controller.kube.objects import Raw
+from controller.kube.reflector import MissingRights
 from controller.runtime.kubernetes import informer
-from controller.runtime.kubernetes.client import JOBS, KubernetesClient
-from controller.runtime.kubernetes.informer import EventWatcher, MissingRights, OwnerLookup
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.informer import EventWatcher, OwnerLookup
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
@@ -31,7 +33,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(informer, "time", made)
-    monkeypatch.setattr(informer, "AGAIN_S", 0.01)
+    for module in (informer, reflector):
+        monkeypatch.setattr(module, "AGAIN_S", 0.01)
     Clock.now_s = 0.0
     return made
 

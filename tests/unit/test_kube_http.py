@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import http
-from controller.runtime.kubernetes.http import (
+from controller.kube import http
+from controller.kube.http import (
     BrokenOff,
     CannotConnect,
     Gunzip,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from controller.kube.errors import ApiError, Unreachable
 from controller.runtime.kubernetes import logs
-from controller.runtime.kubernetes.errors import ApiError, Unreachable
 from controller.runtime.kubernetes.logs import LogFollower, PodContainer
 from suggest.backoff import Backoff
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.kubernetes.client import JOBS, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, Unreachable
-from controller.runtime.kubernetes.informer import Reflector, WatchTiming
-from controller.runtime.kubernetes.objects import Raw
+from controller.kube.client import JOBS, KubernetesClient
+from controller.kube.errors import ApiError, Unreachable
+from controller.kube.objects import Raw
+from controller.kube.reflector import Reflector, WatchTiming
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.kube.client import JOBS
+from controller.kube.objects import Raw
+from controller.kube.reflector import Reflector, WatchTiming
 from controller.runtime.kubernetes import logs
-from controller.runtime.kubernetes.client import JOBS
-from controller.runtime.kubernetes.informer import Reflector, WatchTiming
 from controller.runtime.kubernetes.logs import LogFollower, PodContainer
-from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi

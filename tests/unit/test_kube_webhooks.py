@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.runtime.kubernetes.errors import ApiError, unavailable_webhook
+from controller.kube.errors import ApiError, unavailable_webhook
 
 CALLED = 'Internal error occurred: failed calling webhook "mjobset.kb.io": failed to call webhook: Post '
 

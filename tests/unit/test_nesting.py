@@ -78,7 +78,7 @@ def test_a_kubeconfig_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeyp
     import asyncio
 
     pytest.importorskip("kubernetes")
-    from controller.runtime.kubernetes import kubeconfig
+    from controller.kube import kubeconfig
 
     path = tmp_path / "config"
     path.write_text("[" * MILLION)

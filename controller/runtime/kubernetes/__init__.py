@@ -1,1 +1,1 @@
-"""Trials as Kubernetes Jobs: the runtime contract over an API server. Only `client` talks with it."""
+"""Trials as Kubernetes Jobs: the runtime contract over an API server, through `controller.kube`."""

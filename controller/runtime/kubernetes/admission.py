@@ -24,14 +24,14 @@ from typing import Any, cast
 
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import FINAL, FailureClass
-from controller.runtime.kubernetes.client import CONFIG_MAPS, Kind, KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError, rule_for, unavailable_webhook
+from controller.kube.client import CONFIG_MAPS, Kind, KubernetesClient
+from controller.kube.errors import ApiError, rule_for, unavailable_webhook
+from controller.kube.objects import AnyObject, AttemptObject, LimitRange, Pod, Raw, ResourceQuota
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_files
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.objects import AnyObject, AttemptObject, LimitRange, Pod, Raw, ResourceQuota
 from controller.runtime.kubernetes.resource_quota import (
     Demand,
     Reservations,

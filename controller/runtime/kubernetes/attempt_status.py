@@ -16,12 +16,12 @@ from datetime import datetime
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
+from controller.kube.objects import AdmissionCheck, AnyObject, AttemptObject, Node, Pod, Workload
 from controller.runtime.kubernetes.collector import collector_status
 from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.node_fit import why_on_no_node
-from controller.runtime.kubernetes.objects import AdmissionCheck, AnyObject, AttemptObject, Node, Pod, Workload
 from controller.runtime.kubernetes.pod_status import (
     ENDED,
     ITS_POD,

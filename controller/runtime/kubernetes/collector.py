@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 from typing import assert_never
 
 from controller.core.model import Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
+from controller.kube.objects import ContainerStatus, Pod, Raw
 from controller.runtime.kubernetes.kinds import JOB, at, mappings, preset_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
-from controller.runtime.kubernetes.objects import ContainerStatus, Pod, Raw
 from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from controller.core.model import Resources, short_name
+from controller.kube.objects import AnyObject, Raw
 from controller.runtime.kubernetes.collector import add_collector, has_collector
 from controller.runtime.kubernetes.kinds import (
     JOB,
@@ -48,7 +49,6 @@ from controller.runtime.kubernetes.labels import (
     metadata,
     workers_of,
 )
-from controller.runtime.kubernetes.objects import AnyObject, Raw
 from controller.runtime.protocol import ClusterPart, Launch
 from controller.runtime.trial_files import DIRECTORY, TrialFiles
 

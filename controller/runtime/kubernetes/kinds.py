@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from controller.runtime.kubernetes.errors import ApiError
+from controller.kube.errors import ApiError
+from controller.kube.objects import AnyObject, Raw
 from controller.runtime.kubernetes.labels import (
     ARGO_GROUP,
     COMPLETION_INDEX,
@@ -33,12 +34,11 @@ from controller.runtime.kubernetes.labels import (
     VOLCANO_TASK,
     VOLCANO_TASK_INDEX,
 )
-from controller.runtime.kubernetes.objects import AnyObject, Raw
 from controller.runtime.kubernetes.pod_status import condition
 from suggest.nesting import load_json
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import Kind, KubernetesClient
+    from controller.kube.client import Kind, KubernetesClient
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -599,7 +599,7 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
 
 async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
     """Return the kind of a manifest; the server looks up unknown ones. Raises ApiError 404: no such kind."""
-    from controller.runtime.kubernetes import client as known
+    from controller.kube import client as known
 
     api_version_and_kind = manifest["apiVersion"], manifest["kind"]
     for kind in (known.JOBS, known.SERVICES, known.CONFIG_MAPS, known.PODS):

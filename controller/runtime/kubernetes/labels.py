@@ -10,7 +10,7 @@ import contextlib
 import json
 
 from controller.core.model import EXPERIMENT_LABEL, FINAL, UID_LABEL, AttemptKey, attempt_name, trial_label
-from controller.runtime.kubernetes.objects import AnyObject, Raw
+from controller.kube.objects import AnyObject, Raw
 from controller.runtime.protocol import ClusterPart, Launch
 from suggest.nesting import load_json
 

@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from controller.core.model import ExperimentState
+from controller.kube.client import CONFIG_MAPS, LEASES, KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError
+from controller.kube.objects import AnyObject, LeaseSpec, Raw
+from controller.kube.server_clock import ServerClock
 from controller.phrases import command
-from controller.runtime.kubernetes.client import CONFIG_MAPS, LEASES, KubernetesClient
-from controller.runtime.kubernetes.errors import AccessDenied, ApiError
 from controller.runtime.kubernetes.labels import ENDED, EXPERIMENT, HOLDER, MANAGED_BY, owner_reference
-from controller.runtime.kubernetes.objects import AnyObject, LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.kubernetes.records import write_in_place
-from controller.runtime.kubernetes.server_clock import ServerClock
 from controller.runtime.protocol import Conclusion, RuntimeLost
 from suggest.errors import FailedPrecondition
 from suggest.nesting import load_json

@@ -41,9 +41,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
+from controller.kube.client import KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError, rule_for
 from controller.runtime import log_file
-from controller.runtime.kubernetes.client import KubernetesClient
-from controller.runtime.kubernetes.errors import AccessDenied, ApiError, rule_for
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.log_limit import trim
 from controller.runtime.protocol import LOG_LIMIT_BYTES, RuntimeLost

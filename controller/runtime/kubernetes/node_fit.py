@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from controller.runtime.kubernetes.objects import (
+from controller.kube.objects import (
     Node,
     NodeSelectorRequirement,
     NodeSelectorTerm,

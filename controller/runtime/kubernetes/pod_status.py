@@ -17,8 +17,7 @@ from datetime import datetime, timedelta
 from controller.core.attempt import Exit
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, COMPLETION_INDEX, TRIAL_CONTAINER
-from controller.runtime.kubernetes.objects import (
+from controller.kube.objects import (
     AnyObject,
     Container,
     ContainerStateTerminated,
@@ -28,6 +27,7 @@ from controller.runtime.kubernetes.objects import (
     PodStatus,
     StatusCondition,
 )
+from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, COMPLETION_INDEX, TRIAL_CONTAINER
 
 ENDED = ("Succeeded", "Failed")  # the final phases
 

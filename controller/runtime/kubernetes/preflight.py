@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from controller.runtime.kubernetes.client import (
+from controller.kube.client import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -36,7 +36,7 @@ from controller.runtime.kubernetes.client import (
     KubernetesClient,
     list_allowed,
 )
-from controller.runtime.kubernetes.errors import (
+from controller.kube.errors import (
     AccessDenied,
     ApiError,
     Unreachable,
@@ -44,18 +44,8 @@ from controller.runtime.kubernetes.errors import (
     rule_for,
     unavailable_webhook,
 )
-from controller.runtime.kubernetes.kinds import (
-    NOT_INSTALLED,
-    POD_FIELDS,
-    kind_of,
-    pod_templates,
-    preset_of,
-    served,
-)
-from controller.runtime.kubernetes.kubeconfig import ClusterAccess, Credentials, moment
-from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
-from controller.runtime.kubernetes.node_fit import why_on_no_node
-from controller.runtime.kubernetes.objects import (
+from controller.kube.kubeconfig import ClusterAccess, Credentials, moment
+from controller.kube.objects import (
     AnyObject,
     Container,
     EnvVarSource,
@@ -67,6 +57,16 @@ from controller.runtime.kubernetes.objects import (
     Raw,
     ResourceQuota,
 )
+from controller.runtime.kubernetes.kinds import (
+    NOT_INSTALLED,
+    POD_FIELDS,
+    kind_of,
+    pod_templates,
+    preset_of,
+    served,
+)
+from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
+from controller.runtime.kubernetes.node_fit import why_on_no_node
 from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu, never_fits, parse_quantity
 

@@ -26,8 +26,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, cast
 
-from controller.runtime.kubernetes.kinds import POD_FIELDS, at, containers_of_step, is_pod_template, pod_steps
-from controller.runtime.kubernetes.objects import (
+from controller.kube.objects import (
     AnyObject,
     Container,
     KubernetesObject,
@@ -42,6 +41,7 @@ from controller.runtime.kubernetes.objects import (
     ResourceRequirements,
     ScopeSelectorRequirement,
 )
+from controller.runtime.kubernetes.kinds import POD_FIELDS, at, containers_of_step, is_pod_template, pod_steps
 
 Amounts = Mapping[str, Decimal]
 

@@ -18,6 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from controller.core.attempt import AttemptStatus
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
+from controller.kube.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
+from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
+from controller.kube.objects import AttemptObject, Pod, Raw
+from controller.kube.server_clock import ServerClock
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import (
     AdmissionQueue,
@@ -34,8 +38,6 @@ from controller.runtime.kubernetes.attempt_status import (
     log_source,
     status_of,
 )
-from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
-from controller.runtime.kubernetes.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field, status_rules_of
@@ -49,11 +51,9 @@ from controller.runtime.kubernetes.logs import (
     LogFollowers,
     PodContainer,
 )
-from controller.runtime.kubernetes.objects import AttemptObject, Pod, Raw
 from controller.runtime.kubernetes.pod_status import NO_NODE_S, unschedulable_s, was_deleted
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import demand_of, never_fits
-from controller.runtime.kubernetes.server_clock import ServerClock
 from controller.runtime.protocol import LOG_LIMIT_BYTES, CannotStart, Conclusion, Launch
 from suggest import failpoints
 

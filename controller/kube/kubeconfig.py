@@ -37,7 +37,7 @@ from urllib.parse import quote, urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
-from controller.runtime.kubernetes.errors import AccessDenied, BadKubeconfig
+from controller.kube.errors import AccessDenied, BadKubeconfig
 from suggest.nesting import TooNested, check_yaml
 
 USER_FIELDS = frozenset(

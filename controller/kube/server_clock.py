@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from controller.boot_time import since_boot_s
-from controller.runtime.kubernetes.client import KubernetesClient
-from controller.runtime.kubernetes.errors import ApiError
+from controller.kube.client import KubernetesClient
+from controller.kube.errors import ApiError
 
 
 class ServerClock:

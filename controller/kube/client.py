@@ -26,8 +26,8 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from controller.runtime.kubernetes import kubeconfig
-from controller.runtime.kubernetes.errors import (
+from controller.kube import kubeconfig
+from controller.kube.errors import (
     ANONYMOUS,
     AccessDenied,
     ApiError,
@@ -35,7 +35,7 @@ from controller.runtime.kubernetes.errors import (
     NotResponding,
     Unreachable,
 )
-from controller.runtime.kubernetes.http import (
+from controller.kube.http import (
     CannotConnect,
     HostUnknown,
     HttpError,
@@ -48,7 +48,7 @@ from controller.runtime.kubernetes.http import (
     Unsendable,
     Untrusted,
 )
-from controller.runtime.kubernetes.objects import ListMeta, Raw
+from controller.kube.objects import ListMeta, Raw
 
 _PAGE = 500
 _SILENCE_S = 120.0  # limit for a silent stream whose TCP connection is alive; bookmarks come every minute

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tuner.experiment import Experiment
     from tuner.functions import maximize, minimize, optimize
     from tuner.pushing import push
-    from tuner.running import SearchFailed, run
+    from tuner.running import run
+    from tuner.session import SearchFailed
     from tuner.study import Study, TrialResult, connect
     from tuner.study import open as open
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
@@ -33,7 +34,8 @@ _MODULES = {
     "tuner.experiment": ("Experiment",),
     "tuner.functions": ("maximize", "minimize", "optimize"),
     "tuner.pushing": ("push",),
-    "tuner.running": ("SearchFailed", "run"),
+    "tuner.running": ("run",),
+    "tuner.session": ("SearchFailed",),
     "tuner.study": ("Study", "TrialResult", "connect", "open"),
     "tuner.trial": ("Infeasible", "Pruned", "Trial", "current_trial"),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from suggest.client.search_space import level_of_caller, refuse
 from suggest.errors import FailedPrecondition, InvalidArgument
-from tuner.study import waited_for
+from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -13,9 +11,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from suggest.errors import TunerError
+from tuner.session import raise_if_unfinished, run_session
+from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
+    from controller.app.run import RunResult, Session
     from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.client import Client
@@ -183,18 +183,12 @@ class Study:
 
     def resume(self, *, progress: bool = True) -> Study:
         """Continue after an interruption, a stop or a pause. Raises as `tuner.run`."""
-        from tuner.running import controlled
-
-        return controlled(
-            self._workspace, lambda session: session.resume(self.name, self._namespace), progress=progress
-        )
+        return self._controlled(lambda session: session.resume(self.name, self._namespace), progress)
 
     def extend(self, trials: int = 0, *, overrides: Sequence[str] = (), progress: bool = True) -> Study:
         """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
         from controller.app.extend import Extension, extend
-        from controller.app.run import RunResult, Session
         from suggest.errors import InvalidArgument
-        from tuner.running import controlled
 
         listed("extend", "overrides", overrides)
         if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
@@ -209,7 +203,12 @@ class Study:
             )  # fmt: skip
             return await session.go_on(admitted)
 
-        return controlled(self._workspace, extended, progress=progress)
+        return self._controlled(extended, progress)
+
+    def _controlled(self, act: Callable[[Session], Awaitable[RunResult]], progress: bool) -> Study:
+        result, interrupted = run_session(self._workspace, act, progress=progress)
+        raise_if_unfinished(result, self, interrupted)
+        return self
 
     def set(self, **values: object) -> None:
         """Change the search while it runs, without stopping a trial: `study.set(parallelism=8, trials=200)`.
@@ -328,31 +327,6 @@ def listed(caller: str, argument: str, given: object) -> None:
     """Check that a list was given, not a text, which would be read letter by letter. Raises TypeError."""
     if isinstance(given, str):
         raise TypeError(f"{caller}: {argument}: expected a list, such as ['spec.budget.trials=10'], got {given!r}")
-
-
-def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a notebook.
-
-    Raises what it raises; a TunerError without the frames of the coroutine, because its message says all to people.
-    """
-    try:
-        if not in_event_loop():
-            return asyncio.run(coroutine)
-        executor = ThreadPoolExecutor(1, thread_name_prefix="tuner-query")
-        result = executor.submit(asyncio.run, coroutine)
-        executor.shutdown(wait=False)
-        return result.result()
-    except TunerError as error:
-        raise error.with_traceback(None) from None
-
-
-def in_event_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _replaced(owner: object, name: str, instead: Mapping[str, str]) -> object:

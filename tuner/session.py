@@ -1,0 +1,143 @@
+"""A run in this process and how it ends, for `tuner.run` and for the methods of a study.
+
+In the main thread, Ctrl-C is handled as on the command line. Elsewhere, and where an event loop runs (a notebook), the
+run has a thread of its own, and KeyboardInterrupt in the waiting thread interrupts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from suggest.errors import TunerError
+from tuner.waiting import in_event_loop
+
+if TYPE_CHECKING:
+    from controller.app.run import RunResult, Session
+    from controller.app.signals import Interruptions
+    from controller.app.workspace import Workspace
+    from controller.core.model import Experiment as StoredExperiment
+    from controller.report.lines import View
+    from tuner.running import Callbacks
+    from tuner.study import Study
+
+
+class SearchFailed(TunerError, RuntimeError):
+    """The search failed or is paused until a person acts. `study` has its results so far.
+
+    The message has the reason and, where trials failed, what the last one printed.
+    """
+
+    reason = "SEARCH_FAILED"
+
+    def __init__(self, message: str, study: Study) -> None:
+        super().__init__(message)
+        self.study = study
+
+
+def run_session(
+    workspace: Workspace,
+    act: Callable[[Session], Awaitable[RunResult]],
+    *,
+    progress: bool,
+    context: str | None = None,
+    on_admitted: Callable[[StoredExperiment], None] | None = None,
+    on_trial: Callbacks | None = None,
+) -> tuple[RunResult, signal.Signals | None]:
+    """Run `act` with a session. Return its result, and the signal that interrupted it."""
+    from controller.app.run import Session
+
+    view = _view(progress)
+    with workspace.opened(make=True) as experiments:
+
+        async def done(controls: Interruptions) -> RunResult:
+            session = Session(
+                workspace, experiments, view=view, controls=controls, context=context, on_admitted=on_admitted,
+                on_trial=on_trial,
+            )  # fmt: skip
+            return await act(session)
+
+        return _interruptible(done, view.print_line)
+
+
+def raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Signals | None) -> None:
+    """Raise SearchFailed, KeyboardInterrupt or SystemExit, unless the run ended well."""
+    from controller.core.model import ExperimentState
+
+    if interrupted is signal.SIGINT:
+        raise KeyboardInterrupt
+    if interrupted is not None:
+        raise SystemExit(128 + interrupted)
+    experiment = result.experiment
+    if experiment.state in (ExperimentState.FAILED, ExperimentState.PAUSED):
+        end = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
+        message = f"{experiment.name} {end}: {experiment.reason}"
+        printed = study.last_failure()
+        parts = [message, "" if printed in message else printed, _cure(experiment)]
+        raise SearchFailed("\n".join(filter(None, parts)), study)
+
+
+def _cure(experiment: StoredExperiment) -> str:
+    from controller.core.model import ExperimentState, ReasonCode
+    from controller.report.description import continuation, cure
+
+    if experiment.state is ExperimentState.PAUSED:
+        return cure(experiment) if experiment.spec.trial.calls_function else "correct it, and run it again"
+    return continuation(experiment) if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES else ""
+
+
+def _interruptible(
+    done: Callable[[Interruptions], Awaitable[RunResult]], print_line: Callable[[str], None]
+) -> tuple[RunResult, signal.Signals | None]:
+    """Return the result, and the signal that interrupted the run."""
+    from controller.app.signals import Interruptions, SignalControls
+
+    async def with_signals() -> tuple[RunResult, signal.Signals | None]:
+        with SignalControls(print_line) as controls:
+            return await done(controls), controls.received
+
+    if threading.current_thread() is threading.main_thread() and not in_event_loop():
+        return asyncio.run(with_signals())
+
+    controls = Interruptions(print_line)
+    begun: Future[asyncio.AbstractEventLoop] = Future()
+    ended: Future[RunResult] = Future()
+
+    async def without_signals() -> RunResult:
+        begun.set_result(asyncio.get_running_loop())
+        return await done(controls)
+
+    def work() -> None:
+        try:
+            ended.set_result(asyncio.run(without_signals()))
+        except BaseException as error:  # for the thread that waits
+            ended.set_exception(error)
+
+    threading.Thread(target=work, name="tuner-run", daemon=True).start()
+    while True:
+        try:
+            return ended.result(), controls.received
+        except KeyboardInterrupt:
+            if ended.done():
+                raise
+            begun.result().call_soon_threadsafe(controls.receive, signal.SIGINT)
+
+
+def _view(progress: bool) -> View:
+    from controller.report.lines import Lines, QuietView
+    from tuner.notebook import NotebookView, in_notebook
+
+    if not progress:
+        return QuietView()
+    if in_notebook():
+        return NotebookView()
+    if sys.stderr.isatty():
+        from controller.report.live import Live
+
+        return Live(color=True)
+    return Lines()

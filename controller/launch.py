@@ -32,9 +32,9 @@ from controller.core.model import (
 )
 from controller.folders import AttemptFolders
 from controller.phrases import command
-from controller.runtime.collectors import METRICS_FILE, METRICS_PORT, place_below
+from controller.runtime.local.collectors import METRICS_FILE, METRICS_PORT, place_below
+from controller.runtime.local.report_address import IN_POD, address_variables
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
-from controller.runtime.report_address import IN_POD, address_variables
 from controller.runtime.trial_files import TrialFiles
 from controller.spec.substitute import TRIAL_NAME, fill_data, render
 from suggest.space import Assignment

@@ -22,7 +22,7 @@ PINS = ("grpcio-tools==1.75.1", "mypy-protobuf==4.0.0", "protobuf==6.33.6", "set
 ROOT = Path(__file__).resolve().parent.parent
 PROTO_DIR = ROOT / "proto"
 # A proto's path below proto/ is that of its modules: suggest/v1/suggest_pb2.py.
-WITHOUT_SERVICES = ("suggest/katib/v1beta1/frames.proto", "controller/runtime/collectors/tensorboard/event.proto")
+WITHOUT_SERVICES = ("suggest/katib/v1beta1/frames.proto", "controller/runtime/local/collectors/tensorboard/event.proto")
 SOURCES = ("suggest/v1/suggest.proto", "suggest/katib/v1beta1/api.proto", *WITHOUT_SERVICES)
 ENVIRONMENT = ROOT / ".venv-proto"
 MESSAGES, SERVICES = ("_pb2.py", "_pb2.pyi"), ("_pb2_grpc.py", "_pb2_grpc.pyi")

@@ -21,8 +21,8 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
 from controller.core.runtime_traits import is_on_cluster
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
-from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
+from controller.runtime.local import gpu_claims, gpus
 from controller.spec import Document
 from suggest.errors import TunerError
 

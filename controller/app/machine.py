@@ -87,7 +87,7 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
     asking = [template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu]
     if not asking:
         return
-    from controller.runtime import gpus  # lazy: it runs nvidia-smi, which is slow
+    from controller.runtime.local import gpus  # lazy: it runs nvidia-smi, which is slow
 
     unavailable = gpus.unavailable(os.environ, spec.trial.devices)
     available = gpus.pool(os.environ)
@@ -107,7 +107,7 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
 
 def _too_few(template: TrialTemplate, count: int, source: str) -> str:
     """Return a message if there are too few GPUs, otherwise "". `source` says where the `count` of GPUs comes from."""
-    from controller.runtime import gpus
+    from controller.runtime.local import gpus
 
     gpu = template.resources.gpu
     if gpus.slots(count, gpu) >= template.workers:

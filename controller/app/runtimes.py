@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from controller.app.state_directory import StateDirectory
 from controller.core.model import FUNCTION_WORKER, Experiment, ExperimentSpec, Uid, short_name
-from controller.runtime.local import LocalRuntime
+from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
 

@@ -91,7 +91,7 @@ def _runtime_directory() -> Path:
 
     Raises Unavailable if another user created the folder.
     """
-    from controller.runtime.listening import make_private  # lazy: not needed to find the directory
+    from controller.runtime.local.listening import make_private  # lazy: not needed to find the directory
 
     place = Path("/tmp", f"tuner-{os.getuid()}")
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from controller.runtime import processes
-from controller.runtime.local import LocalRuntime
+from controller.runtime.local.runtime import LocalRuntime
+from controller.runtime.local.supervisor_connection import ANSWER_S
 from controller.runtime.protocol import Launch, Runtime
-from controller.runtime.supervisor_connection import ANSWER_S
 from tests.contract.runtime_contract import Script
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime import gpu_claims, processes
-from controller.runtime.local import LocalRuntime
+from controller.runtime import processes
+from controller.runtime.local import gpu_claims
+from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.protocol import CannotStart, Launch
 from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen

@@ -20,8 +20,8 @@ import pytest
 
 from controller.core.model import FailureClass
 from controller.runtime import processes
-from controller.runtime.launching import launch as launch_process
-from controller.runtime.local import LocalRuntime
+from controller.runtime.local.launching import launch as launch_process
+from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.protocol import CannotStart, RuntimeLost
 from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 from tests.contract.runtime_contract import (
@@ -477,7 +477,7 @@ async def test_a_controller_killed_with_its_whole_group_leaves_trials_and_superv
     text = f"""
 import asyncio, os, signal
 from pathlib import Path
-from controller.runtime.local import LocalRuntime
+from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.protocol import Launch
 
 async def main():
@@ -503,7 +503,7 @@ asyncio.run(main())
 
 def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblings_and_a_clock() -> None:
     look = (
-        "import sys; sys.path.append('.'); import controller.runtime.supervisor;"
+        "import sys; sys.path.append('.'); import controller.runtime.local.supervisor;"
         "print(*sorted(m for m in sys.modules if m.startswith(('controller', 'suggest', 'typing', 'dataclasses',"
         "'pathlib', 'subprocess', 'threading', 'asyncio'))))"
     )
@@ -515,11 +515,12 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
         "controller",
         "controller.boot_time",
         "controller.runtime",
-        "controller.runtime.launching",
-        "controller.runtime.listening",
+        "controller.runtime.local",
+        "controller.runtime.local.launching",
+        "controller.runtime.local.listening",
+        "controller.runtime.local.supervised",
+        "controller.runtime.local.supervisor",
+        "controller.runtime.local.trials",
         "controller.runtime.log_limit",
         "controller.runtime.processes",
-        "controller.runtime.supervised",
-        "controller.runtime.supervisor",
-        "controller.runtime.trials",
     ]

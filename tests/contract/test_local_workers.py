@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime import processes, ranks
+from controller.runtime import processes
+from controller.runtime.local import ranks
 from controller.runtime.protocol import CannotStart, Launch, Runtime
 from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen

@@ -20,9 +20,8 @@ import grpc
 import pytest
 
 from controller.core.model import Collection, KatibReports
-from controller.runtime.listening import SUPERVISOR_LOCK
-from controller.runtime.local import LocalRuntime
-from controller.runtime.report_address import (
+from controller.runtime.local.listening import SUPERVISOR_LOCK
+from controller.runtime.local.report_address import (
     LOCK,
     ReportAddress,
     credentials,
@@ -31,7 +30,8 @@ from controller.runtime.report_address import (
     known_address,
     report_variables,
 )
-from controller.runtime.report_server import TrialReports, report_lines
+from controller.runtime.local.report_server import TrialReports, report_lines
+from controller.runtime.local.runtime import LocalRuntime
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import DBManagerStub
 from tests.contract.local_testbed import LocalTestbed, local_testbed

@@ -28,7 +28,7 @@ def objective(trial):
     import __main__, stat
     environ = pathlib.Path("/proc/self/environ").read_bytes().split(b"\\0")
     print("alone", os.getsid(0) == os.getpid() == os.getpgid(0))
-    print("forked", b"controller.runtime.supervisor" in pathlib.Path("/proc/self/cmdline").read_bytes())
+    print("forked", b"controller.runtime.local.supervisor" in pathlib.Path("/proc/self/cmdline").read_bytes())
     print("mark", f"TUNER_ATTEMPT_DIR={os.environ['TUNER_ATTEMPT_DIR']}".encode() in environ)
     extra = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and os.path.exists(f"/proc/self/fd/{fd}")]
     print("files", [os.readlink(f"/proc/self/fd/{fd}") for fd in extra])
@@ -50,7 +50,7 @@ print(tuner.minimize(objective, X, trials=1, progress=False).log(0))
 def test_a_trial_with_another_interpreters_environment_is_executed(scripts: Scripts) -> None:
     out = scripts.output("""
 def objective(trial):
-    print("forked", b"controller.runtime.supervisor" in pathlib.Path("/proc/self/cmdline").read_bytes())
+    print("forked", b"controller.runtime.local.supervisor" in pathlib.Path("/proc/self/cmdline").read_bytes())
     return hash("a") % 1000
 
 spec = {"trial": {"env": {"PYTHONHASHSEED": "7", "MINE": "8"}}}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {
     ROOT / "suggest/v1",
     ROOT / "suggest/katib/v1beta1",
-    ROOT / "controller/runtime/collectors/tensorboard",
+    ROOT / "controller/runtime/local/collectors/tensorboard",
 }
 
 # Classes that `import tuner` offers, and those of the service, the controller and the training program beside them.

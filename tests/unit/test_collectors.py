@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from controller.core.model import Collection, MetricsFile, MetricsFormat, PrometheusEndpoint
-from controller.runtime.collectors import Collector, collector_of, prepare
-from controller.runtime.collectors.prometheus import NoAnswer, samples, scrape
+from controller.runtime.local.collectors import Collector, collector_of, prepare
+from controller.runtime.local.collectors.prometheus import NoAnswer, samples, scrape
 from tests.contract.local_testbed import eventually
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "collectors"
@@ -190,7 +190,7 @@ def test_a_damaged_event_file_gives_no_wrong_value(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_too_large_for_a_scalar_is_skipped(tmp_path: Path) -> None:
-    from controller.runtime.collectors.event_files import MAX_RECORD, masked_crc
+    from controller.runtime.local.collectors.event_files import MAX_RECORD, masked_crc
 
     attempt = event_files(tmp_path, "torch")
     (path,) = attempt.file.glob("*tfevents*")
@@ -305,7 +305,7 @@ def test_a_line_truncated_by_a_kill_is_written_again(tmp_path: Path) -> None:
 def test_an_endpoint_that_hangs_is_abandoned_and_the_reason_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.runtime.collectors.prometheus.PATIENCE_S", 0.2)
+    monkeypatch.setattr("controller.runtime.local.collectors.prometheus.PATIENCE_S", 0.2)
 
     async def claim() -> None:
         with endpoint(hangs=True) as (port, _), pytest.raises(NoAnswer, match=r"it did not answer within 0\.2 s"):

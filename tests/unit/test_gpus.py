@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.runtime.gpu_claims import assign, assign_all, folder_for
-from controller.runtime.gpus import Device, pool, slots, unavailable
+from controller.runtime.local.gpu_claims import assign, assign_all, folder_for
+from controller.runtime.local.gpus import Device, pool, slots, unavailable
 
 # As NVIDIA's drivers print it, without MIG and with.
 TWO = """\

@@ -11,7 +11,7 @@ import pytest
 from controller.core.model import MetricsFile, MetricsRule, SecretRef
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import ParametersRefused, cluster_launch, launch
-from controller.runtime.collectors import METRICS_FILE, METRICS_PORT
+from controller.runtime.local.collectors import METRICS_FILE, METRICS_PORT
 from controller.runtime.protocol import CannotStart, Launch
 from controller.spec.rules import GIVEN
 from suggest.space import Choice, Int, Parameter, Space, Value

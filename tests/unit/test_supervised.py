@@ -7,7 +7,7 @@ import time
 import pytest
 
 from controller.boot_time import since_boot_s
-from controller.runtime.supervised import NOTHING_KNOWN, SupervisedAttempt
+from controller.runtime.local.supervised import NOTHING_KNOWN, SupervisedAttempt
 
 HOUR_S = 3600.0
 

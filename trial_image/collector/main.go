@@ -2,7 +2,7 @@
 // log. It runs beside the trial as a native sidecar: it starts first, and is sent SIGTERM once the trial has ended. Then
 // it reads the rest, prints its last line and exits.
 //
-// The collectors of local trials in controller/runtime/collectors print the same lines; tests/fixtures/collectors holds
+// The collectors of local trials in controller/runtime/local/collectors print the same lines; tests/fixtures/collectors holds
 // for both. Standard library only.
 package main
 

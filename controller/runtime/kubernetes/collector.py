@@ -17,7 +17,7 @@ from controller.core.model import Collection, KatibReports, MetricsFile, Metrics
 from controller.kube.objects import ContainerStatus, Pod, Raw
 from controller.runtime.kubernetes.kinds import JOB, at, mappings, preset_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
-from controller.runtime.report_address import DB_MANAGER_NAMES, IN_POD
+from controller.runtime.local.report_address import DB_MANAGER_NAMES, IN_POD
 
 OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
 VOLUME, NAMESPACE_VOLUME = "tuner-metrics", "tuner-namespace"

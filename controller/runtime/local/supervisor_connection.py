@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.runtime.forked_python import placeholder
-from controller.runtime.listening import SUPERVISOR_LOCK
+from controller.runtime.local.forked_python import placeholder
+from controller.runtime.local.listening import SUPERVISOR_LOCK
 from controller.runtime.protocol import RuntimeLost
 
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
@@ -32,9 +32,9 @@ ANSWER_S = 20.0
 HURRIED_ANSWER_S = 4.0  # three requests in a row fail before a run ends that a user has interrupted twice
 _SLICE_S = 1.0
 _LEAVE_S = 5.0
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.supervisor import main; main()"
 _BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _GIVE_UP_S = 10.0
 _HANG_UP_S = 0.5  # longer than a supervisor takes to start or exit
 _RETRY_S = 0.02

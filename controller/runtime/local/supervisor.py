@@ -19,15 +19,15 @@ import sys
 import time
 
 from controller.runtime import processes
-from controller.runtime.launching import LaunchRefused
-from controller.runtime.listening import SUPERVISOR_LOCK, ControllerConnection, listen
-from controller.runtime.supervised import unlink
-from controller.runtime.trials import Trials
+from controller.runtime.local.launching import LaunchRefused
+from controller.runtime.local.listening import SUPERVISOR_LOCK, ControllerConnection, listen
+from controller.runtime.local.supervised import unlink
+from controller.runtime.local.trials import Trials
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from controller.runtime.forked_python import ForkedModule
-    from controller.runtime.supervised import Message
+    from controller.runtime.local.forked_python import ForkedModule
+    from controller.runtime.local.supervised import Message
 
 ALONE_S = 2.0  # how long it stays without a connected controller and a running trial
 LONG_S = 3600.0
@@ -177,7 +177,7 @@ def main() -> None:
 
 def _imported(module: str) -> ForkedModule | None:
     """Return the imported module; None if the import fails; then each trial reports why."""
-    from controller.runtime.forked_python import ForkedModule  # lazy: most experiments run commands
+    from controller.runtime.local.forked_python import ForkedModule  # lazy: most experiments run commands
 
     try:
         return ForkedModule(module)

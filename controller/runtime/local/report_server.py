@@ -30,10 +30,17 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from controller.core.model import PUSHED
-from controller.runtime.collectors import place_below
-from controller.runtime.collectors.collected import json_line
-from controller.runtime.listening import SUPERVISOR_LOCK, private_socket
-from controller.runtime.report_address import DB_MANAGER_NAMES, LOCK, credentials, is_held, known_address, proxy_of
+from controller.runtime.local.collectors import place_below
+from controller.runtime.local.collectors.collected import json_line
+from controller.runtime.local.listening import SUPERVISOR_LOCK, private_socket
+from controller.runtime.local.report_address import (
+    DB_MANAGER_NAMES,
+    LOCK,
+    credentials,
+    is_held,
+    known_address,
+    proxy_of,
+)
 from suggest.katib.v1beta1 import api_pb2 as pb
 
 DB_MANAGER = DB_MANAGER_NAMES[-1]

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-from controller.runtime.supervised import logs, write_json
+from controller.runtime.local.supervised import logs, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

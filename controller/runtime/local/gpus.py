@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controller.runtime.gpu_claims import VARIABLE
+from controller.runtime.local.gpu_claims import VARIABLE
 
 POOL = "TUNER_GPUS"
 ORDER = "CUDA_DEVICE_ORDER"

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from controller.runtime.supervised import MARK
+from controller.runtime.local.supervised import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

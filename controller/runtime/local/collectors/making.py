@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import assert_never
 
 from controller.core.model import PUSHED, Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
-from controller.runtime.collectors.collected import COLLECTED_FILE, CollectedLines, Collector, place_below
-from controller.runtime.collectors.file_tail import FileTail
-from controller.runtime.collectors.prometheus import PrometheusScraper
+from controller.runtime.local.collectors.collected import COLLECTED_FILE, CollectedLines, Collector, place_below
+from controller.runtime.local.collectors.file_tail import FileTail
+from controller.runtime.local.collectors.prometheus import PrometheusScraper
 
 METRICS_FILE, METRICS_PORT = "TUNER_METRICS_FILE", "TUNER_METRICS_PORT"
 _PORT_FILE = "metrics.port"
@@ -20,7 +20,7 @@ def collector_of(collection: Collection, directory: Path) -> Collector:
     lines = CollectedLines(directory / COLLECTED_FILE)
     match collection.source:
         case MetricsFile(format=MetricsFormat.TENSORBOARD) as source:
-            from controller.runtime.collectors.event_files import EventFiles  # lazy: it imports protobuf
+            from controller.runtime.local.collectors.event_files import EventFiles  # lazy: it imports protobuf
 
             return EventFiles(place_below(directory / "output", source.path), collection.names, lines)
         case MetricsFile() as source:

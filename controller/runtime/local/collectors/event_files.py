@@ -18,8 +18,8 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from controller.runtime import log_file
-from controller.runtime.collectors.collected import CollectedLines, Collector, json_line
-from controller.runtime.collectors.tensorboard.event_pb2 import Event, Summary, Tensor
+from controller.runtime.local.collectors.collected import CollectedLines, Collector, json_line
+from controller.runtime.local.collectors.tensorboard.event_pb2 import Event, Summary, Tensor
 
 MAX_RECORD = 1 << 20  # bytes; a scalar's record has less than a hundred
 _HEAD, _TAIL = 12, 4  # bytes around a record's data

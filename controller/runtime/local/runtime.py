@@ -1,4 +1,4 @@
-"""Run trials as processes of this machine, through the experiment's supervisor (`controller.runtime.supervisor`).
+"""Run trials as processes of this machine, through the experiment's supervisor (`controller.runtime.local.supervisor`).
 
 This module keeps what the supervisor reports, and asks again after either process was killed. It does not start, signal
 or wait for trials itself, and writes no file except the supervisor's log.
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import Collection, FailureClass, KatibReports
-from controller.runtime import collectors, gpu_claims, gpus, log_file, processes, ranks
-from controller.runtime.collectors import Collector
-from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
-from controller.runtime.report_address import keep_serving, report_variables
-from controller.runtime.supervisor_connection import (
+from controller.runtime import log_file, processes
+from controller.runtime.local import collectors, gpu_claims, gpus, ranks
+from controller.runtime.local.collectors import Collector
+from controller.runtime.local.report_address import keep_serving, report_variables
+from controller.runtime.local.supervisor_connection import (
     ANSWER_S,
     HURRIED_ANSWER_S,
     Message,
@@ -28,6 +28,7 @@ from controller.runtime.supervisor_connection import (
     reach,
     unreachable,
 )
+from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
 
 _LOG_POLL_S = 0.02
 _TRIES = 3

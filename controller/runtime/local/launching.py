@@ -15,8 +15,8 @@ from controller.runtime import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from controller.runtime.forked_python import ForkedModule
-    from controller.runtime.worker_group import WorkerGroup
+    from controller.runtime.local.forked_python import ForkedModule
+    from controller.runtime.local.worker_group import WorkerGroup
 
 _CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # changed by Python or the supervisor
 _MACHINE = {

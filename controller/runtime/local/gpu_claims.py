@@ -19,9 +19,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.runtime import processes
-from controller.runtime.launching import LaunchRefused
-from controller.runtime.listening import make_private
-from controller.runtime.supervised import read_json, unlink
+from controller.runtime.local.launching import LaunchRefused
+from controller.runtime.local.listening import make_private
+from controller.runtime.local.supervised import read_json, unlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,16 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from controller.runtime.local.supervisor_connection import detached_output
 from controller.runtime.protocol import RuntimeLost
-from controller.runtime.supervisor_connection import detached_output
 
 DB_MANAGER_NAMES = ("katib-db-manager.kubeflow", "katib-db-manager.kubeflow.svc", "katib-db-manager")
 IN_POD = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
 LOCK = "reports.lock"
 _LOG = "reports.log"
 _USER = "trial"
-_ROOT = Path(__file__).parents[2]
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.report_server import main; main()"
+_ROOT = Path(__file__).parents[3]
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.report_server import main; main()"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order
 _NO_PROXY = ("no_grpc_proxy", "no_proxy")
 _HERE = "localhost,127.0.0.1,::1"

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from controller.runtime.collectors.collected import CollectedLines, Collector, json_line
+from controller.runtime.local.collectors.collected import CollectedLines, Collector, json_line
 
 SCRAPE_S = 0.5  # between two scrapes
 FIRST_SCRAPE_S = 0.1  # until the endpoint has answered

@@ -5,7 +5,7 @@ the start after a restart. On a cluster the sidecar in `trial_image/collector` w
 cases in `tests/fixtures/collectors` hold for both. A collector parses no lines of text, and interprets no value.
 """
 
-from controller.runtime.collectors.collected import COLLECTED_FILE, Collector, place_below
-from controller.runtime.collectors.making import METRICS_FILE, METRICS_PORT, collector_of, prepare
+from controller.runtime.local.collectors.collected import COLLECTED_FILE, Collector, place_below
+from controller.runtime.local.collectors.making import METRICS_FILE, METRICS_PORT, collector_of, prepare
 
 __all__ = ["COLLECTED_FILE", "METRICS_FILE", "METRICS_PORT", "Collector", "collector_of", "place_below", "prepare"]

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    from controller.runtime.gpu_claims import GpuClaim
+    from controller.runtime.local.gpu_claims import GpuClaim
 
     Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from controller.boot_time import since_boot_s
 from controller.runtime import processes
-from controller.runtime.launching import LaunchRefused, launch
-from controller.runtime.supervised import (
+from controller.runtime.local.launching import LaunchRefused, launch
+from controller.runtime.local.supervised import (
     MARK,
     NOTHING_KNOWN,
     SupervisedAttempt,
@@ -28,10 +28,10 @@ from controller.runtime.supervised import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from controller.runtime.forked_python import ForkedModule
-    from controller.runtime.gpu_claims import GpuClaim
-    from controller.runtime.supervised import Message
-    from controller.runtime.worker_group import WorkerGroup
+    from controller.runtime.local.forked_python import ForkedModule
+    from controller.runtime.local.gpu_claims import GpuClaim
+    from controller.runtime.local.supervised import Message
+    from controller.runtime.local.worker_group import WorkerGroup
 
 CLEARING_S = 2.0  # how long the end of an attempt waits for its remaining processes to be gone
 TICK_S = 0.05  # polling interval for changes that give no wakeup
@@ -117,7 +117,7 @@ class Trials:
         return message
 
     def _claim(self, request: Message) -> Message:
-        from controller.runtime.gpu_claims import GpuClaim, allocate  # lazy: most attempts ask for no GPU
+        from controller.runtime.local.gpu_claims import GpuClaim, allocate  # lazy: most attempts ask for no GPU
 
         claim = GpuClaim(request)
         if allocate([claim]):  # unless older claims that wait are ahead of it
@@ -129,7 +129,7 @@ class Trials:
         """Start attempts whose GPUs are free now. Returns their statuses, and those of attempts with a new reason."""
         if not self._claims:
             return []
-        from controller.runtime.gpu_claims import allocate
+        from controller.runtime.local.gpu_claims import allocate
 
         reasons = {name: claim.reason for name, claim in self._claims.items()}
         try:
@@ -250,7 +250,7 @@ class Trials:
             return
         attempt = self._attempts[name] = SupervisedAttempt({**NOTHING_KNOWN, **record, "name": name}, directory)
         if attempt.record["claim"]:
-            from controller.runtime.gpu_claims import taken_over
+            from controller.runtime.local.gpu_claims import taken_over
 
             attempt.claim = taken_over(attempt.record["claim"], directory)
         attempt.exit = read_json(os.path.join(directory, "exit.json")) or None
@@ -345,13 +345,13 @@ class Trials:
 
 
 def _workers(request: Message) -> WorkerGroup:
-    from controller.runtime.worker_group import WorkerGroup  # lazy: few attempts have several
+    from controller.runtime.local.worker_group import WorkerGroup  # lazy: few attempts have several
 
     return WorkerGroup(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
 
 
 def _lost_worker(attempt: SupervisedAttempt) -> Message | None:
-    from controller.runtime.worker_group import LOST_FILE
+    from controller.runtime.local.worker_group import LOST_FILE
 
     return read_json(os.path.join(attempt.directory, LOST_FILE))
 

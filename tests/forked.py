@@ -231,14 +231,12 @@ spec:
 
 def warm_up() -> None:
     """Do what almost every command does. What SQLAlchemy, `re` and `importlib` keep of it is a fifth of a command."""
-    from controller import version
     from controller.app.experiment_file import ExperimentFile, FileOptions
     from controller.app.local_experiments import opened
     from controller.app.state_directory import StateDirectory
     from controller.core.model import Uid
     from suggest.storage.sqlite_store import SqliteStore
 
-    version()
     with tempfile.TemporaryDirectory() as folder:
         state = StateDirectory(Path(folder, "state"))
         ExperimentFile.of_text(TINY, "tiny.yaml", FileOptions(), state)

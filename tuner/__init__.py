@@ -8,13 +8,15 @@
     study = tuner.minimize(objective, {"x": tuner.Float(-5, 5)}, trials=20, name="parabola")
     print(study.best.parameters)
 
-Importing this package imports nothing else: each name loads its module when it is first used.
+Importing this package imports the version only: each name loads its module when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from suggest.distribution import VERSION
 
 if TYPE_CHECKING:
     from suggest.client import Choice, Float, Int
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tuner.study import Study, TrialResult, connect
     from tuner.study import open as open
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
+
+__version__ = VERSION
 
 _MODULES = {
     "suggest.client": ("Choice", "Float", "Int"),

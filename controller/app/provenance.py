@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller import version
 from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import checkpoint_suffix, cluster_launch, fidelity, launch
 from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import TrialFiles
 from controller.spec import redacted
+from suggest.distribution import VERSION
 from suggest.errors import Unavailable
 from suggest.trial import Trial
 
@@ -73,7 +73,7 @@ class AttemptLauncher:
         self._session = {
             "file": self.source,
             "fileSha256": hashlib.sha256(self.text.encode()).hexdigest(),
-            "tuner": version(),
+            "tuner": VERSION,
             "python": platform.python_version(),
             "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
             "host": platform.node(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import platform
 
-from controller import version
 from controller.cli.exits import ExitCode
+from suggest.distribution import described
 
 # Every module that declares a failpoint. tests/unit/test_cli_about.py finds modules that are missing from this list.
 FAILPOINT_MODULES = (
@@ -21,9 +22,7 @@ FAILPOINT_MODULES = (
 
 
 def print_version(_arguments: argparse.Namespace) -> ExitCode:
-    import platform
-
-    print(f"tuner {version()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    print(f"tuner {described()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     return ExitCode.OK
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from controller.cli.verbs import VERBS, Verb, VerbGroup
+from suggest.distribution import described
 
 _GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))  # the next word belongs to the verb
 _OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
@@ -179,12 +180,10 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version, which is looked up only on demand: importlib.metadata is slower than all of the help."""
+    """Prints the version. The commit is looked up only on demand."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_unused: object) -> None:
-        from controller import version
-
-        print(f"tuner {version()}")
+        print(f"tuner {described()}")
         parser.exit()
 
 

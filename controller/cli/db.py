@@ -13,6 +13,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.options import state_of, storage_of
 from controller.phrases import command
+from suggest.distribution import VERSION
 from suggest.errors import InvalidArgument, NotFound
 
 
@@ -50,7 +51,7 @@ def upgrade(arguments: argparse.Namespace) -> ExitCode:
 
 
 def back_up(arguments: argparse.Namespace) -> ExitCode:
-    from controller import backup, version
+    from controller import backup
 
     databases = {name: path for name, path in _databases(arguments).items() if path.exists()}
     target = Path(arguments.target).expanduser().absolute()
@@ -62,7 +63,7 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
             raise NotFound(f"{_place(arguments)}: there is no study store yet; name a folder to back up the rest")
         copies = [backup.back_up_one(studies, target)]
     else:
-        copies = backup.back_up(databases, target, made_by=f"tuner {version()}")
+        copies = backup.back_up(databases, target, made_by=f"tuner {VERSION}")
     for copy in copies:
         print(f"{copy.path}: {_counted(copy.rows)}; verified")
     if target.suffix == ".db" and backup.CONTROLLER in databases:

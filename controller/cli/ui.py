@@ -10,6 +10,7 @@ import sys
 from controller.cli import terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import workspace_of
+from suggest.distribution import install_command
 from suggest.errors import FailedPrecondition, InvalidArgument
 
 
@@ -17,9 +18,7 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
     if arguments.port is not None and not 0 < arguments.port < 65536:
         raise InvalidArgument.at("--port", f"{arguments.port} is not a port; write 1 to 65535")
     if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
-        raise FailedPrecondition(
-            "--optuna needs optuna-dashboard; install with: pip install '.[dashboard]' in tuner's checkout"
-        )
+        raise FailedPrecondition(f"--optuna needs optuna-dashboard; install with: {install_command('dashboard')}")
     from controller.ui.server import serve
 
     terminal.set_up_logging(arguments)

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from suggest.distribution import install_command
 from suggest.errors import Problem
 from suggest.samplers.sampler import Sampler
 from suggest.settings import Choosable, setting
@@ -47,6 +48,6 @@ def missing(requires: Sequence[str]) -> tuple[str, ...]:
 def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
     one = len(packages) == 1
     needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
-    cure = f"pip install '.[{','.join(packages)}]' in tuner's checkout"
     which = "which is not installed" if one else "which are not installed"
-    return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"
+    cure = f"install with: {install_command(*packages)}; or use {' or '.join(instead)}"
+    return f"{algorithm} needs {needs}, {which}; {cure}"

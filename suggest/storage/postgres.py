@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
+from suggest.distribution import install_command
 from suggest.errors import InvalidArgument, StoreBroken, StoreUnavailable
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import DamagedRow, read_json
@@ -133,9 +134,7 @@ class PostgresDatabase:
                 },
             )
         except ModuleNotFoundError as e:
-            message = (
-                "PostgreSQL needs the library psycopg; install it with: pip install '.[postgres]' in tuner's checkout"
-            )
+            message = f"PostgreSQL needs the library psycopg; install with: {install_command('postgres')}"
             raise InvalidArgument.at("storage", message) from e
         event.listen(self._engine, "connect", _note_instance)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")

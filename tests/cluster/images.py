@@ -37,7 +37,8 @@ DOCKERFILES = {
     PAUSE: 'FROM scratch\nCOPY pause /pause\nUSER 65532:65532\nENTRYPOINT ["/pause"]\n',
     BASE: 'FROM scratch\nADD root.tar /\nRUN ln -s python3 /usr/bin/python\nCMD ["python3"]\n',
 }
-PACKAGED = ("README.md", "LICENSE", "suggest", "controller", "tuner", "hydra_plugins")  # what tuner's wheel is made of
+# What tuner's wheel is made of.
+PACKAGED = ("README.md", "LICENSE", "hatch_build.py", "suggest", "controller", "tuner", "hydra_plugins")
 # What images are built from, in the checkout. `requirements.lock` has the versions of scikit-learn and of the wheel's
 # builder.
 SOURCES = {

@@ -35,7 +35,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 def test_the_extras_to_install_exist() -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    wanted = [extra for line in COMMANDS for extra in re.findall(r"^pip install '\.\[(.*)\]'$", line)]
+    wanted = [extra for line in COMMANDS for extra in re.findall(r"^pip install 'tuner-hpo\[(.*)\]'$", line)]
     assert wanted
     assert {extra for extras in wanted for extra in extras.split(",")} <= known.keys()
 

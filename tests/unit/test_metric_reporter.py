@@ -58,5 +58,5 @@ def test_a_bridge_names_the_extra_that_its_library_needs(module: str) -> None:
     )  # fmt: skip
     assert done.stdout == (
         f"tuner.integrations.{module} needs {module}, which is not installed; "
-        f"install with: pip install '.[{module}]' in tuner's checkout\n"
+        f"install with: pip install 'tuner-hpo[{module}]'\n"
     )

@@ -421,19 +421,19 @@ def test_settings_are_optunas_keywords_and_have_their_defaults(name: str) -> Non
             "optuna:gp",
             ("torch", "scipy"),
             "optuna:gp needs the packages torch and scipy, which are not installed; "
-            "install with pip install '.[torch,scipy]' in tuner's checkout, or use ",
+            "install with: pip install 'tuner-hpo[torch,scipy]'; or use ",
         ),
         (
             "optuna:cmaes",
             ("cmaes",),
             "optuna:cmaes needs the package cmaes, which is not installed; "
-            "install with pip install '.[cmaes]' in tuner's checkout, or use ",
+            "install with: pip install 'tuner-hpo[cmaes]'; or use ",
         ),
         (
             "optuna:qmc",
             ("scipy",),
             "optuna:qmc needs the package scipy, which is not installed; "
-            "install with pip install '.[scipy]' in tuner's checkout, or use sobol or halton",
+            "install with: pip install 'tuner-hpo[scipy]'; or use sobol or halton",
         ),
     ],
 )

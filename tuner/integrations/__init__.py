@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from suggest.distribution import install_command
+
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
@@ -21,5 +23,5 @@ def needed(extra: str) -> Iterator[None]:
         package = f"{error.name}".partition(".")[0]
         raise ImportError(
             f"tuner.integrations.{extra} needs {package}, which is not installed; "
-            f"install with: pip install '.[{extra}]' in tuner's checkout"
+            f"install with: {install_command(extra)}"
         ) from error

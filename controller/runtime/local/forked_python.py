@@ -1,9 +1,13 @@
 """Run trials of a Python module without a new interpreter: the supervisor imports the module once and forks each trial.
 
-The child is set up like any other attempt, with the same session, log, start pipe, signals, environment and mark, but
-it calls the module instead of executing a command (docs/adr/0026-forked-function-trials.md). Because the supervisor
+The child is set up like any other attempt, with the same session, log, start pipe, signals and environment, but it
+calls the module instead of executing a command (docs/adr/0026-forked-function-trials.md). Because the supervisor
 imports the module, the module must start no thread and import nothing large. The supervisor imports this module:
 standard library only.
+
+The mark of the attempt is in the child's `os.environ`, but /proc shows the environment of the supervisor. The programs
+that the child executes carry the mark. A process that it forks, and that leaves the trial's group without executing a
+program, goes unnoticed until the search ends.
 """
 
 from __future__ import annotations
@@ -15,8 +19,6 @@ import signal
 import sys
 import time
 
-from controller.runtime.local.supervised import MARK
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
 # Prefixes of variables that the interpreter and the C library read at exec; other values need a new interpreter.
 _READ_AT_EXEC = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LC_", "LANG")
 _UNBUFFERED = "PYTHONUNBUFFERED"  # the only one of these that a forked child can apply
-_LONGEST_MARK = 4096
-
-
-def placeholder() -> dict[str, str]:
-    """Return the variable that reserves room in a forking supervisor's environment for the mark of each child."""
-    return {MARK: "." * _LONGEST_MARK}
 
 
 class ForkedModule:
@@ -53,7 +49,6 @@ class ForkedModule:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.clear()
         os.environ.update(env)
-        _write_mark(env[MARK])
         time.tzset()
         sys.argv = [self._module.__file__ or self._name]
         sys.modules["__main__"] = self._module  # multiprocessing imports it in the processes that it spawns
@@ -73,26 +68,3 @@ def _output(fd: int, env: dict[str, str]) -> io.TextIOWrapper:
     errors = "backslashreplace" if fd == 2 else "strict"
     # For mypy: a TextIOWrapper also accepts a raw file, which is what it gets with python -u.
     return io.TextIOWrapper(raw, errors=errors, line_buffering=fd == 2, write_through=unbuffered)  # type: ignore[arg-type,unused-ignore]
-
-
-def _write_mark(directory: str) -> None:
-    """Write the mark into the environment that other processes see: the kernel shows the memory laid out by exec.
-
-    Without the mark (not on Linux, or for lack of room), processes that leave the trial's group go unnoticed until the
-    search ends.
-    """
-    mark = f"{MARK}={directory}".encode()
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        start, end = int(fields[47]), int(fields[48])
-        with open("/proc/self/mem", "r+b", buffering=0) as memory:
-            memory.seek(start)
-            laid_out = memory.read(end - start)
-            room = laid_out.find(MARK.encode() + b"=")
-            if room < 0 or len(mark) > len(MARK) + _LONGEST_MARK:
-                return
-            memory.seek(start + room)
-            memory.write(mark.ljust(len(MARK) + 1 + _LONGEST_MARK, b"\0"))
-    except (OSError, ValueError, IndexError):
-        pass

@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.runtime.local.forked_python import placeholder
 from controller.runtime.local.listening import SUPERVISOR_LOCK
 from controller.runtime.protocol import RuntimeLost
 
@@ -191,14 +190,11 @@ def _spawn(folder: Path, module: str) -> bytes:
     """Start a supervisor and return its first output."""
     # Forked trials inherit the supervisor's flags, so it needs the interpreter that their command would start.
     flags = ("-c", _BOOT_TO_FORK) if module else ("-I", "-S", "-X", "utf8", "-c", _BOOT)
-    env = {**os.environ, **placeholder()} if module else None
     log = folder / "supervisor.log"
-    return detached_output(
-        (*flags, str(_ROOT), module, str(folder)), log=log, what="the supervisor of the trials", env=env
-    )
+    return detached_output((*flags, str(_ROOT), module, str(folder)), log=log, what="the supervisor of the trials")
 
 
-def detached_output(arguments: Sequence[str], *, log: Path, what: str, env: Mapping[str, str] | None = None) -> bytes:
+def detached_output(arguments: Sequence[str], *, log: Path, what: str) -> bytes:
     """Run a Python program that leaves a server behind, and return its output. Raises RuntimeLost.
 
     The server leaves this process group and is not a child process. Its stderr goes to `log`.
@@ -212,7 +208,6 @@ def detached_output(arguments: Sequence[str], *, log: Path, what: str, env: Mapp
                 stderr=stderr,
                 start_new_session=True,
                 check=False,
-                env=env,
             )
     except OSError as error:
         raise RuntimeLost(f"cannot start {what}: {error}") from error

@@ -1,8 +1,9 @@
 """Domains: the sets of values that one parameter may take, and membership in them.
 
-Pure, standard library only. A domain is a set. A countable one (with `step`, whole numbers, choices) has its values by
-index, in order; a continuous range has not. `points` does not change the set: it says how many values a grid search
-takes from a range. This module knows nothing about other parameters; conditions are in `suggest.space`.
+Pure, standard library only. A domain is a set. A countable one (with `step`, whole numbers,
+choices) has its values by index, in order; a continuous range has not. `points` does not change the
+set: it says how many values a grid search takes from a range. This module knows nothing about other
+parameters; conditions are in `suggest.space`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ Identity: TypeAlias = tuple[str, str | int | float | bool]
 Real = TypeVar("Real", int, float)
 
 MAX_CHOICES = 10_000
-EXACT = 2**53  # up to here, a double holds every whole number, and so do JSON and all samplers
-INT32 = 2**31 - 1  # the largest number in a field of so many bits, as in the protocol
-MAX_JSON_LENGTH = 4096  # characters of a list or an object in compact JSON
+# Up to here, a double holds every whole number, and so do JSON and all samplers.
+EXACT = 2**53
+# The largest number in a field of so many bits, as in the protocol.
+INT32 = 2**31 - 1
+# Characters of a list or an object in compact JSON.
+MAX_JSON_LENGTH = 4096
 MAX_JSON_DEPTH = 16  # levels of nested lists and objects
-WIDEST = 100  # the largest standard deviation of a normal distribution, in widths of its range
-TOLERANCE = 1e-9  # relative; far above the rounding errors of decimal fractions, far below what people mean
+# The largest standard deviation of a normal distribution, in widths of its range.
+WIDEST = 100
+# relative; far above the rounding errors of decimal fractions, far below what people mean.
+TOLERANCE = 1e-9
 
 
 class NoMember(enum.Enum):
@@ -49,7 +55,9 @@ class Scale(enum.Enum):
 
 
 def show(value: Value) -> str:
-    """Return the value as a person would write it in the file: true, 3, 0.1, 'relu', null, [1,2]."""
+    """Return the value as a person would write it in the file: true, 3, 0.1, 'relu', null,
+    [1,2].
+    """
     match value:
         case bool():
             return "true" if value else "false"
@@ -64,17 +72,27 @@ def show(value: Value) -> str:
 
 
 def compact_json(value: Value) -> str:
-    """Return the value as JSON on one line, with sorted keys and without spaces, so that equal objects are equal text.
+    """Return the value as JSON on one line, with sorted keys and without spaces, so that equal
+    objects are equal text.
 
     The value must have no `json_problem`.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+    )
 
 
 def json_problem(value: object) -> str:
-    """Return why `value` is not JSON that a parameter may have, or is too large; "" if it is fine."""
+    """Return why `value` is not JSON that a parameter may have, or is too large.
+
+    Return "" if it is fine.
+    """
     found = _json_problem(value, 0, [MAX_JSON_LENGTH])
-    if not found and isinstance(value, list | dict) and (length := len(compact_json(value))) > MAX_JSON_LENGTH:
+    if (
+        not found
+        and isinstance(value, list | dict)
+        and (length := len(compact_json(value))) > MAX_JSON_LENGTH
+    ):
         return f"it has {length} characters as JSON; use at most {MAX_JSON_LENGTH}"
     return found
 
@@ -88,11 +106,17 @@ def _json_problem(value: object, depth: int, left: list[int]) -> str:
         case None | bool():
             return ""
         case str():
-            return "" if encodable(value) else f"{value!r} has half a surrogate pair, which is not text"
+            if encodable(value):
+                return ""
+            return f"{value!r} has half a surrogate pair, which is not text"
         case int():
-            return "" if abs(value) <= EXACT else f"{value} is beyond ±2^53, where doubles skip whole numbers"
+            if abs(value) <= EXACT:
+                return ""
+            return f"{value} is beyond ±2^53, where doubles skip whole numbers"
         case float():
-            return "" if math.isfinite(value) else f"{value} is not finite, and JSON has only finite numbers"
+            if math.isfinite(value):
+                return ""
+            return f"{value} is not finite, and JSON has only finite numbers"
         case list() | dict() if depth == MAX_JSON_DEPTH:
             return f"it is nested more than {MAX_JSON_DEPTH} levels deep; use a flatter value"
         case list():
@@ -112,7 +136,8 @@ def encodable(text: str) -> bool:
 
 
 def identity(value: Value) -> Identity:
-    """Return a key that is equal for equal values only: 1 and 1.0 are the same number, True and "1" are not.
+    """Return a key that is equal for equal values only: 1 and 1.0 are the same number, True and "1"
+    are not.
 
     The order of an object's keys does not matter. The value must have no `json_problem`.
     """
@@ -122,7 +147,9 @@ def identity(value: Value) -> Identity:
         return "bool", value
     if value is None:
         return "null", ""
-    return ("json", compact_json(_plain(value))) if isinstance(value, list | dict) else ("number", value)
+    if isinstance(value, list | dict):
+        return ("json", compact_json(_plain(value)))
+    return ("number", value)
 
 
 def _plain(value: Value) -> Value:
@@ -146,11 +173,14 @@ def number(value: Value) -> float | int | None:
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _POWER = re.compile(r"([+-]?\d+(?:\.\d+)?) ?(?:\^|\*\*) ?([+-]?\d{1,3})")
 _GROUPS = re.compile(r"[+-]?\d{1,3}(?:[ _']\d{3})+|[+-]?\d{1,3}(?:,\d{3}){2,}")
-_DECIMAL_COMMA = re.compile(r"(?![+-]?[1-9]\d{0,2},\d{3}$)[+-]?\d{1,300},\d+")  # 1,000 may mean either
+# 1,000 may mean either.
+_DECIMAL_COMMA = re.compile(r"(?![+-]?[1-9]\d{0,2},\d{3}$)[+-]?\d{1,300},\d+")
 
 
 def number_meant(value: object) -> str:
-    """Return the end of a message about a text in place of a number: how to write it; "" if it means no number.
+    """Return the end of a message about a text in place of a number: how to write it.
+
+    Return "" if it means no number.
 
     Text is a number in quotes, a power (10^-4), has groups of digits (1_000) or a decimal comma.
     """
@@ -174,16 +204,21 @@ def number_meant(value: object) -> str:
 
 
 def is_finite(x: float) -> bool:
-    """Return whether x is neither infinite nor NaN. `math.isfinite` raises for whole numbers beyond the doubles."""
+    """Return whether x is neither infinite nor NaN.
+
+    `math.isfinite` raises for whole numbers beyond the doubles.
+    """
     return abs(x) < math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """A normal distribution, truncated to the range of its parameter; on a log scale a log-normal one.
+    """A normal distribution, truncated to the range of its parameter.
 
-    On a log scale, `mean` is the geometric mean and `deviation` the geometric standard deviation, a factor above 1. So
-    both are in the parameter's units.
+    On a log scale a log-normal one.
+
+    On a log scale, `mean` is the geometric mean and `deviation` the geometric standard deviation, a
+    factor above 1. So both are in the parameter's units.
     """
 
     mean: float
@@ -191,9 +226,16 @@ class Normal:
 
     @classmethod
     def within(
-        cls, low: float, high: float, scale: Scale, mean: float | None = None, deviation: float | None = None
+        cls,
+        low: float,
+        high: float,
+        scale: Scale,
+        mean: float | None = None,
+        deviation: float | None = None,
     ) -> Normal:
-        """Return the distribution in a range. By default the mean is halfway on the scale, 3 deviations from the ends.
+        """Return the distribution in a range.
+
+        By default the mean is halfway on the scale, 3 deviations from the ends.
 
         A range with problems has a distribution with problems.
         """
@@ -203,34 +245,48 @@ class Normal:
             middle, width = math.exp((first + last) / 2), math.exp((last - first) / 6)
         elif max(abs(low), abs(high)) <= sys.float_info.max:
             middle, width = low / 2 + high / 2, high / 6 - low / 6
-        else:  # also for whole numbers beyond the doubles
+        else:
+            # Also for whole numbers beyond the doubles.
             middle = width = math.nan
-        return cls(float(middle if mean is None else mean), float(width if deviation is None else deviation))
+        return cls(
+            float(middle if mean is None else mean),
+            float(width if deviation is None else deviation),
+        )
 
     def problems(self, low: float, high: float, scale: Scale) -> Iterator[Problem]:
         """Return the problems of the distribution on a range that has none."""
         if low == high:
-            yield Problem("distribution", "min equals max, so a distribution has no width; omit distribution")
+            yield Problem(
+                "distribution", "min equals max, so a distribution has no width; omit distribution"
+            )
             return
         if not low <= self.mean <= high:
-            yield Problem("mean", f"{show(self.mean)} is outside {show(low)} to {show(high)}; use one between")
+            yield Problem(
+                "mean", f"{show(self.mean)} is outside {show(low)} to {show(high)}; use one between"
+            )
         is_log = scale is Scale.LOG
         least = 1.0 if is_log else 0.0
         if not (math.isfinite(self.deviation) and self.deviation > least):
             what = "a factor above 1, because the scale is log" if is_log else "a number above 0"
-            yield Problem("deviation", f"{show(self.deviation)} is not a standard deviation; use {what}")
+            yield Problem(
+                "deviation", f"{show(self.deviation)} is not a standard deviation; use {what}"
+            )
             return
         width = math.log(self.deviation) if is_log else self.deviation
         if width > WIDEST * (math.log(high) - math.log(low) if is_log else high - low):
-            yield Problem("deviation", f"{show(self.deviation)} is nearly uniform in this range; use a smaller one")
+            yield Problem(
+                "deviation",
+                f"{show(self.deviation)} is nearly uniform in this range; use a smaller one",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Float:
     """A real number in [min, max]; with `step` only min + k*step.
 
-    `points` is how many values a grid search tries, evenly spaced on the scale. Any number of the range remains a
-    member. At most one of step and points is set. Without `normal`, values are equally likely on the scale.
+    `points` is how many values a grid search tries, evenly spaced on the scale. Any number of the
+    range remains a member. At most one of step and points is set. Without `normal`, values are
+    equally likely on the scale.
     """
 
     min: float
@@ -265,7 +321,10 @@ class Float:
         return float(Decimal(repr(float(self.min))) + index * Decimal(repr(float(self.step))))
 
     def index_of(self, value: Value) -> int | None:
-        """Return the index of a member of a countable domain; None for other values and for continuous ranges."""
+        """Return the index of a member of a countable domain.
+
+        None for other values and for continuous ranges.
+        """
         x, count = number(value), self.count
         if x is None or count is None or not abs(x) <= sys.float_info.max:
             return None
@@ -279,7 +338,8 @@ class Float:
         if count == 1:
             return 0
         place = (x - self.min) / (self.max - self.min) * (count - 1)
-        if not -1 < place < count:  # it may be infinite, which has no nearest whole number
+        # It may be infinite, which has no nearest whole number.
+        if not -1 < place < count:
             return None
         index = round(place)
         return index if 0 <= index < count else None
@@ -308,7 +368,8 @@ class Float:
         if not self.min <= x <= self.max:
             return f"{show(x)} is outside {show(self.min)} to {show(self.max)}"
         count = self.count
-        assert count is not None  # every number of a continuous range is a member
+        # Every number of a continuous range is a member.
+        assert count is not None
         index = self._nearest(x, count) or 0
         lower = index if self.at(index) < x else index - 1
         around = f"{show(self.at(max(lower, 0)))} or {show(self.at(min(lower + 1, count - 1)))}"
@@ -326,11 +387,19 @@ class Float:
             yield Problem("min", f"{show(self.min)} is above max, {show(self.max)}; swap the two")
             return
         if not math.isfinite(self.max - self.min):
-            yield Problem("max", f"the range from {show(self.min)} to {show(self.max)} is too wide for a double")
+            yield Problem(
+                "max",
+                f"the range from {show(self.min)} to {show(self.max)} is too wide for a double",
+            )
         if self.scale is Scale.LOG and self.min <= 0:
-            yield Problem("min", f"{show(self.min)} cannot be on a log scale; use a min above 0, or scale: linear")
+            yield Problem(
+                "min",
+                f"{show(self.min)} cannot be on a log scale; use a min above 0, or scale: linear",
+            )
         if self.step is not None and self.points is not None:
-            yield Problem("points", f"{self.points} together with step {show(self.step)}; give one of the two")
+            yield Problem(
+                "points", f"{self.points} together with step {show(self.step)}; give one of the two"
+            )
         elif self.points is not None:
             yield from self._points_problems(self.points)
         elif self.step is not None:
@@ -341,7 +410,10 @@ class Float:
     def _points_problems(self, points: int) -> Iterator[Problem]:
         if self.min == self.max:
             if points != 1:
-                yield Problem("points", f"{points} points are indistinguishable between equal ends; omit points")
+                yield Problem(
+                    "points",
+                    f"{points} points are indistinguishable between equal ends; omit points",
+                )
         elif points < 2:
             yield Problem("points", f"{points} points cannot span a range; use 2 or more")
         elif points > INT32:
@@ -351,17 +423,25 @@ class Float:
         if not (math.isfinite(step) and step > 0):
             yield Problem("step", f"{show(step)} is not a step; use a number above 0")
         elif beyond := self._beyond(step):
-            yield Problem("max", f"{beyond} is beyond the largest double, with step {show(step)}; use a smaller range")
+            yield Problem(
+                "max",
+                f"{beyond} is beyond the largest double, with step {show(step)}; use a smaller "
+                "range",
+            )
         else:
             steps = (self.max - self.min) / step
             if steps > EXACT:
-                yield Problem("step", f"{show(step)} makes more than 2^53 values; use a larger step")
+                yield Problem(
+                    "step", f"{show(step)} makes more than 2^53 values; use a larger step"
+                )
             elif abs(steps - round(steps)) > TOLERANCE * max(1.0, steps):
                 down, up = (show(self._stepped(k)) for k in (math.floor(steps), math.ceil(steps)))
                 yield Problem("step", _step_mismatch(step, self.min, self.max, down, up))
 
     def _beyond(self, step: float) -> str:
-        """Return the sum that is not a double, of those that samplers need: they look half a step beyond each end."""
+        """Return the sum that is not a double, of those that samplers need: they look half a step
+        beyond each end.
+        """
         sums = {
             "min - step": self.min - step,
             "max + step": self.max + step,
@@ -372,7 +452,10 @@ class Float:
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """A whole number min + k*step in [min, max]. Without `normal`, values are equally likely on the scale."""
+    """A whole number min + k*step in [min, max].
+
+    Without `normal`, values are equally likely on the scale.
+    """
 
     min: int
     max: int
@@ -399,7 +482,10 @@ class Int:
         return None if rest else index
 
     def canonical(self, value: Value) -> int | NoMember:
-        """Return the member that `value` means, as an int (3.0 means 3); NO_MEMBER if there is none."""
+        """Return the member that `value` means, as an int (3.0 means 3).
+
+        NO_MEMBER if there is none.
+        """
         index = self.index_of(value)
         return NO_MEMBER if index is None else self.at(index)
 
@@ -425,24 +511,35 @@ class Int:
     def problems(self) -> Iterator[Problem]:
         for name, bound in (("min", self.min), ("max", self.max)):
             if abs(bound) > EXACT:
-                yield Problem(name, f"{bound} is beyond ±2^53, where doubles skip whole numbers; use a smaller one")
+                yield Problem(
+                    name,
+                    f"{bound} is beyond ±2^53, where doubles skip whole numbers; use a smaller one",
+                )
         if self.min > self.max:
             yield Problem("min", f"{self.min} is above max, {self.max}; swap the two")
             return
         if self.scale is Scale.LOG and self.min <= 0:
-            yield Problem("min", f"{self.min} cannot be on a log scale; use a min above 0, or scale: linear")
+            yield Problem(
+                "min", f"{self.min} cannot be on a log scale; use a min above 0, or scale: linear"
+            )
         if self.step < 1:
             yield Problem("step", f"{self.step} is not a step; use 1 or more")
         elif rest := (self.max - self.min) % self.step:
             down = self.max - rest
-            yield Problem("step", _step_mismatch(self.step, self.min, self.max, str(down), str(down + self.step)))
+            yield Problem(
+                "step",
+                _step_mismatch(self.step, self.min, self.max, str(down), str(down + self.step)),
+            )
         if self.normal is not None and (self.scale is Scale.LINEAR or self.min > 0):
             yield from self.normal.problems(self.min, self.max, self.scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several JSON values, unordered. Values of different types are different: True is not 1."""
+    """One of several JSON values, unordered.
+
+    Values of different types are different: True is not 1.
+    """
 
     values: tuple[Value, ...]
 
@@ -455,10 +552,16 @@ class Choice:
 
     def index_of(self, value: Value) -> int | None:
         # Compare first, which is cheap: a value that equals a choice is JSON.
-        return next((k for k, v in enumerate(self.values) if v == value and identity(v) == identity(value)), None)
+        return next(
+            (k for k, v in enumerate(self.values) if v == value and identity(v) == identity(value)),
+            None,
+        )
 
     def canonical(self, value: Value) -> Value | NoMember:
-        """Return the declared value that equals `value` (1.0 equals a declared 1); NO_MEMBER if there is none."""
+        """Return the declared value that equals `value` (1.0 equals a declared 1).
+
+        NO_MEMBER if there is none.
+        """
         index = self.index_of(value)
         return NO_MEMBER if index is None else self.values[index]
 
@@ -470,7 +573,9 @@ class Choice:
         return "" if self.contains(value) else self.refusal(value)
 
     def refusal(self, value: Value) -> str:
-        """Return the message for a value that is known not to be a member, without searching the choices again."""
+        """Return the message for a value that is known not to be a member, without searching the
+        choices again.
+        """
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")
         return f"{show(value)} is not one of the choices {shown}"
 
@@ -478,16 +583,23 @@ class Choice:
         if not self.values:
             yield Problem("values", "no choices; give one or more")
         if self.count > MAX_CHOICES:
-            yield Problem("values", f"{self.count} choices are more than {MAX_CHOICES}; use an int for a long range")
+            yield Problem(
+                "values",
+                f"{self.count} choices are more than {MAX_CHOICES}; use an int for a long range",
+            )
             return
         seen: set[Identity] = set()
         for index, value in enumerate(self.values):
             x = number(value)
             if x is not None and not math.isfinite(x):
-                yield Problem(f"values[{index}]", f"{show(value)} is not finite; a choice is text, a bool or a number")
+                yield Problem(
+                    f"values[{index}]",
+                    f"{show(value)} is not finite; a choice is text, a bool or a number",
+                )
             elif isinstance(x, int) and abs(x) > EXACT:
                 yield Problem(
-                    f"values[{index}]", f"{x} is beyond ±2^53, where doubles skip whole numbers; make it text"
+                    f"values[{index}]",
+                    f"{x} is beyond ±2^53, where doubles skip whole numbers; make it text",
                 )
             elif problem := json_problem(value):
                 yield Problem(f"values[{index}]", problem)
@@ -501,28 +613,37 @@ Domain: TypeAlias = Float | Int | Choice
 
 
 def last_step(low: Real, high: Real, step: Real) -> Real:
-    """Return the largest `low + k * step` up to `high`, for a range whose end need not be on a step.
+    """Return the largest `low + k * step` up to `high`, for a range whose end need not be on a
+    step.
 
-    `step` is above 0. Computed in decimals, as the person wrote the numbers: 0.3 is on the steps of 0.1 from 0.
+    `step` is above 0. Computed in decimals, as the person wrote the numbers: 0.3 is on the steps of
+    0.1 from 0.
     """
     first, by = Decimal(str(low)), Decimal(str(step))
     steps = (Decimal(str(high)) - first) / by
     if steps > EXACT:
-        return high  # a domain refuses so many values
+        # A domain refuses so many values.
+        return high
     return type(low)(first + math.floor(steps) * by)
 
 
 def _step_mismatch(step: float, low: float, high: float, down: str, up: str) -> str:
     return (
-        f"{show(step)} does not lead from min {show(low)} to max {show(high)}; use max {down} or {up}, or another step"
+        f"{show(step)} does not lead from min {show(low)} to max {show(high)}; use max {down} "
+        f"or {up}, or another step"
     )
 
 
 def spelled(domain: Domain, value: Value) -> Value:
     """Return the member that `value` means, or `value` itself if it means none."""
     kind = type(value)
-    # These are spelled in one way only. Long studies have thousands; to find a member takes ten times as long.
-    if kind is str or (kind is int and isinstance(domain, Int)) or (kind is float and _is_continuous(domain)):
+    # These are spelled in one way only. Long studies have thousands; to find a member takes ten
+    # times as long.
+    if (
+        kind is str
+        or (kind is int and isinstance(domain, Int))
+        or (kind is float and _is_continuous(domain))
+    ):
         return value
     member = domain.canonical(value)
     return value if member is NO_MEMBER else member
@@ -536,12 +657,19 @@ def _is_continuous(domain: Domain) -> bool:
 
 
 def _has_index(domain: Domain) -> bool:
-    """Return whether models see the index of a value: of a choice, and of steps that are even on the scale."""
-    return domain.count is not None and not (isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1)
+    """Return whether models see the index of a value: of a choice, and of steps that are even on
+    the scale.
+    """
+    return domain.count is not None and not (
+        isinstance(domain, Int) and domain.scale is Scale.LOG and domain.step == 1
+    )
 
 
 def encode(domain: Domain, value: Value) -> float | int | None:
-    """Return the number by which models know a value: its index, or the value itself; None if it is not a member."""
+    """Return the number by which models know a value: its index, or the value itself.
+
+    None if it is not a member.
+    """
     if isinstance(domain, Choice) or _has_index(domain):
         return domain.index_of(value)
     member = domain.canonical(value)
@@ -549,7 +677,10 @@ def encode(domain: Domain, value: Value) -> float | int | None:
 
 
 def decode(domain: Domain, number: float | int) -> Value:
-    """Return the value of a number, which may lie outside of a range by a rounding error; NaN is its lower end."""
+    """Return the value of a number, which may lie outside of a range by a rounding error.
+
+    NaN is its lower end.
+    """
     if isinstance(domain, Choice) or _has_index(domain):
         return domain.at(int(number))
     inside = min(max(domain.min, number), domain.max)

@@ -1,7 +1,8 @@
-"""The search space: parameters, their domains and conditions, and which assignments are points of it.
+"""The search space: parameters, their domains and conditions, and which assignments are points of
+it.
 
-Pure, standard library only, because `tuner validate` and the controller's core import it. Problems have paths relative
-to the space, such as `lr.min`; the caller adds the place in front.
+Pure, standard library only, because `tuner validate` and the controller's core import it. Problems
+have paths relative to the space, such as `lr.min`; the caller adds the place in front.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ NAME_RULE = f"1 to {MAX_NAME} characters that can be printed, without {{ and }}"
 
 
 def is_name(name: str) -> bool:
-    """Return whether the text can name a parameter: whatever `${name}` can say in one line, such as `--lr`."""
+    """Return whether the text can name a parameter: whatever `${name}` can say in one line, such as
+    `--lr`.
+    """
     return 0 < len(name) <= MAX_NAME and name.isprintable() and "{" not in name and "}" not in name
 
 
@@ -73,14 +76,20 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter, which is active when all of its conditions hold. Conditions may name any other parameter."""
+    """A parameter, which is active when all of its conditions hold.
+
+    Conditions may name any other parameter.
+    """
 
     name: str
     domain: Domain
     when: tuple[Condition, ...] = ()
 
     def active(self, among: Assignment) -> bool:
-        """Return whether the parameter is active. `among` has the values of active parameters only."""
+        """Return whether the parameter is active.
+
+        `among` has the values of active parameters only.
+        """
         return all(condition.holds(among) for condition in self.when)
 
 
@@ -88,8 +97,12 @@ class Parameter:
 class Space:
     parameters: tuple[Parameter, ...]
     # Derived from the parameters when first needed.
-    _ordered: tuple[Parameter, ...] | None = field(default=None, init=False, repr=False, compare=False)
-    _by_name: dict[str, Parameter] | None = field(default=None, init=False, repr=False, compare=False)
+    _ordered: tuple[Parameter, ...] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _by_name: dict[str, Parameter] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def by_name(self) -> Mapping[str, Parameter]:
@@ -100,7 +113,8 @@ class Space:
 
     @property
     def ordered(self) -> tuple[Parameter, ...]:
-        """Return the parameters, each after those that its conditions name, otherwise in the order of the space.
+        """Return the parameters, each after those that its conditions name, otherwise in the order
+        of the space.
 
         Raises:
             InvalidArgument: the conditions form a cycle.
@@ -118,7 +132,10 @@ class Space:
         return name in self.restricted(assignment, also=name)
 
     def restricted(self, assignment: Assignment, *, also: str = "") -> dict[str, Value]:
-        """Return the assignment without inactive and unknown parameters. `also` is kept if it is active."""
+        """Return the assignment without inactive and unknown parameters.
+
+        `also` is kept if it is active.
+        """
         kept: dict[str, Value] = {}
         for parameter in self.ordered:
             name = parameter.name
@@ -127,7 +144,9 @@ class Space:
         return kept
 
     def point(self, value_of: Callable[[Parameter], Value]) -> dict[str, Value]:
-        """Return the point in which each active parameter has the value that `value_of` returns, parents first."""
+        """Return the point in which each active parameter has the value that `value_of` returns,
+        parents first.
+        """
         values: dict[str, Value] = {}
         for parameter in self.ordered:
             if parameter.active(values):
@@ -143,10 +162,12 @@ class Space:
         return tuple(p for p in self.ordered if p.name not in assignment and p.active(assignment))
 
     def canonical(self, assignment: Assignment) -> dict[str, Value]:
-        """Return the point in canonical form: in the order of the space, an int for an Int, a float for a Float.
+        """Return the point in canonical form: in the order of the space, an int for an Int, a float
+        for a Float.
 
-        The assignment must have no problems. Values of unknown parameters are left out. Compare stored points in this
-        form: earlier versions, and a space before it grew, may spell the last step of a Float differently.
+        The assignment must have no problems. Values of unknown parameters are left out. Compare
+        stored points in this form: earlier versions, and a space before it grew, may spell the last
+        step of a Float differently.
         """
         point: dict[str, Value] = {}
         for parameter in self.parameters:
@@ -155,7 +176,9 @@ class Space:
         return point
 
     def point_problems(self, assignment: Assignment, *, partial: bool) -> tuple[Problem, ...]:
-        """Return why the assignment is not a point, or with `partial` not a part of one that a sampler can complete."""
+        """Return why the assignment is not a point, or with `partial` not a part of one that a
+        sampler can complete.
+        """
         return tuple(self._point_problems(assignment, partial))
 
     def _point_problems(self, assignment: Assignment, partial: bool) -> Iterator[Problem]:
@@ -165,7 +188,8 @@ class Space:
             if name not in known:
                 yield Problem(name, f"unknown parameter{hint(name)}")
         active: dict[str, Value] = {}
-        unsure: set[str] = set()  # hangs on a value that is wrong: whether it is active cannot be said
+        # Hangs on a value that is wrong: whether it is active cannot be said.
+        unsure: set[str] = set()
         for parameter in self.ordered:
             name = parameter.name
             is_active = parameter.active(active)
@@ -184,7 +208,10 @@ class Space:
                 active[name] = member
             elif name not in unsure:
                 failing = " and ".join(str(c) for c in parameter.when if not c.holds(active))
-                yield Problem(name, f"has a value but is active only when {failing}; omit it, or give that too")
+                yield Problem(
+                    name,
+                    f"has a value but is active only when {failing}; omit it, or give that too",
+                )
 
     def problems(self) -> tuple[Problem, ...]:
         """Return all problems of the space."""
@@ -211,7 +238,8 @@ class Space:
     ) -> Iterator[Problem]:
         """Yield the problems of a parameter's conditions.
 
-        `members` caches the members of choices, with None for choices that have problems themselves.
+        `members` caches the members of choices, with None for choices that have problems
+        themselves.
         """
         for condition in parameter.when:
             path = f"{parameter.name}.when.{condition.parameter}"
@@ -222,9 +250,13 @@ class Space:
             elif parent.name == parameter.name:
                 yield Problem(path, "a parameter cannot depend on itself; name another one")
             elif not isinstance(parent.domain, Choice) and parent.domain.is_uneven:
-                what = "a distribution" if parent.domain.normal is not None else "steps on a log scale"
+                what = (
+                    "a distribution" if parent.domain.normal is not None else "steps on a log scale"
+                )
                 yield Problem(
-                    path, f"{parent.name} has {what}, which conditions cannot name; remove the one or the other"
+                    path,
+                    f"{parent.name} has {what}, which conditions cannot name; remove the one or "
+                    "the other",
                 )
             elif not condition.values:
                 yield Problem(path, "no values; give those that make the parameter active")
@@ -237,12 +269,17 @@ class Space:
                 for value in condition.values:
                     if problem := json_problem(value):
                         yield Problem(path, f"can never be true: {problem}")
-                    elif identity(value) not in sure and (mismatch := _problem_with(parent.domain, value)):
+                    elif identity(value) not in sure and (
+                        mismatch := _problem_with(parent.domain, value)
+                    ):
                         yield Problem(path, f"can never be true: {mismatch}")
 
 
 def _members(domain: Domain) -> frozenset[Identity] | None:
-    """Return the identities of the members, so that a long choice is searched only once; None if it has problems."""
+    """Return the identities of the members, so that a long choice is searched only once.
+
+    None if it has problems.
+    """
     if any(True for _ in domain.problems()):
         return None
     return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
@@ -254,11 +291,17 @@ def _problem_with(domain: Domain, value: Value) -> str:
 
 
 def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:
-    return {known[c.parameter] for c in parameter.when if c.parameter in known and c.parameter != parameter.name}
+    return {
+        known[c.parameter]
+        for c in parameter.when
+        if c.parameter in known and c.parameter != parameter.name
+    }
 
 
 def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, set[int]]]:
-    """Return the parameters in topological order, and those that a cycle holds back, each with its parents."""
+    """Return the parameters in topological order, and those that a cycle holds back, each with its
+    parents.
+    """
     place = {p.name: k for k, p in enumerate(parameters)}
     waiting = {k: parents for k, p in enumerate(parameters) if (parents := _parents(p, place))}
     children: dict[int, list[int]] = {}
@@ -279,7 +322,10 @@ def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, s
 
 
 def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
-    """Yield one problem for each cycle, at its first parameter. Parameters that only depend on a cycle have none."""
+    """Yield one problem for each cycle, at its first parameter.
+
+    Parameters that only depend on a cycle have none.
+    """
     _, stuck = _sort(parameters)
     visited: set[int] = set()
     for start in sorted(stuck):
@@ -293,4 +339,7 @@ def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
             cycle = path[path.index(place) :]
             first = cycle.index(min(cycle))
             names = [parameters[k].name for k in [*cycle[first:], *cycle[:first], cycle[first]]]
-            yield Problem(f"{names[0]}.when.{names[1]}", f"conditions form a cycle: {' -> '.join(names)}; remove one")
+            yield Problem(
+                f"{names[0]}.when.{names[1]}",
+                f"conditions form a cycle: {' -> '.join(names)}; remove one",
+            )

@@ -1,9 +1,10 @@
 """Conversion between protobuf messages and domain objects.
 
-Only this module, `suggest.server.service` and `suggest.client.async_client` use messages. A reader appends every
-problem, with its path in the request, to a given list and returns a usable placeholder; the caller raises once, at the
-end. The meaning of a spec (min above max, unknown algorithms) is not checked. Writers do not validate domain objects,
-except for values that protobuf cannot hold.
+Only this module, `suggest.server.service` and `suggest.client.async_client` use messages. A reader
+appends every problem, with its path in the request, to a given list and returns a usable
+placeholder; the caller raises once, at the end. The meaning of a spec (min above max, unknown
+algorithms) is not checked. Writers do not validate domain objects, except for values that protobuf
+cannot hold.
 """
 
 from __future__ import annotations
@@ -24,7 +25,19 @@ from suggest.errors import InvalidArgument, Problem, raise_if
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.nesting import is_nested_deeper
 from suggest.replies import StudySummary
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space, Value
+from suggest.space import (
+    Assignment,
+    Choice,
+    Condition,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
 from suggest.study import (
     DEFAULT_ETA,
     Algorithm,
@@ -67,7 +80,10 @@ def read_value(message: pb.Value, path: str, problems: Problems) -> Value:
 
 
 def _read_json(text: str, path: str, problems: Problems) -> Value:
-    """Parse null, a list or an object. The text is untrusted, so its depth is checked before it is parsed."""
+    """Parse null, a list or an object.
+
+    The text is untrusted, so its depth is checked before it is parsed.
+    """
     if len(text) > MAX_JSON_LENGTH:
         problem = f"it has {len(text)} characters; use at most {MAX_JSON_LENGTH}"
     elif is_nested_deeper(text, MAX_JSON_DEPTH):
@@ -79,7 +95,9 @@ def _read_json(text: str, path: str, problems: Problems) -> Value:
             problem = str(error)
         else:
             if value is not None and not isinstance(value, list | dict):
-                problem = "expected null, a list or an object; the other kinds have fields of their own"
+                problem = (
+                    "expected null, a list or an object; the other kinds have fields of their own"
+                )
             else:
                 problem = json_problem(value)
     if not problem:
@@ -110,13 +128,17 @@ def write_value(value: Value, path: str = "") -> pb.Value:
             return pb.Value(string_value=value)
     if value is not None and not isinstance(value, list | dict):
         expected = "text, a number, a boolean, None, or a list or dict of these"
-        raise TypeError(f"{path or 'value'}: expected {expected}, got {value!r} ({type(value).__name__})")
+        raise TypeError(
+            f"{path or 'value'}: expected {expected}, got {value!r} ({type(value).__name__})"
+        )
     if problem := json_problem(value):
         raise InvalidArgument.at(path, problem)
     return pb.Value(json_value=compact_json(value))
 
 
-def read_values(messages: Mapping[str, pb.Value], path: str, problems: Problems) -> dict[str, Value]:
+def read_values(
+    messages: Mapping[str, pb.Value], path: str, problems: Problems
+) -> dict[str, Value]:
     return {key: read_value(messages[key], f"{path}.{key}", problems) for key in sorted(messages)}
 
 
@@ -126,12 +148,21 @@ def write_values(values: Assignment, into: MutableMapping[str, pb.Value]) -> Non
         into[key].CopyFrom(write_value(value, key))
 
 
-def read_enum(number: int, members: Mapping[int, E], path: str, problems: Problems, *, default: E | None = None) -> E:
+def read_enum(
+    number: int,
+    members: Mapping[int, E],
+    path: str,
+    problems: Problems,
+    *,
+    default: E | None = None,
+) -> E:
     if number in members:
         return members[number]
     fallback = next(iter(members.values())) if default is None else default
     if number != 0:
-        problems.append(Problem(path, f"{number} is not a value of this enum that the server knows"))
+        problems.append(
+            Problem(path, f"{number} is not a value of this enum that the server knows")
+        )
     elif default is None:
         problems.append(Problem(path, "is not set"))
     return fallback
@@ -143,7 +174,10 @@ def read_labels(labels: Mapping[str, str], path: str, problems: Problems) -> dic
     for key, value in labels.items():
         if not 0 < len(key) <= 128 or len(value) > 1024:
             problems.append(
-                Problem(f"{path}.{key[:40]}", "a label's key has 1 to 128 characters, its value at most 1024")
+                Problem(
+                    f"{path}.{key[:40]}",
+                    "a label's key has 1 to 128 characters, its value at most 1024",
+                )
             )
     return dict(labels)
 
@@ -176,7 +210,9 @@ def read_duration(duration: Duration) -> float | None:
 
 # The names of the members are those of the proto.
 _TO_SCALE = {scale: pb.Scale.Value(f"SCALE_{scale.name}") for scale in Scale}
-_TO_DIRECTION = {direction: pb.Direction.Value(f"DIRECTION_{direction.name}") for direction in Direction}
+_TO_DIRECTION = {
+    direction: pb.Direction.Value(f"DIRECTION_{direction.name}") for direction in Direction
+}
 _TO_RULE = {rule: pb.ValueRule.Value(f"VALUE_RULE_{rule.name}") for rule in ValueRule}
 _SCALES: dict[int, Scale] = {v: k for k, v in _TO_SCALE.items()}
 _DIRECTIONS: dict[int, Direction] = {v: k for k, v in _TO_DIRECTION.items()}
@@ -196,27 +232,39 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         seed=message.algorithm.seed if message.algorithm.HasField("seed") else None,
         settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
     )
-    pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
+    pruning = (
+        read_pruning(message.pruning, f"{path}.pruning", problems)
+        if message.HasField("pruning")
+        else None
+    )
     f, fidelity = message.fidelity, None
     if message.HasField("fidelity"):
         fidelity = Fidelity(f.parameter, f.min, f.max, f.eta or DEFAULT_ETA)
     return StudySpec(space, objectives, algorithm, pruning, constraints, fidelity)
 
 
-def read_objectives(messages: Iterable[pb.Objective], path: str, problems: Problems) -> tuple[Objective, ...]:
-    return tuple(_read_objective(message, f"{path}[{i}]", problems) for i, message in enumerate(messages))
+def read_objectives(
+    messages: Iterable[pb.Objective], path: str, problems: Problems
+) -> tuple[Objective, ...]:
+    return tuple(
+        _read_objective(message, f"{path}[{i}]", problems) for i, message in enumerate(messages)
+    )
 
 
 def write_objectives(objectives: Iterable[Objective]) -> list[pb.Objective]:
     return [
-        pb.Objective(metric=o.metric, direction=_TO_DIRECTION[o.direction], value_rule=_TO_RULE[o.value])
+        pb.Objective(
+            metric=o.metric, direction=_TO_DIRECTION[o.direction], value_rule=_TO_RULE[o.value]
+        )
         for o in objectives
     ]
 
 
 def read_constraints(messages: Iterable[pb.Constraint]) -> tuple[Constraint, ...]:
     return tuple(
-        Constraint(c.metric, c.min if c.HasField("min") else None, c.max if c.HasField("max") else None)
+        Constraint(
+            c.metric, c.min if c.HasField("min") else None, c.max if c.HasField("max") else None
+        )
         for c in messages
     )
 
@@ -238,17 +286,25 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
     if spec.pruning is not None:
         message.pruning.CopyFrom(write_pruning(spec.pruning))
     if (f := spec.fidelity) is not None:
-        message.fidelity.CopyFrom(pb.Fidelity(parameter=f.parameter, min=f.min, max=f.max, eta=f.eta))
+        message.fidelity.CopyFrom(
+            pb.Fidelity(parameter=f.parameter, min=f.min, max=f.max, eta=f.eta)
+        )
     return message
 
 
 def request_id_of(spec: StudySpec) -> str:
-    """Return a request id that is the same for equal specs, so that a second client gets the study of the first one."""
-    return f"spec-{hashlib.sha256(write_spec(spec).SerializeToString(deterministic=True)).hexdigest()}"
+    """Return a request id that is the same for equal specs, so that a second client gets the study
+    of the first one.
+    """
+    return (
+        f"spec-{hashlib.sha256(write_spec(spec).SerializeToString(deterministic=True)).hexdigest()}"
+    )
 
 
 def read_space(messages: Sequence[pb.Parameter], path: str, problems: Problems) -> Space:
-    return Space(tuple(_read_parameter(p, f"{path}[{i}]", problems) for i, p in enumerate(messages)))
+    return Space(
+        tuple(_read_parameter(p, f"{path}[{i}]", problems) for i, p in enumerate(messages))
+    )
 
 
 def write_space(space: Space) -> list[pb.Parameter]:
@@ -273,7 +329,9 @@ def _read_objective(message: pb.Objective, path: str, problems: Problems) -> Obj
     return Objective(
         message.metric,
         read_enum(message.direction, _DIRECTIONS, f"{path}.direction", problems),
-        read_enum(message.value_rule, _RULES, f"{path}.value_rule", problems, default=ValueRule.LAST),
+        read_enum(
+            message.value_rule, _RULES, f"{path}.value_rule", problems, default=ValueRule.LAST
+        ),
     )
 
 
@@ -295,7 +353,9 @@ def _read_domain(message: pb.Parameter, path: str, problems: Problems) -> Domain
     match message.WhichOneof("domain"):
         case "float_domain":
             real = message.float_domain
-            scale = read_enum(real.scale, _SCALES, f"{path}.float_domain.scale", problems, default=Scale.LINEAR)
+            scale = read_enum(
+                real.scale, _SCALES, f"{path}.float_domain.scale", problems, default=Scale.LINEAR
+            )
             return Float(
                 real.min,
                 real.max,
@@ -306,7 +366,9 @@ def _read_domain(message: pb.Parameter, path: str, problems: Problems) -> Domain
             )
         case "int_domain":
             whole = message.int_domain
-            scale = read_enum(whole.scale, _SCALES, f"{path}.int_domain.scale", problems, default=Scale.LINEAR)
+            scale = read_enum(
+                whole.scale, _SCALES, f"{path}.int_domain.scale", problems, default=Scale.LINEAR
+            )
             return Int(
                 whole.min,
                 whole.max,
@@ -315,8 +377,14 @@ def _read_domain(message: pb.Parameter, path: str, problems: Problems) -> Domain
                 normal=_read_normal(whole, scale),
             )
         case "choice_domain":
-            return Choice(_read_choices(message.choice_domain.values, f"{path}.choice_domain.values", problems))
-    problems.append(Problem(path, "has no domain; set one of float_domain, int_domain, choice_domain"))
+            return Choice(
+                _read_choices(
+                    message.choice_domain.values, f"{path}.choice_domain.values", problems
+                )
+            )
+    problems.append(
+        Problem(path, "has no domain; set one of float_domain, int_domain, choice_domain")
+    )
     return Choice(("",))
 
 
@@ -334,14 +402,17 @@ def _read_normal(message: pb.FloatDomain | pb.IntDomain, scale: Scale) -> Normal
 
 
 def _write_normal(normal: Normal | None) -> pb.NormalDistribution | None:
-    return None if normal is None else pb.NormalDistribution(mean=normal.mean, deviation=normal.deviation)
+    if normal is None:
+        return None
+    return pb.NormalDistribution(mean=normal.mean, deviation=normal.deviation)
 
 
 def _write_parameter(parameter: Parameter) -> pb.Parameter:
     message = pb.Parameter(
         name=parameter.name,
         conditions=[
-            pb.Condition(parameter=c.parameter, values=[write_value(v) for v in c.values]) for c in parameter.when
+            pb.Condition(parameter=c.parameter, values=[write_value(v) for v in c.values])
+            for c in parameter.when
         ],
     )
     match parameter.domain:
@@ -382,7 +453,9 @@ def write_study(study: Study) -> pb.Study:
         owner_address=study.owner_address,
         owner_epoch=study.owner_epoch,
         past=[
-            pb.PastParameters(parameters=write_space(p.space), trials=p.trials, end_time=write_time(p.end_time))
+            pb.PastParameters(
+                parameters=write_space(p.space), trials=p.trials, end_time=write_time(p.end_time)
+            )
             for p in study.past
         ],
     )
@@ -401,7 +474,11 @@ def read_study(message: pb.Study) -> Study:
         owner_address=message.owner_address,
         owner_epoch=message.owner_epoch,
         past=tuple(
-            PastSpace(read_space(p.parameters, f"past[{i}].parameters", problems), p.trials, read_time(p.end_time))
+            PastSpace(
+                read_space(p.parameters, f"past[{i}].parameters", problems),
+                p.trials,
+                read_time(p.end_time),
+            )
             for i, p in enumerate(message.past)
         ),
     )
@@ -459,8 +536,12 @@ def read_trial(message: pb.Trial) -> Trial:
         create_time=read_time(message.create_time) if message.HasField("create_time") else None,
         end_time=read_time(message.end_time) if message.HasField("end_time") else None,
         tries=message.tries,
-        lease_s=read_duration(message.lease_duration) if message.HasField("lease_duration") else None,
-        lease_expire_time=read_time(message.lease_expire_time) if message.HasField("lease_expire_time") else None,
+        lease_s=read_duration(message.lease_duration)
+        if message.HasField("lease_duration")
+        else None,
+        lease_expire_time=read_time(message.lease_expire_time)
+        if message.HasField("lease_expire_time")
+        else None,
         further=tuple(message.values[1:]),
         constraint_values=tuple(message.constraint_values),
         fidelity=message.fidelity if message.HasField("fidelity") else None,
@@ -473,7 +554,9 @@ def read_trial(message: pb.Trial) -> Trial:
 
 def write_summary(study: Study, summary: StudySummary) -> pb.StudySummary:
     counts = [pb.TrialCount(state=_TO_STATE[state], count=n) for state, n in summary.trials.items()]
-    return pb.StudySummary(trials=counts, best=None if summary.best is None else write_trial(study.name, summary.best))
+    return pb.StudySummary(
+        trials=counts, best=None if summary.best is None else write_trial(study.name, summary.best)
+    )
 
 
 def read_summary(message: pb.StudySummary) -> StudySummary:
@@ -487,7 +570,9 @@ def read_summary(message: pb.StudySummary) -> StudySummary:
     return StudySummary(counts, read_trial(message.best) if message.HasField("best") else None)
 
 
-def read_finished(messages: Iterable[pb.FinishedTrial], path: str, problems: Problems) -> list[FinishedTrial]:
+def read_finished(
+    messages: Iterable[pb.FinishedTrial], path: str, problems: Problems
+) -> list[FinishedTrial]:
     trials = []
     for i, m in enumerate(messages):
         at = f"{path}[{i}]"
@@ -517,7 +602,9 @@ def write_finished(trial: FinishedTrial) -> pb.FinishedTrial:
 def read_import_result(message: pb.ImportResult) -> ImportResult:
     """Read an import result that a server sent."""
     remarks = tuple(Problem(r.field, r.description) for r in message.remarks)
-    return ImportResult(message.number if message.HasField("number") else None, message.known, remarks)
+    return ImportResult(
+        message.number if message.HasField("number") else None, message.known, remarks
+    )
 
 
 def write_import_result(result: ImportResult) -> pb.ImportResult:
@@ -533,7 +620,9 @@ def write_states(states: Iterable[TrialState]) -> list[pb.TrialState.ValueType]:
     return [_TO_STATE[state] for state in states]
 
 
-def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: Problems) -> tuple[Measurement, ...]:
+def read_measurements(
+    messages: Iterable[pb.Measurement], path: str, problems: Problems
+) -> tuple[Measurement, ...]:
     measurements = tuple(map(read_measurement, messages))
     for i, (attempt, metric, step, _) in enumerate(measurements):
         if attempt < 1:
@@ -541,7 +630,9 @@ def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: P
         if step < 0:
             problems.append(Problem(f"{path}[{i}].step", f"{step} is negative"))
         if not 0 < len(metric) <= 256:
-            problems.append(Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters"))
+            problems.append(
+                Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters")
+            )
     return measurements
 
 
@@ -564,10 +655,16 @@ def read_outcome(message: pb.Outcome, path: str, problems: Problems) -> Outcome:
         case "infeasible":
             return Outcome(TrialState.INFEASIBLE, reason=message.infeasible.reason)
         case "failed":
-            return Outcome(TrialState.FAILED, reason=message.failed.reason, failure_class=message.failed.failure_class)
+            return Outcome(
+                TrialState.FAILED,
+                reason=message.failed.reason,
+                failure_class=message.failed.failure_class,
+            )
         case "cancelled":
             return Outcome(TrialState.CANCELLED, reason=message.cancelled.reason)
-    problems.append(Problem(path, "is not set; one of succeeded, pruned, infeasible, failed, cancelled"))
+    problems.append(
+        Problem(path, "is not set; one of succeeded, pruned, infeasible, failed, cancelled")
+    )
     return Outcome(TrialState.CANCELLED)
 
 
@@ -593,7 +690,9 @@ def write_outcome(outcome: Outcome) -> pb.Outcome:
         case TrialState.INFEASIBLE:
             return pb.Outcome(infeasible=pb.Infeasible(reason=outcome.reason))
         case TrialState.FAILED:
-            return pb.Outcome(failed=pb.Failed(failure_class=outcome.failure_class, reason=outcome.reason))
+            return pb.Outcome(
+                failed=pb.Failed(failure_class=outcome.failure_class, reason=outcome.reason)
+            )
         case TrialState.CANCELLED:
             return pb.Outcome(cancelled=pb.Cancelled(reason=outcome.reason))
     raise InvalidArgument.at("outcome", f"{outcome.state.value} is not an outcome")

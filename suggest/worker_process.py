@@ -1,8 +1,10 @@
-"""A worker process: creates models, keeps the trials that they were shown, and answers one request after the other.
+"""A worker process: creates models, keeps the trials that they were shown, and answers one request
+after the other.
 
-`suggest.workers` starts it and sends requests. It ends when the socket closes, however its parent died; after IDLE_S
-without a request; and when it uses more than MOST_BYTES of memory although all models but one have been evicted. It
-opens no store and no network connection, and imports nothing of the server.
+`suggest.workers` starts it and sends requests. It ends when the socket closes, however its parent
+died; after IDLE_S without a request; and when it uses more than MOST_BYTES of memory although all
+models but one have been evicted. It opens no store and no network connection, and imports nothing
+of the server.
 """
 
 from __future__ import annotations
@@ -35,18 +37,25 @@ if TYPE_CHECKING:
 
     from suggest.proposal import PointRequest
 
-IDLE_S = 300.0  # time without a request after which a worker ends
-MOST_BYTES = 512 << 20  # resident; Python, NumPy and Optuna take 50 to 90 MB of them, torch 300 MB
+# Time without a request after which a worker ends.
+IDLE_S = 300.0
+# resident; Python, NumPy and Optuna take 50 to 90 MB of them, torch 300 MB.
+MOST_BYTES = 512 << 20
 _STATM = Path("/proc/self/statm")
 
 
 class Model(Protocol):
-    """A model, which depends only on its study's seed, the numbers of `wanted` and the trials shown."""
+    """A model, which depends only on its study's seed, the numbers of `wanted` and the trials
+    shown.
+    """
 
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        """Return points for all of `wanted`. Finished and running trials come in the order of their numbers."""
+        """Return points for all of `wanted`.
+
+        Finished and running trials come in the order of their numbers.
+        """
         ...
 
 
@@ -54,13 +63,18 @@ class EstimatingModel(Model, Protocol):
     """A model that also says what it has learned."""
 
     def estimate(self, learned: Iterable[Trial]) -> Estimate | None:
-        """Return the estimate from finished trials, in the order of their numbers; None if they are too few."""
+        """Return the estimate from finished trials, in the order of their numbers.
+
+        None if they are too few.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSetup:
-    """How a worker creates a model: `path` is `module:class`, and the class takes (spec, seed, settings)."""
+    """How a worker creates a model: `path` is `module:class`, and the class takes (spec, seed,
+    settings).
+    """
 
     path: str
     spec: StudySpec
@@ -70,7 +84,9 @@ class ModelSetup:
     def load(self) -> Callable[[StudySpec, int, Any], Model]:
         """Return the class, and import its module."""
         module, _, name = self.path.partition(":")
-        found: Callable[[StudySpec, int, Any], Model] = getattr(importlib.import_module(module), name)
+        found: Callable[[StudySpec, int, Any], Model] = getattr(
+            importlib.import_module(module), name
+        )
         return found
 
     def model(self) -> Model:
@@ -95,7 +111,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply with the answer or an error. If not `has_model`, it has neither, and the worker needs the setup."""
+    """A reply with the answer or an error.
+
+    If not `has_model`, it has neither, and the worker needs the setup.
+    """
 
     points: Sequence[Assignment] = ()
     estimate: Estimate | None = None
@@ -106,13 +125,15 @@ class ModelReply:
 
 def main(descriptor: int) -> None:
     """Answer requests until the socket closes or IDLE_S have passed without one."""
-    from multiprocessing.connection import Connection  # lazy: the server imports this module, and may need no worker
+    # Lazy: the server imports this module, and may need no worker.
+    from multiprocessing.connection import Connection
 
     connection = Connection(descriptor)
     requests: queue.Queue[ModelRequest] = queue.Queue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     models = _Models()
-    patience_s: float | None = None  # while the first request arrives
+    # While the first request arrives.
+    patience_s: float | None = None
     while True:
         try:
             request = requests.get(timeout=patience_s)
@@ -121,7 +142,8 @@ def main(descriptor: int) -> None:
         reply = _answer(models, request)
         with contextlib.suppress(OSError):
             connection.send(reply)
-        del request, reply  # the frames of an error and the trials of a request may take much memory
+        # The frames of an error and the trials of a request may take much memory.
+        del request, reply
         if not models.shrink():
             os._exit(0)
         patience_s = IDLE_S
@@ -134,7 +156,8 @@ def _read(connection: Connection, requests: queue.Queue[ModelRequest]) -> None:
             requests.put(connection.recv())
     except (EOFError, OSError):
         os._exit(0)
-    except BaseException:  # a request that does not fit into memory: without this thread nothing is answered
+    except BaseException:
+        # A request that does not fit into memory: without this thread nothing is answered.
         traceback.print_exc()
         os._exit(1)
 
@@ -145,14 +168,17 @@ def _answer(models: _Models, request: ModelRequest) -> ModelReply:
     except TimedOut as error:
         return ModelReply(error=error)
     except MemoryError:
-        pass  # as long as it is handled, its frames hold what has filled the memory
-    except Exception:  # the server reports it as an internal error, with an id
+        # As long as it is handled, its frames hold what has filled the memory.
+        pass
+    except Exception:
+        # The server reports it as an internal error, with an id.
         return ModelReply(error=RuntimeError(f"in a worker process:\n{traceback.format_exc()}"))
     models.clear()
     return ModelReply(
         error=LimitReached(
-            "the proposal needs more memory than a worker process of this server may have; ask for fewer trials at "
-            "once, use a smaller window or another algorithm, or have the server's operator allow more memory",
+            "the proposal needs more memory than a worker process of this server may have; ask for "
+            "fewer trials at once, use a smaller window or another algorithm, or have the server's "
+            "operator allow more memory",
             limit="worker memory",
         )
     )
@@ -187,7 +213,8 @@ class _Models:
         learned = [kept.trials[number] for number in sorted(kept.trials)]
         began = time.thread_time()
         if request.wanted is None:
-            estimate = cast(EstimatingModel, kept.model).estimate(learned)  # only such a model is asked for one
+            # Only such a model is asked for one.
+            estimate = cast(EstimatingModel, kept.model).estimate(learned)
             return ModelReply(estimate=estimate, cpu_s=time.thread_time() - began)
         points = kept.model.propose(learned, request.running, request.wanted)
         return ModelReply(points, cpu_s=time.thread_time() - began)
@@ -196,7 +223,10 @@ class _Models:
         self._kept.clear()
 
     def shrink(self) -> bool:
-        """Evict models, the older half at a time, until memory suffices. Return False if the last one is too large."""
+        """Evict models, the older half at a time, until memory suffices.
+
+        Return False if the last one is too large.
+        """
         while _resident_bytes() > MOST_BYTES:
             if len(self._kept) <= 1:
                 return False

@@ -1,15 +1,16 @@
-"""The pool of worker processes, in which models that need more than a few milliseconds compute their proposals.
+"""The pool of worker processes, in which models that need more than a few milliseconds compute
+their proposals.
 
-A pool has at most `size` workers, and starts each when a model first needs it. A worker computes one request at a time.
-Requests wait in one queue for the first free worker, so a long request delays no other one while a worker is free. A
-model asks the worker that it asked last, if that is free, because a worker keeps the trials that a model was shown and
-is sent only the changes. Otherwise the model asks the worker that serves the fewest models, and shows it the whole
-study.
+A pool has at most `size` workers, and starts each when a model first needs it. A worker computes
+one request at a time. Requests wait in one queue for the first free worker, so a long request
+delays no other one while a worker is free. A model asks the worker that it asked last, if that is
+free, because a worker keeps the trials that a model was shown and is sent only the changes.
+Otherwise the model asks the worker that serves the fewest models, and shows it the whole study.
 
-A worker that dies, hangs or has evicted a model costs one more request with the whole state, but never a study: a model
-is a function of (study seed, trial number, trials shown), so another worker proposes the same. The worker's side is
-`suggest.worker_process`, which starts as `python -P -c` with a socket, so that nothing is imported from the current
-directory.
+A worker that dies, hangs or has evicted a model costs one more request with the whole state, but
+never a study: a model is a function of (study seed, trial number, trials shown), so another worker
+proposes the same. The worker's side is `suggest.worker_process`, which starts as `python -P -c`
+with a socket, so that nothing is imported from the current directory.
 """
 
 from __future__ import annotations
@@ -44,22 +45,39 @@ if TYPE_CHECKING:
 
     from suggest.proposal import Computation, PointRequest, Steps
 
-__all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "asked", "charge", "model_of", "thread_cpu_s"]
+__all__ = [
+    "Model",
+    "ModelSetup",
+    "RemoteModel",
+    "Workers",
+    "asked",
+    "charge",
+    "model_of",
+    "thread_cpu_s",
+]
 
-SIZE = max(1, min(2, os.cpu_count() or 1))  # processes, each of which computes for many studies
-HANG_S = 60.0  # per request; a worker that takes longer is killed
+# Processes, each of which computes for many studies.
+SIZE = max(1, min(2, os.cpu_count() or 1))
+# Per request; a worker that takes longer is killed.
+HANG_S = 60.0
 _LEAVE_S = 2.0
-_LOOK_S = 0.05  # how soon a request notices that the server is stopping
+# How soon a request notices that the server is stopping.
+_LOOK_S = 0.05
 _TRIES = 2
-# The matrices of a model have some hundred rows: more threads took 1.6 times the processor time and were no faster.
+# The matrices of a model have some hundred rows: more threads took 1.6 times the processor time and
+# were no faster.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.worker_process import main; main(int(sys.argv[2]))"
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); from suggest.worker_process import main; "
+    "main(int(sys.argv[2]))"
+)
 _ROOT = Path(__file__).parents[1]
 
 log = logging.getLogger(__name__)
-# Models in this process compute one at a time, each for some milliseconds. NumPy releases the GIL in each operation on
-# a large array, so threads that compute at the same time hand it to each other: 500 context switches for a suggestion
-# and its completion instead of 140, and twice the processor time.
+# Models in this process compute one at a time, each for some milliseconds. NumPy releases the GIL
+# in each operation on a large array, so threads that compute at the same time hand it to each
+# other: 500 context switches for a suggestion and its completion instead of 140, and twice the
+# processor time.
 _COMPUTING = threading.Lock()
 _elsewhere = threading.local()  # cpu_s: CPU time of workers for this thread
 
@@ -75,7 +93,10 @@ def charge(cpu_s: float) -> None:
 
 
 class _WorkerLost(Exception):
-    """The worker has ended. `planned`: it ended by itself, after it had answered its last request."""
+    """The worker has ended.
+
+    `planned`: it ended by itself, after it had answered its last request.
+    """
 
     def __init__(self, message: str, *, planned: bool = False) -> None:
         super().__init__(message)
@@ -88,13 +109,17 @@ def _picklable(trial: Trial) -> Trial:
 
 
 class RemoteModel:
-    """A model in a worker process, which proposes the same points as `setup.model()` would here. Thread-safe."""
+    """A model in a worker process, which proposes the same points as `setup.model()` would here.
+
+    Thread-safe.
+    """
 
     def __init__(self, workers: Workers, setup: ModelSetup) -> None:
         self._workers = workers
         self._setup = setup
         self._id = next(workers.model_ids)
-        self._shown: dict[tuple[int, int], dict[int, Trial]] = {}  # by worker and its life: what it was shown
+        # By worker and its life: what it was shown.
+        self._shown: dict[tuple[int, int], dict[int, Trial]] = {}
         self._shown_lock = threading.Lock()
 
     def propose(
@@ -123,7 +148,10 @@ class RemoteModel:
         return self._computed({trial.number: trial for trial in learned}, [], None).estimate
 
     def _computed(
-        self, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest] | None
+        self,
+        finished: dict[int, Trial],
+        running: Sequence[Trial],
+        wanted: Sequence[PointRequest] | None,
     ) -> ModelReply:
         with self._workers.one_for(self) as worker:
             failures = 0
@@ -134,7 +162,9 @@ class RemoteModel:
                     self._workers.lost(worker, lost)
                     failures += not lost.planned
                     if failures == _TRIES:
-                        raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
+                        raise Unavailable(
+                            f"{lost}, twice in a row, over a proposal; try again later"
+                        ) from lost
 
     def _asked(
         self,
@@ -147,13 +177,19 @@ class RemoteModel:
         life = worker.number, worker.life
         while True:
             with self._shown_lock:
-                known = self._shown.pop(life, {})  # until the worker has answered, its state is unknown
+                # Until the worker has answered, its state is unknown.
+                known = self._shown.pop(life, {})
                 for key in [key for key in self._shown if key[0] == life[0]]:
-                    del self._shown[key]  # of a process that has ended
+                    # Of a process that has ended.
+                    del self._shown[key]
             request = ModelRequest(
                 self._id,
                 None if known else self._setup,
-                [_picklable(trial) for number, trial in finished.items() if known.get(number) is not trial],
+                [
+                    _picklable(trial)
+                    for number, trial in finished.items()
+                    if known.get(number) is not trial
+                ],
                 [number for number in known if number not in finished],
                 running,
                 wanted,
@@ -161,7 +197,8 @@ class RemoteModel:
             )
             reply = worker.ask(request)
             if not reply.has_model:
-                continue  # it has evicted the model, so show it everything
+                # It has evicted the model, so show it everything.
+                continue
             if reply.error is None:
                 with self._shown_lock:
                     self._shown[life] = finished
@@ -177,8 +214,12 @@ def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
     return setup.model() if workers is None else RemoteModel(workers, setup)
 
 
-def asked(model: Model, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]) -> Steps:
-    """Return the steps of a sampler that asks a model: one computation if the model is in a worker, else none."""
+def asked(
+    model: Model, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+) -> Steps:
+    """Return the steps of a sampler that asks a model: one computation if the model is in a worker,
+    else none.
+    """
     if isinstance(model, RemoteModel):
         return (yield model.computation(learned, running, wanted))
     with _COMPUTING:
@@ -192,7 +233,8 @@ class Workers:
         self.model_ids = itertools.count()
         self.restarts = 0
         self._workers = [_Worker(number) for number in range(size)]
-        self._line: deque[object] = deque()  # requests that wait for a worker; only the first may take one
+        # Requests that wait for a worker; only the first may take one.
+        self._line: deque[object] = deque()
         self._changed = threading.Condition()
         self._closed = False
 
@@ -236,7 +278,8 @@ class Workers:
             self._changed.notify_all()
             while any(worker.taken for worker in self._workers) and time.monotonic() < end:
                 for worker in self._workers:
-                    worker.end()  # its user notices this and gives it back
+                    # Its user notices this and gives it back.
+                    worker.end()
                 self._changed.wait(_LOOK_S)
         for worker in self._workers:
             worker.kill()
@@ -274,9 +317,12 @@ class Workers:
     def _release(self, worker: _Worker) -> None:
         if worker.owes_reply:
             try:
-                threading.Thread(target=self._settle, args=(worker,), name="late-proposal", daemon=True).start()
+                threading.Thread(
+                    target=self._settle, args=(worker,), name="late-proposal", daemon=True
+                ).start()
                 return
-            except RuntimeError:  # no thread is left
+            except RuntimeError:
+                # No thread is left.
                 worker.kill()
         self._give_back(worker)
 
@@ -296,12 +342,16 @@ class Workers:
 
 
 class _Worker:
-    """One process and its socket. `taken` and `models` belong to the pool, all else to the thread that took it."""
+    """One process and its socket.
+
+    `taken` and `models` belong to the pool, all else to the thread that took it.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.taken = False
-        self.models: weakref.WeakSet[RemoteModel] = weakref.WeakSet()  # the models that asked it last
+        # The models that asked it last.
+        self.models: weakref.WeakSet[RemoteModel] = weakref.WeakSet()
         self.closed = False
         self.life = 0  # how many processes it has had before
         self.process: subprocess.Popen[bytes] | None = None
@@ -321,27 +371,40 @@ class _Worker:
         if self.closed:
             raise Unavailable("this server is stopping; send the request again")
         try:
-            import multiprocessing.connection  # lazy: most searches need no worker
+            # Lazy: most searches need no worker.
+            import multiprocessing.connection
 
             ours, theirs = socket.socketpair()
             with ours, theirs:
-                for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor writes
-                    ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
+                # A stopped worker neither reads nor writes.
+                for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                    ours.setsockopt(
+                        socket.SOL_SOCKET,
+                        way,
+                        struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)),
+                    )
                 self.process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env={**_ENVIRONMENT, **os.environ},
                     pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # Ctrl-C is for the server, which closes the socket when it ends
+                    # Ctrl-C is for the server, which closes the socket when it ends.
+                    start_new_session=True,
                 )
                 self._connection = multiprocessing.connection.Connection(ours.detach())
-        except OSError as error:  # no process, memory or descriptor is left, or Python is being replaced
-            raise Unavailable(f"a worker process cannot be started: {error}; try again later") from error
+        except OSError as error:
+            # No process, memory or descriptor is left, or Python is being replaced.
+            raise Unavailable(
+                f"a worker process cannot be started: {error}; try again later"
+            ) from error
         self._has_answered = False
 
     def ask(self, request: ModelRequest) -> ModelReply:
-        """Return the reply to a request. Raises _WorkerLost; TimedOut or Unavailable, after which `settle` is due."""
+        """Return the reply to a request.
+
+        Raises _WorkerLost; TimedOut or Unavailable, after which `settle` is due.
+        """
         assert self._connection is not None
         self._asked_at = began = time.monotonic()
         with self._worker_lost():
@@ -389,7 +452,10 @@ class _Worker:
             self._asked_at = None
 
     def kill(self, *, within_s: float = 0.0) -> int | None:
-        """End the process, if there is one, and forget it. Returns its exit code if it ends by itself in time."""
+        """End the process, if there is one, and forget it.
+
+        Returns its exit code if it ends by itself in time.
+        """
         process, self.process = self.process, None
         connection, self._connection = self._connection, None
         self._done()
@@ -406,7 +472,10 @@ class _Worker:
         return ended
 
     def end(self) -> None:
-        """End the process, from any thread. The thread that waits for its answer gets _WorkerLost."""
+        """End the process, from any thread.
+
+        The thread that waits for its answer gets _WorkerLost.
+        """
         process = self.process
         if process is not None:
             process.kill()

@@ -1,7 +1,9 @@
-"""The objective of `minimize` as one file that any image with the same version of Python can run: a zip application.
+"""The objective of `minimize` as one file that any image with the same version of Python can run: a
+zip application.
 
-`python objective.pyz` is a trial, as `python -m tuner.worker` is on this machine. The archive brings this package,
-whose modules for trials import the standard library only, and cloudpickle, so an image needs neither.
+`python objective.pyz` is a trial, as `python -m tuner.worker` is on this machine. The archive
+brings this package, whose modules for trials import the standard library only, and cloudpickle, so
+an image needs neither.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ run()
 
 
 def archive(needed: bytes) -> bytes:
-    """Return the archive for what `tuner.functions` has pickled. The same input gives the same bytes."""
+    """Return the archive for what `tuner.functions` has pickled.
+
+    The same input gives the same bytes.
+    """
     import cloudpickle  # type: ignore[import-untyped]
 
     packed = io.BytesIO()

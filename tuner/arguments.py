@@ -1,4 +1,6 @@
-"""Names the problems of an experiment that was built in Python by its arguments, instead of the keys of a file."""
+"""Names the problems of an experiment that was built in Python by its arguments, instead of the
+keys of a file.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,20 @@ def arguments_of_keys(
         written: What the caller wrote as keys of the file's `spec`, which keep their names.
         parameters, objectives, constraints: Their names, in order.
     """
-    by_key = {key: name for key, name in _KEYS.items() if name in names and not _has({"spec": written}, key)}
+    by_key = {
+        key: name
+        for key, name in _KEYS.items()
+        if name in names and not _has({"spec": written}, key)
+    }
     by_key |= {f"spec.parameters.{name}": f"parameters[{name!r}]" for name in parameters}
     for index, name in enumerate(objectives):
-        by_key[f"spec.objectives[{index}]"] = by_key[f"spec.objectives[{index}].direction"] = f"objectives[{name!r}]"
-    return by_key | {f"spec.constraints[{index}]": f"constraints[{name!r}]" for index, name in enumerate(constraints)}
+        by_key[f"spec.objectives[{index}]"] = by_key[f"spec.objectives[{index}].direction"] = (
+            f"objectives[{name!r}]"
+        )
+    return by_key | {
+        f"spec.constraints[{index}]": f"constraints[{name!r}]"
+        for index, name in enumerate(constraints)
+    }
 
 
 @contextmanager
@@ -72,7 +83,9 @@ def problems_by_argument(by_key: Mapping[str, str]) -> Iterator[None]:
         located = []
         for problem in error.located:
             argument = _argument(problem.path, by_key)
-            message = _in_words(problem.message, by_key) if argument != problem.path else problem.message
+            message = (
+                _in_words(problem.message, by_key) if argument != problem.path else problem.message
+            )
             mark = NOWHERE if argument != problem.path else problem.mark
             located.append(replace(problem, path=argument, message=message, mark=mark))
         raise SpecErrors(error.source, located) from None
@@ -80,7 +93,9 @@ def problems_by_argument(by_key: Mapping[str, str]) -> Iterator[None]:
 
 def _argument(key: str, by_key: Mapping[str, str]) -> str:
     """Return the argument that sets a key, or one above it; the key itself if there is none."""
-    above = [known for known in by_key if key == known or key.startswith((f"{known}.", f"{known}["))]
+    above = [
+        known for known in by_key if key == known or key.startswith((f"{known}.", f"{known}["))
+    ]
     longest = max(above, key=len, default="")
     return f"{by_key[longest]}{key[len(longest) :]}" if longest else key
 

@@ -1,9 +1,11 @@
-"""A hash of the code of an objective, by which a stored search notices that its function has changed.
+"""A hash of the code of an objective, by which a stored search notices that its function has
+changed.
 
-It covers what the function executes: its instructions with their operands, those of nested functions, and those of the
-functions and classes of the same module that it uses by their names. Comments, docstrings, line numbers, default values
-and the values of variables do not count, because they may differ in each run of an unchanged script. So functions in a
-dict or a list, lambdas as default values and cached properties do not count, either.
+It covers what the function executes: its instructions with their operands, those of nested
+functions, and those of the functions and classes of the same module that it uses by their names.
+Comments, docstrings, line numbers, default values and the values of variables do not count, because
+they may differ in each run of an unchanged script. So functions in a dict or a list, lambdas as
+default values and cached properties do not count, either.
 """
 
 from __future__ import annotations
@@ -19,17 +21,23 @@ from typing import Any
 from tuner.worker import functions_of
 
 FILE = "objective.hash"
-_NO_CODE = {"__doc__", "__firstlineno__"}  # what the body of a class sets; the latter since Python 3.13
+# What the body of a class sets; the latter since Python 3.13.
+_NO_CODE = {"__doc__", "__firstlineno__"}
 
 
 def code_hash(objective: object) -> str:
-    """Return the hash after the version of Python, whose bytecode it is of; "" without code in Python.
+    """Return the hash after the version of Python, whose bytecode it is of.
 
-    Also "" for an objective of this package, such as that of Hydra: its code changes with each release.
+    Return "" without code in Python.
+
+    Also "" for an objective of this package, such as that of Hydra: its code changes with each
+    release.
     """
     try:
         return _hash(objective)
-    except Exception:  # of any object that the code uses; the hash serves a warning only, and must not end a search
+    except Exception:
+        # Of any object that the code uses; the hash serves a warning only, and must not end a
+        # search.
         return ""
 
 
@@ -37,7 +45,8 @@ def _hash(objective: object) -> str:
     functions = list(functions_of(objective))
     if not functions:
         return ""
-    module = _module(functions[-1])  # below its decorators
+    # Below its decorators.
+    module = _module(functions[-1])
     if module.startswith("tuner."):
         return ""
     text = "\n".join(_described(objective, module, set()))
@@ -45,7 +54,10 @@ def _hash(objective: object) -> str:
 
 
 def differs(file: Path, current: str) -> bool:
-    """Return whether `file` has the hash of other code; False if there is none, or one of another Python."""
+    """Return whether `file` has the hash of other code.
+
+    False if there is none, or one of another Python.
+    """
     if not current or not file.exists():
         return False
     stored = file.read_text(encoding="utf-8")
@@ -53,16 +65,20 @@ def differs(file: Path, current: str) -> bool:
 
 
 def _module(function: FunctionType) -> str:
-    """Return the module of the code; `__module__` of a decorator is that of the function that it wraps."""
+    """Return the module of the code.
+
+    `__module__` of a decorator is that of the function that it wraps.
+    """
     return str(function.__globals__.get("__name__"))
 
 
 # Any: whatever the code uses
 def _described(value: Any, module: str, seen: set[int]) -> Iterator[str]:
-    """Yield lines about the code of a function, a class or an instance, as far as it is of the module.
+    """Yield lines about the code of a function, a class or an instance, as far as it is of the
+    module.
 
-    `seen` has the ids of what was described: a class need not be hashable. No attribute of an instance is read, since
-    proxies and lazy objects load or raise then.
+    `seen` has the ids of what was described: a class need not be hashable. No attribute of an
+    instance is read, since proxies and lazy objects load or raise then.
     """
     for function in functions_of(value):
         if _module(function) == module and id(function.__code__) not in seen:
@@ -89,14 +105,17 @@ def _function(member: Any) -> object:
 
 
 def _used(function: FunctionType) -> Iterator[object]:
-    """Yield the values of the global names and of the variables of enclosing functions that the function reads."""
+    """Yield the values of the global names and of the variables of enclosing functions that the
+    function reads.
+    """
     for name in _global_names(function.__code__):
         if name in function.__globals__:
             yield function.__globals__[name]
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # not assigned yet
+        except ValueError:
+            # Not assigned yet.
             continue
 
 
@@ -113,7 +132,8 @@ def _instructions(code: CodeType) -> Iterator[str]:
     lines: list[str] = []
     for instruction in dis.get_instructions(code):
         if instruction.opname == "STORE_NAME" and instruction.argval in _NO_CODE:
-            lines.pop()  # the constant
+            # The constant.
+            lines.pop()
             continue
         lines.append(f"{instruction.opname} {_operand(instruction.argval)}")
     yield from lines
@@ -125,7 +145,8 @@ def _operand(value: object) -> str:
             return "[" + "\n".join(_instructions(value)) + "]"
         case tuple():
             return "(" + ", ".join(map(_operand, value)) + ")"
-        case frozenset():  # in the order of hashes, which differ between processes
+        # In the order of hashes, which differ between processes.
+        case frozenset():
             return "{" + ", ".join(sorted(map(_operand, value))) + "}"
         case _:
             return repr(value)

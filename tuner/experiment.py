@@ -36,12 +36,13 @@ class Experiment:
         constraints: Bounds by metric, such as `{"latency_ms": {"max": 20}}`.
         trials: The budget; None: 100.
         parallelism: Trials at a time.
-        spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
+        spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings
+            are merged.
         source: Its name in messages.
         arguments: The arguments by the keys that they set, for messages; None: those of this class.
 
-    Wrong values are reported, with their arguments, when the experiment is run or written. Raises TypeError for a value
-    that a file cannot have.
+    Wrong values are reported, with their arguments, when the experiment is run or written. Raises
+    TypeError for a value that a file cannot have.
     """
 
     def __init__(
@@ -66,15 +67,25 @@ class Experiment:
         if spec is not None and not isinstance(spec, Mapping):
             refuse(caller, "spec", spec, "a dict of keys of an experiment file's spec")
         if objectives is not None and not isinstance(objectives, Mapping):
-            refuse(caller, "objectives", objectives, "a dict of metrics to 'minimize' or 'maximize'")
+            refuse(
+                caller, "objectives", objectives, "a dict of metrics to 'minimize' or 'maximize'"
+            )
         bounds_by_metric = {} if constraints is None else constraints
-        if not isinstance(bounds_by_metric, Mapping) or not all(map(_is_mapping, bounds_by_metric.values())):
+        if not isinstance(bounds_by_metric, Mapping) or not all(
+            map(_is_mapping, bounds_by_metric.values())
+        ):
             refuse(caller, "constraints", constraints, BOUNDS)
         goal: dict[str, object] = {"objective": {"metric": metric, "direction": direction}}
         if objectives is not None:
-            goal = {"objectives": [{"metric": name, "direction": way} for name, way in objectives.items()]}
+            goal = {
+                "objectives": [
+                    {"metric": name, "direction": way} for name, way in objectives.items()
+                ]
+            }
         if bounds_by_metric:
-            goal["constraints"] = [{"metric": name, **bounds} for name, bounds in bounds_by_metric.items()]
+            goal["constraints"] = [
+                {"metric": name, **bounds} for name, bounds in bounds_by_metric.items()
+            ]
         space = named(parameters, caller=caller)
         fields: dict[str, object] = {
             **goal,
@@ -101,14 +112,20 @@ class Experiment:
         }
 
     def to_yaml(self) -> str:
-        """Return the file, with every default. Raises SpecErrors (a TunerError) if it cannot be run."""
+        """Return the file, with every default.
+
+        Raises SpecErrors (a TunerError) if it cannot be run.
+        """
         from controller.spec import file_text, read
 
         with problems_by_argument(self.arguments):
             return file_text(read(self._text, source=self._source, is_file=False).spec.document)
 
     def file(self, options: FileOptions, state: StateDirectory) -> ExperimentFile:
-        """Return the file as `tuner run` reads one, with paths relative to the current folder. Raises SpecErrors."""
+        """Return the file as `tuner run` reads one, with paths relative to the current folder.
+
+        Raises SpecErrors.
+        """
         from controller.app.experiment_file import ExperimentFile
 
         return ExperimentFile.of_text(self._text, self._source, options, state)
@@ -127,7 +144,9 @@ def merged(first: Mapping[str, object], second: Mapping[str, object]) -> dict[st
     both = dict(first)
     for key, value in second.items():
         old = both.get(key)
-        both[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        both[key] = (
+            merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return both
 
 
@@ -137,7 +156,11 @@ def _described(parameter: Parameter) -> dict[str, object]:
     match domain:
         case Float():
             described: dict[str, object] = {"type": "float", "min": domain.min, "max": domain.max}
-            described |= {key: value for key, value in (("step", domain.step), ("points", domain.points)) if value}
+            described |= {
+                key: value
+                for key, value in (("step", domain.step), ("points", domain.points))
+                if value
+            }
         case Int():
             described = {"type": "int", "min": domain.min, "max": domain.max}
             described |= {"step": domain.step} if domain.step != 1 else {}
@@ -147,7 +170,13 @@ def _described(parameter: Parameter) -> dict[str, object]:
         if domain.scale is Scale.LOG:
             described["scale"] = "log"
         if (normal := domain.normal) is not None:
-            described |= {"distribution": "normal", "mean": normal.mean, "deviation": normal.deviation}
+            described |= {
+                "distribution": "normal",
+                "mean": normal.mean,
+                "deviation": normal.deviation,
+            }
     if parameter.when:
-        described["when"] = {condition.parameter: list(condition.values) for condition in parameter.when}
+        described["when"] = {
+            condition.parameter: list(condition.values) for condition in parameter.when
+        }
     return described

@@ -1,7 +1,9 @@
-"""`minimize` and `maximize`: the search for the parameters of a Python function, each trial in a process of its own.
+"""`minimize` and `maximize`: the search for the parameters of a Python function, each trial in a
+process of its own.
 
-The function is pickled by value (cloudpickle), so it may be defined in a script or in a notebook's cell, and kept in
-the experiment's folder. A trial is what it is for a file: an attempt with a log, retries, a timeout and GPUs.
+The function is pickled by value (cloudpickle), so it may be defined in a script or in a notebook's
+cell, and kept in the experiment's folder. A trial is what it is for a file: an attempt with a log,
+retries, a timeout and GPUs.
 """
 
 from __future__ import annotations
@@ -43,20 +45,23 @@ Objective = Callable[[Trial], object]
 
 
 class SearchOptions(TypedDict, total=False):
-    """The keyword arguments of `minimize` and `maximize`; docs/python.md has a table of them. None is the default."""
+    """The keyword arguments of `minimize` and `maximize`; docs/python.md has a table of them.
+
+    None is the default.
+    """
 
     trials: int
     """The budget; 100 by default."""
     parallelism: int
     """Trials at a time; 1 by default."""
     name: str
-    """The search's name. A stored search of this name is continued if it was interrupted or killed, or if its budget
-    has grown. Without a name, each call is a new search."""
+    """The search's name. A stored search of this name is continued if it was interrupted or killed,
+    or if its budget has grown. Without a name, each call is a new search."""
     metric: str
     """The name of the objective's value; "value" by default."""
     constraints: Mapping[str, Mapping[str, float]]
-    """Bounds that the best trials keep, by metric: `{"latency_ms": {"max": 20}}`. The objective reports these metrics,
-    or returns them in a mapping."""
+    """Bounds that the best trials keep, by metric: `{"latency_ms": {"max": 20}}`. The objective
+    reports these metrics, or returns them in a mapping."""
     target: float
     """A value at which the search ends."""
     timeout: str | float
@@ -70,14 +75,15 @@ class SearchOptions(TypedDict, total=False):
     pruning: str | Mapping[str, object]
     """The name of a rule, such as "median", or a mapping with its name and settings."""
     fidelity: Mapping[str, object]
-    """Run trials in steps, as `spec.fidelity` of a file: `{"parameter": "epochs", "min": 1, "max": 81}`. The objective
-    runs up to `trial["epochs"]`, and continues from what it has kept in `trial.checkpoint_dir`."""
+    """Run trials in steps, as `spec.fidelity` of a file: `{"parameter": "epochs", "min": 1, "max":
+    81}`. The objective runs up to `trial["epochs"]`, and continues from what it has kept in
+    `trial.checkpoint_dir`."""
     initial: Sequence[Mapping[str, object]]
     """Points to try first, whole or in part."""
     import_from: str | Path | Mapping[str, object]
-    """Finished trials to learn from, as `tuner import --from`: a CSV file, the name of a search, the URL of a database.
-    A mapping may add what its flags say: `{"source": "runs.csv", "value": "loss", "fill": {"depth": 3}}`, `study`. Each
-    trial is imported once."""
+    """Finished trials to learn from, as `tuner import --from`: a CSV file, the name of a search,
+    the URL of a database. A mapping may add what its flags say: `{"source": "runs.csv", "value":
+    "loss", "fill": {"depth": 3}}`, `study`. Each trial is imported once."""
     trial_timeout: str | float
     """The limit of one trial, in the form of `timeout`."""
     gpu: float
@@ -85,7 +91,10 @@ class SearchOptions(TypedDict, total=False):
     runtime: str
     """Where trials run: "local", the default, or "kubernetes"."""
     image: str
-    """The container image of trials on a cluster. It needs this version of Python and what the objective imports."""
+    """The container image of trials on a cluster.
+
+    It needs this version of Python and what the objective imports.
+    """
     namespace: str
     """The namespace in the cluster; the context's by default."""
     context: str
@@ -93,20 +102,24 @@ class SearchOptions(TypedDict, total=False):
     spec: Mapping[str, object]
     """Any other keys of an experiment file's `spec`; mappings are merged."""
     callbacks: Sequence[Callback]
-    """Functions that are called here, as `callback(study, result)`, when a trial has ended. `study.stop()` in one ends
-    the search; an exception ends it as Ctrl-C does, and is raised. The search and Ctrl-C wait until it returns."""
+    """Functions that are called here, as `callback(study, result)`, when a trial has ended.
+    `study.stop()` in one ends the search; an exception ends it as Ctrl-C does, and is raised. The
+    search and Ctrl-C wait until it returns."""
     state_dir: str | Path
     """Where searches are stored, as `--state-dir`."""
     progress: bool
     """Show progress on stderr; true by default."""
 
 
-def minimize(objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]) -> Study:
+def minimize(
+    objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]
+) -> Study:
     """Search the parameters for which `objective(trial)` returns the smallest number.
 
     Args:
-        objective: Is called with a `tuner.Trial`, in a process of its own, and returns a number. What it reports on the
-            way (`trial.report(step, loss=loss)`) is kept, and judged by the pruning rule.
+        objective: Is called with a `tuner.Trial`, in a process of its own, and returns a number.
+            What it reports on the way (`trial.report(step, loss=loss)`) is kept, and judged by the
+            pruning rule.
         parameters: Names to `Float`, `Int`, `Choice`, or a list of choices.
         options: See `SearchOptions`.
 
@@ -114,20 +127,34 @@ def minimize(objective: Objective, parameters: Parameters, **options: Unpack[Sea
         TypeError: The objective cannot be sent to another process; the message names what cannot.
         TunerError: The search is not valid or cannot be run here; the message says what to do.
         SearchFailed: It failed, or it is paused until a person acts.
-        KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again continues.
+        KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again
+            continues.
     """
-    return _search("minimize", objective, parameters, {options.get("metric", METRIC): "minimize"}, options)
+    return _search(
+        "minimize", objective, parameters, {options.get("metric", METRIC): "minimize"}, options
+    )
 
 
-def maximize(objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]) -> Study:
-    """Search the parameters for which `objective(trial)` returns the largest number. Otherwise like `minimize`."""
-    return _search("maximize", objective, parameters, {options.get("metric", METRIC): "maximize"}, options)
+def maximize(
+    objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]
+) -> Study:
+    """Search the parameters for which `objective(trial)` returns the largest number.
+
+    Otherwise like `minimize`.
+    """
+    return _search(
+        "maximize", objective, parameters, {options.get("metric", METRIC): "maximize"}, options
+    )
 
 
 def optimize(
-    objective: Objective, parameters: Parameters, objectives: Mapping[str, str], **options: Unpack[SearchOptions]
+    objective: Objective,
+    parameters: Parameters,
+    objectives: Mapping[str, str],
+    **options: Unpack[SearchOptions],
 ) -> Study:
-    """Search the parameters with the best values of several metrics: the Pareto front, `Study.front`.
+    """Search the parameters with the best values of several metrics: the Pareto front,
+    `Study.front`.
 
     Args:
         objective: As for `minimize`, but returns a mapping of metrics to numbers, or reports them.
@@ -153,13 +180,21 @@ def _search(
     if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
         raise TypeError(f"tuner.{caller}: unknown argument {unknown[0]!r}{_cure(unknown[0])}")
     if not callable(objective):
-        raise TypeError(f"{caller}: expected a function of one argument, the trial, got {objective!r}")
+        raise TypeError(
+            f"{caller}: expected a function of one argument, the trial, got {objective!r}"
+        )
     given = {name: value for name, value in options.items() if value is not None}
-    options = cast(SearchOptions, given)  # some of its keys
+    # Some of its keys.
+    options = cast(SearchOptions, given)
     _check_types(f"tuner.{caller}", options)
     _check_lists(caller, options)
     if not isinstance(objectives, Mapping):
-        refuse(f"tuner.{caller}", "objectives", objectives, "a dict of metrics to 'minimize' or 'maximize'")
+        refuse(
+            f"tuner.{caller}",
+            "objectives",
+            objectives,
+            "a dict of metrics to 'minimize' or 'maximize'",
+        )
     constraints = options.get("constraints") or {}
     _check_metrics(caller, [*objectives, *constraints])
     from controller.core.model import FUNCTION_ARCHIVE, FUNCTION_WORKER
@@ -172,7 +207,9 @@ def _search(
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         parameters,
-        ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"] if on_cluster else [sys.executable, "-m", FUNCTION_WORKER],
+        ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"]
+        if on_cluster
+        else [sys.executable, "-m", FUNCTION_WORKER],
         **_goal(objectives),
         constraints=constraints,
         trials=options.get("trials", 100),
@@ -182,7 +219,8 @@ def _search(
         arguments=_arguments(parameters, objectives, options),
     )
 
-    code = code_hash(objective) if "name" in options else ""  # a search without a name is a new one
+    # A search without a name is a new one.
+    code = code_hash(objective) if "name" in options else ""
 
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
@@ -196,7 +234,9 @@ def _search(
 
     workspace = workspace_of(options.get("state_dir"))
     where = FileOptions(
-        namespace=options.get("namespace"), runtime=options.get("runtime"), context=options.get("context")
+        namespace=options.get("namespace"),
+        runtime=options.get("runtime"),
+        context=options.get("context"),
     )
     with problems_by_argument(experiment.arguments):
         file = experiment.file(where, workspace.state)
@@ -204,7 +244,13 @@ def _search(
             _warn_of_other_code(caller, workspace, file, code)
         _warn_of_directions(caller, objectives)
         if "import_from" in options:
-            import_into(file, workspace, options["import_from"], caller=caller, context=options.get("context"))
+            import_into(
+                file,
+                workspace,
+                options["import_from"],
+                caller=caller,
+                context=options.get("context"),
+            )
         return control(
             workspace,
             file,
@@ -221,14 +267,19 @@ def _warn_of_directions(caller: str, objectives: Mapping[str, str]) -> None:
     for metric, direction in objectives.items():
         if doubt := opposite_direction(metric, direction):
             other = "minimize" if direction == "maximize" else "maximize"
-            cure = f"write {{{metric!r}: {other!r}}}" if caller == "optimize" else f"call tuner.{other}"
+            cure = (
+                f"write {{{metric!r}: {other!r}}}"
+                if caller == "optimize"
+                else f"call tuner.{other}"
+            )
             warnings.warn(f"tuner.{caller}: {doubt}; if so, {cure}", stacklevel=level_of_caller())
 
 
 # Arguments that other libraries have, and what these functions have instead.
 _INSTEAD = {
     "direction": "call tuner.maximize for the largest value, or tuner.minimize for the smallest",
-    "directions": "call tuner.optimize, with objectives={'loss': 'minimize', 'accuracy': 'maximize'}",
+    "directions": "call tuner.optimize, with objectives={'loss': 'minimize', 'accuracy': "
+    "'maximize'}",
     "mode": "call tuner.maximize for the largest value, or tuner.minimize for the smallest",
     "n_trials": "use trials",
     "num_samples": "use trials",
@@ -280,18 +331,22 @@ def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile,
     if trials:
         ran = f"{'trial' if len(trials) == 1 else 'trials'} {ranges(trials)}"
         warnings.warn(
-            f"tuner.{caller}: the code of the objective has changed since {spec.name} ran {ran}, and the results so "
-            f"far are kept; if they no longer apply, use another name, or first run {command('delete', spec.name)}",
+            f"tuner.{caller}: the code of the objective has changed since {spec.name} ran {ran}, "
+            "and the results so far are kept; if they no longer apply, use another name, or first "
+            f"run {command('delete', spec.name)}",
             stacklevel=level_of_caller(),
         )
 
 
-def _arguments(parameters: Parameters, objectives: Mapping[str, str], options: SearchOptions) -> dict[str, str]:
+def _arguments(
+    parameters: Parameters, objectives: Mapping[str, str], options: SearchOptions
+) -> dict[str, str]:
     """Return the arguments by the keys of the file that they set."""
     by_key = arguments_of_keys(
         {*SearchOptions.__annotations__, "parameters", "objectives"},
         written=options.get("spec") or {},
-        parameters=parameters if isinstance(parameters, Mapping) else (),  # which `Experiment` refuses
+        # Which `Experiment` refuses.
+        parameters=parameters if isinstance(parameters, Mapping) else (),
         objectives=objectives,
         constraints=options.get("constraints") or (),
     )
@@ -306,7 +361,10 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "constraints": (Mapping, BOUNDS),
     "timeout": ((Real, str), "seconds, or text such as '2h'"),
     "trial_timeout": ((Real, str), "seconds, or text such as '2h'"),
-    "pruning": ((str, Mapping), "the name of a rule, such as 'median', or a dict with its name and settings"),
+    "pruning": (
+        (str, Mapping),
+        "the name of a rule, such as 'median', or a dict with its name and settings",
+    ),
     "import_from": ((str, PathLike, Mapping), SOURCES),
     "fidelity": (Mapping, "a dict, such as {'parameter': 'epochs', 'min': 1, 'max': 81}"),
     "spec": (Mapping, "a dict of keys of an experiment file's spec"),
@@ -327,8 +385,13 @@ def _check_lists(caller: str, options: SearchOptions) -> None:
     callbacks, initial = options.get("callbacks") or (), options.get("initial") or ()
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"{caller}: callbacks: expected a list of functions, got {callbacks!r}")
-    if not isinstance(initial, Sequence) or not all(isinstance(point, Mapping) for point in initial):
-        raise TypeError(f"{caller}: initial: expected a list of points, such as [{{'lr': 0.1}}], got {initial!r}")
+    if not isinstance(initial, Sequence) or not all(
+        isinstance(point, Mapping) for point in initial
+    ):
+        raise TypeError(
+            f"{caller}: initial: expected a list of points, such as [{{'lr': 0.1}}], got "
+            f"{initial!r}"
+        )
 
 
 def _check_metrics(caller: str, names: Sequence[str]) -> None:
@@ -362,7 +425,9 @@ def _spec(options: SearchOptions) -> dict[str, Any]:
         trial["timeout"] = _duration(options["trial_timeout"])
     if options.get("gpu"):
         trial["resources"] = {"gpu": options["gpu"]}
-    algorithm: dict[str, object] = {key: options[key] for key in ("seed", "settings") if key in options}
+    algorithm: dict[str, object] = {
+        key: options[key] for key in ("seed", "settings") if key in options
+    }
     spec["algorithm"] = {"name": options.get("algorithm", "default"), **algorithm}
     if pruning := options.get("pruning"):
         spec["pruning"] = {"name": pruning} if isinstance(pruning, str) else dict(pruning)
@@ -380,21 +445,28 @@ def _duration(value: str | float) -> str:
 
 def _new_name(objective: Objective) -> str:
     """Return a name that no stored search has: the function's, the time, and some letters."""
-    called = re.sub(r"[^a-z0-9]+", "-", getattr(objective, "__name__", "search").lower()).strip("-") or "search"
+    called = (
+        re.sub(r"[^a-z0-9]+", "-", getattr(objective, "__name__", "search").lower()).strip("-")
+        or "search"
+    )
     return f"{called[:30].rstrip('-')}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 # Pickling
 
 
-def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path: Sequence[str]) -> bytes:
+def _pickled(
+    objective: Objective, metrics: Mapping[str, Sequence[str]], *, path: Sequence[str]
+) -> bytes:
     """Return what a trial needs to call the objective.
 
-    metrics: of the objectives and the constraints. path: folders of modules that the objective may import.
+    metrics: of the objectives and the constraints. path: folders of modules that the objective may
+        import.
 
     Raises TypeError if it cannot be pickled; the message names the value that cannot.
     """
-    from tuner.objective_code import dumps  # not at the top: it imports cloudpickle
+    # Not at the top: it imports cloudpickle.
+    from tuner.objective_code import dumps
 
     try:
         function, sources = dumps(objective)
@@ -402,7 +474,8 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
         unpicklable = _unpicklable(objective)
         subject = f"it uses {unpicklable}, which" if unpicklable else "it"
         raise TypeError(
-            f"the objective cannot be sent to another process: {subject} cannot be pickled ({error})"
+            f"the objective cannot be sent to another process: {subject} cannot be pickled "
+            f"({error})"
         ) from error
     folders = [str(Path(folder).absolute()) for folder in path]
     about = {**metrics, "path": folders, "python": sys.version_info[:2], "sources": sources}
@@ -410,7 +483,10 @@ def _pickled(objective: Objective, metrics: Mapping[str, Sequence[str]], *, path
 
 
 def _unpicklable(objective: Objective) -> str:
-    """Return the names of variables that the function uses and that cannot be pickled; "" if there are none."""
+    """Return the names of variables that the function uses and that cannot be pickled.
+
+    Return "" if there are none.
+    """
     import cloudpickle  # type: ignore[import-untyped]
 
     try:

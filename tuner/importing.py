@@ -1,4 +1,6 @@
-"""Import finished trials before a search of Python runs: `tuner.minimize(..., import_from="runs.csv")`."""
+"""Import finished trials before a search of Python runs: `tuner.minimize(...,
+import_from="runs.csv")`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,11 @@ _FLAG = re.compile(r"--(from|study|value|fill)\b")
 _KEYS = {"from": "source"}  # of the flags that are called otherwise
 
 
-def import_into(file: ExperimentFile, workspace: Workspace, given: object, *, caller: str, context: str | None) -> None:
-    """Import the trials into the file's experiment, which is created if needed, and warn of those that do not fit.
+def import_into(
+    file: ExperimentFile, workspace: Workspace, given: object, *, caller: str, context: str | None
+) -> None:
+    """Import the trials into the file's experiment, which is created if needed, and warn of those
+    that do not fit.
 
     Raises:
         TypeError: the argument has another form.
@@ -39,7 +44,10 @@ def import_into(file: ExperimentFile, workspace: Workspace, given: object, *, ca
         importing = import_trials(workspace, file, chosen, namespace=None, context=context)
         imported = waited_for(importing)
     except InvalidArgument as error:
-        problems = [replace(p, path=_in_python(p.path), message=_in_python(p.message)) for p in error.problems]
+        problems = [
+            replace(p, path=_in_python(p.path), message=_in_python(p.message))
+            for p in error.problems
+        ]
         raise InvalidArgument(problems) from None
     except FailedPrecondition as error:
         raise FailedPrecondition(_in_python(str(error))) from None
@@ -52,7 +60,8 @@ def import_into(file: ExperimentFile, workspace: Workspace, given: object, *, ca
         raise InvalidArgument.at("import_from", f"no trial of {title} could be imported: {named}")
     count = quantity(len(refused), "trial")
     warnings.warn(
-        f"tuner.{caller}: import_from: {count} of {title} not imported: {named}", stacklevel=level_of_caller()
+        f"tuner.{caller}: import_from: {count} of {title} not imported: {named}",
+        stacklevel=level_of_caller(),
     )
 
 
@@ -64,7 +73,12 @@ def _chosen(caller: str, given: object) -> SourceChoice:
     fill = written.get("fill", {})
     known = {"source", "study", "value", "fill"}
     if set(written) - known or "source" not in written or not isinstance(fill, Mapping):
-        refuse(f"tuner.{caller}", "import_from", given, f"{SOURCES}; its other keys are study, value and fill")
+        refuse(
+            f"tuner.{caller}",
+            "import_from",
+            given,
+            f"{SOURCES}; its other keys are study, value and fill",
+        )
     words = tuple(f"{name}={_text(value)}" for name, value in fill.items())
     source = os.fspath(written["source"])
     return SourceChoice(source, str(written.get("study", "")), str(written.get("value", "")), words)

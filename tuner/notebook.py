@@ -1,4 +1,7 @@
-"""Show a run in a notebook: one output that is updated in place, and sentences below it. IPython is used here only."""
+"""Show a run in a notebook: one output that is updated in place, and sentences below it.
+
+IPython is used here only.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,13 @@ class NotebookView:
 
     def __init__(self) -> None:
         self._lines = Lines()
-        self._output: Any = None  # Any: IPython has no types; its handle of an output
+        # Any: IPython has no types; its handle of an output.
+        self._output: Any = None
         self._shown = ""
 
     def event(self, event: Event) -> None:
-        if event.kind == AttemptState.FAILED.value:  # all else is in the output
+        # All else is in the output.
+        if event.kind == AttemptState.FAILED.value:
             self._lines.event(event)
 
     def print_line(self, text: str) -> None:
@@ -41,7 +46,10 @@ class NotebookView:
         from IPython.display import display
 
         markup = html(progress)
-        content = {"text/html": markup, "text/plain": f"{progress.experiment.name}: {summary(progress)}"}
+        content = {
+            "text/html": markup,
+            "text/plain": f"{progress.experiment.name}: {summary(progress)}",
+        }
         if self._output is None:
             self._output = display(content, raw=True, display_id=True)
         elif markup != self._shown:
@@ -66,12 +74,19 @@ def html(progress: Progress) -> str:
     experiment = progress.experiment
     done, limit = counted(progress.counts), experiment.spec.budget.trials
     counts = summary(progress) if progress.known else "looking up its trials"
-    parts = [f"<div><b>{escape(experiment.name)}</b> {experiment.state.value}: {escape(counts)}</div>"]
+    parts = [
+        f"<div><b>{escape(experiment.name)}</b> {experiment.state.value}: {escape(counts)}</div>"
+    ]
     if limit:
-        parts.append(f'<progress value="{min(done, limit)}" max="{limit}" style="width: 100%"></progress>')
+        parts.append(
+            f'<progress value="{min(done, limit)}" max="{limit}" style="width: 100%"></progress>'
+        )
     if (best := progress.best) is not None:
         best_text = f"{formatting.scores(experiment.spec.criteria, best)} in trial {best.number}"
-        parts.append(f"<div>best: <b>{escape(best_text)}</b>, {escape(formatting.parameters(best.parameters))}</div>")
+        parts.append(
+            f"<div>best: <b>{escape(best_text)}</b>, "
+            f"{escape(formatting.parameters(best.parameters))}</div>"
+        )
     if progress.trouble:
         parts.append(f"<div>waiting: {escape(progress.trouble)}</div>")
     if progress.at_work:

@@ -1,6 +1,8 @@
-"""Pickles an objective by value, with the names and the text of its source files, for the tracebacks of its trials.
+"""Pickles an objective by value, with the names and the text of its source files, for the
+tracebacks of its trials.
 
-A trial cannot read the cell of a notebook, nor on a cluster the script; some versions of cloudpickle drop the names.
+A trial cannot read the cell of a notebook, nor on a cluster the script; some versions of
+cloudpickle drop the names.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import cloudpickle  # type: ignore[import-untyped]
 
 
 def dumps(objective: object) -> tuple[bytes, dict[str, str]]:
-    """Return the pickled objective, and the text of the files of its code. Raises whatever a value raises."""
+    """Return the pickled objective, and the text of the files of its code.
+
+    Raises whatever a value raises.
+    """
     pickled = io.BytesIO()
     pickler = _Pickler(pickled)
     pickler.dump(objective)
@@ -24,7 +29,9 @@ def dumps(objective: object) -> tuple[bytes, dict[str, str]]:
 
 
 def show_in_tracebacks(sources: Mapping[str, str]) -> None:
-    """Let tracebacks of this process quote these texts, whatever is in files of the same names now."""
+    """Let tracebacks of this process quote these texts, whatever is in files of the same names
+    now.
+    """
     for name, text in sources.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 

@@ -1,4 +1,7 @@
-"""`study.plot`: the figures of a stored search, for notebooks and papers. Vega-Lite; imported when first asked for."""
+"""`study.plot`: the figures of a stored search, for notebooks and papers.
+
+Vega-Lite; imported when first asked for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure as a Vega-Lite specification. A notebook draws it when it is the last value of a cell."""
+    """A figure as a Vega-Lite specification.
+
+    A notebook draws it when it is the last value of a cell.
+    """
 
     spec: dict[str, Any]
 
@@ -49,7 +55,10 @@ class Plots:
         return self._figure("history")
 
     def front(self) -> Figure:
-        """Two objectives against each other, with the Pareto front. Raises KeyError: there is one objective."""
+        """Two objectives against each other, with the Pareto front.
+
+        Raises KeyError: there is one objective.
+        """
         return self._figure("front")
 
     def curves(self) -> Figure:
@@ -82,8 +91,15 @@ class Plots:
 
         record = ranking.ranked(self._record())
         if name not in figures.available(record):
-            raise KeyError(f"no figure {name!r} of this search; there are {', '.join(figures.available(record))}")
+            raise KeyError(
+                f"no figure {name!r} of this search; there are "
+                f"{', '.join(figures.available(record))}"
+            )
         spec = record.experiment.spec
         trials = ranking.trials_that_ran(record) if name == "importance" else []
-        importances = admin.importances(spec.space, trials, direction=spec.objective.direction) if trials else []
+        importances = (
+            admin.importances(spec.space, trials, direction=spec.objective.direction)
+            if trials
+            else []
+        )
         return Figure(figures.FIGURES[name].draw(record, importances))

@@ -24,12 +24,16 @@ Callback = Callable[[Study, TrialResult], object]
 
 
 class Callbacks:
-    """Functions that are called in this process, between two turns of the controller, when a trial has ended.
+    """Functions that are called in this process, between two turns of the controller, when a trial
+    has ended.
 
-    An exception in one ends the search as Ctrl-C does; `error` keeps it to be raised when running trials have ended.
+    An exception in one ends the search as Ctrl-C does; `error` keeps it to be raised when running
+    trials have ended.
     """
 
-    def __init__(self, functions: Sequence[Callback], workspace: Workspace, name: str, namespace: str | None) -> None:
+    def __init__(
+        self, functions: Sequence[Callback], workspace: Workspace, name: str, namespace: str | None
+    ) -> None:
         from controller.core.snapshot import DesiredState
 
         self._functions = functions
@@ -46,7 +50,8 @@ class Callbacks:
             result = self._study.result(trial.number)
             for function in self._functions:
                 function(self._study, result)
-        except BaseException as error:  # of any kind: what it says belongs to the caller of minimize
+        except BaseException as error:
+            # Of any kind: what it says belongs to the caller of minimize.
             self.error = error
             self._desired = max(self._desired, DesiredState.INTERRUPT, key=list(DesiredState).index)
         return self._desired
@@ -68,27 +73,32 @@ def run(
     state_dir: str | Path | None = None,
     progress: bool = True,
 ) -> Study:
-    """Run an experiment, from a file or built in Python, to its end. A stored one of its name is continued.
+    """Run an experiment, from a file or built in Python, to its end.
+
+    A stored one of its name is continued.
 
     A pause is lifted.
 
     Args:
         overrides: As `--set`: `spec.budget.trials=10`.
-        runtime, namespace, context: Where trials run, as `--runtime`, `--namespace` and `--context`.
+        runtime, namespace, context: Where trials run, as `--runtime`, `--namespace` and
+            `--context`.
         import_from: Finished trials to learn from, as `import_from` of `tuner.minimize`.
         state_dir: As `--state-dir`.
         progress: Show progress on stderr.
 
     Raises:
-        TunerError: The file has problems, or the search cannot be run here; the message says what to do.
-        SearchFailed: It failed, or it is paused until a person acts.
+        TunerError: The file has problems, or the search cannot be run here; the message says what
+        to do. SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; running it again continues.
     """
     from controller.app.experiment_file import ExperimentFile, FileOptions
 
     listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
-    options = FileOptions(overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context)
+    options = FileOptions(
+        overrides=tuple(overrides), runtime=runtime, namespace=namespace, context=context
+    )
     with problems_by_argument(experiment.arguments if isinstance(experiment, Experiment) else {}):
         if isinstance(experiment, Experiment):
             file = experiment.file(options, workspace.state)
@@ -119,10 +129,12 @@ def control(
         spec = file.document.spec
         stored = session.experiments.experiment(spec.namespace, spec.name)
         if stored is not None and stored.state is ExperimentState.PAUSED:
-            return await session.resume(file, None)  # a person has corrected something, and calls again
+            # A person has corrected something, and calls again.
+            return await session.resume(file, None)
         try:
             return await session.run(file)
-        except Revisable:  # more trials, or more at a time: the call says so, as `tuner resume FILE` does
+        except Revisable:
+            # More trials, or more at a time: the call says so, as `tuner resume FILE` does.
             return await session.resume(file, None)
 
     spec = file.document.spec

@@ -1,4 +1,7 @@
-"""A stored search and its results: `open` one by name. Each call reads the stores; nothing is kept."""
+"""A stored search and its results: `open` one by name.
+
+Each call reads the stores; nothing is kept.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ _INSTEAD_OF_STUDY = {
     "best_trials": "use study.front",
     "get_trials": "use study.results()",
     "trials_dataframe": "use study.trials(), which is a data frame if pandas is installed",
-    "optimize": "use tuner.minimize, tuner.maximize or tuner.optimize, or study.extend for more trials",
+    "optimize": "use tuner.minimize, tuner.maximize or tuner.optimize, or study.extend for more "
+    "trials",
     "ask": "use tuner.connect, for points of a running service",
     "tell": "use tuner.connect, for points of a running service",
     "enqueue_trial": "pass initial=[{'x': 1}] to the search",
@@ -45,8 +49,8 @@ _INSTEAD_OF_RESULT = {"params": "use result.parameters", "user_attrs": "use resu
 class TrialResult:
     """One trial. state: queued, running, succeeded, pruned, infeasible, failed or cancelled.
 
-    value: of a pruned trial, the last it reported; None where there is none. metrics: the value of each objective, and
-    the last value of each other metric. Times are in UTC.
+    value: of a pruned trial, the last it reported; None where there is none. metrics: the value of
+    each objective, and the last value of each other metric. Times are in UTC.
     """
 
     number: int
@@ -59,7 +63,8 @@ class TrialResult:
     end_time: datetime | None = None
     metrics: dict[str, float] = field(default_factory=dict)
 
-    if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
+    # Type checkers refuse unknown names by themselves.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             """Name what replaces an attribute of Optuna's. Raises AttributeError."""
@@ -67,7 +72,10 @@ class TrialResult:
 
 
 class Study:
-    """A stored search. Each property reads what is known now, also while another process runs it."""
+    """A stored search.
+
+    Each property reads what is known now, also while another process runs it.
+    """
 
     def __init__(
         self,
@@ -86,7 +94,8 @@ class Study:
     def __repr__(self) -> str:
         return f"<tuner.Study {self.name!r}>"
 
-    if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
+    # Type checkers refuse unknown names by themselves.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             """Name what replaces an attribute of Optuna's. Raises AttributeError."""
@@ -94,7 +103,9 @@ class Study:
 
     @property
     def unique_name(self) -> str:
-        """The name with a part of the random id, which changes if a search is deleted and created again."""
+        """The name with a part of the random id, which changes if a search is deleted and created
+        again.
+        """
         from controller.core.model import short_name
 
         experiment = self._record().experiment
@@ -112,7 +123,10 @@ class Study:
 
     @property
     def reason_code(self) -> str | None:
-        """The reason as a stable word, such as `TrialsDone` (docs/cli.md); None while the search runs."""
+        """The reason as a stable word, such as `TrialsDone` (docs/cli.md).
+
+        None while the search runs.
+        """
         code = self._record().experiment.reason_code
         return None if code is None else code.value
 
@@ -123,17 +137,24 @@ class Study:
         best = record.best
         if best is None:
             return None
-        return next(_result(record, entry) for entry in record.trials if entry.trial.number == best.number)
+        return next(
+            _result(record, entry) for entry in record.trials if entry.trial.number == best.number
+        )
 
     @property
     def front(self) -> list[TrialResult]:
-        """The Pareto front of several objectives, in the order of the first one; with one, the best trial alone."""
+        """The Pareto front of several objectives, in the order of the first one.
+
+        With one, the best trial alone.
+        """
         record = self._record()
         by_number = {entry.trial.number: entry for entry in record.trials}
         return [_result(record, by_number[trial.number]) for trial in record.front]
 
     def trials(self) -> Any:
-        """Return all trials by number: a pandas DataFrame if pandas is installed, else a list of `TrialResult`."""
+        """Return all trials by number: a pandas DataFrame if pandas is installed, else a list of
+        `TrialResult`.
+        """
         results = self.results()
         try:
             import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -151,13 +172,23 @@ class Study:
         return _result(*self._trial(trial))
 
     def measurements(self, trial: int) -> list[tuple[int, str, float]]:
-        """Return what a trial reported: step, metric and value, by step. Raises NotFound (a TunerError)."""
+        """Return what a trial reported: step, metric and value, by step.
+
+        Raises NotFound (a TunerError).
+        """
         record, _ = self._trial(trial, measurements=True)
-        newest = max((measurement.attempt for measurement in record.measurements.get(trial, ())), default=0)
-        return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
+        newest = max(
+            (measurement.attempt for measurement in record.measurements.get(trial, ())), default=0
+        )
+        return [
+            (m.step, m.metric, m.value)
+            for m in record.measurements.get(trial, ())
+            if m.attempt == newest
+        ]
 
     def estimate(self) -> Estimate | None:
-        """Return what a model says of the best value without the noise of single trials, and of what is left to gain.
+        """Return what a model says of the best value without the noise of single trials, and of
+        what is left to gain.
 
         Returns None with fewer than 10 values, with several objectives and with constraints.
         """
@@ -167,13 +198,18 @@ class Study:
 
     @property
     def plot(self) -> Plots:
-        """Figures: `study.plot.history()` in a notebook, `study.plot.history().save("history.svg")` in a script."""
+        """Figures: `study.plot.history()` in a notebook, `study.plot.history().save("history.svg")`
+        in a script.
+        """
         from tuner.plots import Plots
 
         return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
-        """Return what a trial's newest attempt printed; "" if that is not on this machine. Raises NotFound."""
+        """Return what a trial's newest attempt printed; "" if that is not on this machine.
+
+        Raises NotFound.
+        """
         record, entry = self._trial(trial)
         if entry.newest is None:
             return ""
@@ -183,16 +219,26 @@ class Study:
 
     def resume(self, *, progress: bool = True) -> Study:
         """Continue after an interruption, a stop or a pause. Raises as `tuner.run`."""
-        return self._controlled(lambda session: session.resume(self.name, self._namespace), progress)
+        return self._controlled(
+            lambda session: session.resume(self.name, self._namespace), progress
+        )
 
-    def extend(self, trials: int = 0, *, overrides: Sequence[str] = (), progress: bool = True) -> Study:
-        """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
+    def extend(
+        self, trials: int = 0, *, overrides: Sequence[str] = (), progress: bool = True
+    ) -> Study:
+        """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue.
+
+        Raises as `run`.
+        """
         from controller.app.extend import Extension, extend
         from suggest.errors import InvalidArgument
 
         listed("extend", "overrides", overrides)
         if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
-            message = f"expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got {trials!r}"
+            message = (
+                "expected trials above 0, or overrides such as ['spec.budget.wallClock=2h'], got "
+                f"{trials!r}"
+            )
             raise InvalidArgument.at("extend", message)
 
         async def extended(session: Session) -> RunResult:
@@ -211,12 +257,14 @@ class Study:
         return self
 
     def set(self, **values: object) -> None:
-        """Change the search while it runs, without stopping a trial: `study.set(parallelism=8, trials=200)`.
+        """Change the search while it runs, without stopping a trial: `study.set(parallelism=8,
+        trials=200)`.
 
         A search that does not run has the values when it continues.
 
         Args:
-            values: `parallelism`, `trials`, `timeout`, `trial_timeout` and `pruning`, as in `tuner.minimize`.
+            values: `parallelism`, `trials`, `timeout`, `trial_timeout` and `pruning`, as in
+                `tuner.minimize`.
 
         Raises:
             TypeError: An unknown argument.
@@ -225,9 +273,16 @@ class Study:
         from controller.app.revise import set_values
 
         if unknown := [name for name in values if name not in _SETTABLE]:
-            raise TypeError(f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}")
-        overrides = [f"{_SETTABLE[name]}={json.dumps(_as_in_a_file(name, value))}" for name, value in values.items()]
-        waited_for(set_values(self._workspace, self.name, self._namespace, overrides, print_line=_nothing))
+            raise TypeError(
+                f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}"
+            )
+        overrides = [
+            f"{_SETTABLE[name]}={json.dumps(_as_in_a_file(name, value))}"
+            for name, value in values.items()
+        ]
+        waited_for(
+            set_values(self._workspace, self.name, self._namespace, overrides, print_line=_nothing)
+        )
 
     def stop(self) -> None:
         """Cancel running trials and end the search; `resume` continues it with new ones.
@@ -251,13 +306,19 @@ class Study:
         )
 
     def delete(self) -> None:
-        """Delete the search, its trials and their files. Raises FailedPrecondition (a TunerError): it is running."""
+        """Delete the search, its trials and their files.
+
+        Raises FailedPrecondition (a TunerError): it is running.
+        """
         from controller.app.delete import delete
 
-        waited_for(delete(self._workspace, [self.name], self._namespace, confirm=lambda _target: True))
+        waited_for(
+            delete(self._workspace, [self.name], self._namespace, confirm=lambda _target: True)
+        )
 
     def last_failure(self) -> str:
-        """Return the traceback of the trial that failed last, else the last lines that it printed, else the reason.
+        """Return the traceback of the trial that failed last, else the last lines that it printed,
+        else the reason.
 
         Returns "" if none failed.
         """
@@ -265,7 +326,9 @@ class Study:
         ended = {
             (newest.end_time, entry.trial.number): entry
             for entry in record.trials
-            if (newest := entry.newest) is not None and newest.failure_class is not None and newest.end_time is not None
+            if (newest := entry.newest) is not None
+            and newest.failure_class is not None
+            and newest.end_time is not None
         }
         if not ended:
             return ""
@@ -277,7 +340,9 @@ class Study:
         printed = [line for line in log.splitlines() if line and not line.startswith("tuner.")]
         return "\n".join(printed[-10:]) or f"trial {last.trial.number}: {record.reason_of(last)}"
 
-    def _trial(self, number: int, *, measurements: bool = False) -> tuple[ExperimentRecord, TrialRecord]:
+    def _trial(
+        self, number: int, *, measurements: bool = False
+    ) -> tuple[ExperimentRecord, TrialRecord]:
         """Return the record of the search, and one of its trials. Raises NotFound."""
         from suggest.errors import NotFound
 
@@ -303,14 +368,20 @@ class Study:
 
 
 def open(name: str, *, namespace: str | None = None, state_dir: str | Path | None = None) -> Study:
-    """Open a stored search, however it was started. Raises NotFound (a TunerError) if there is none of this name."""
+    """Open a stored search, however it was started.
+
+    Raises NotFound (a TunerError) if there is none of this name.
+    """
     study = Study(workspace_of(state_dir), name, namespace)
     study._record()
     return study
 
 
 def connect(address: str, **options: Any) -> Client:
-    """Return a client of a running suggestion service, to request points and report outcomes. See `suggest.Client`."""
+    """Return a client of a running suggestion service, to request points and report outcomes.
+
+    See `suggest.Client`.
+    """
     from suggest.client import Client
 
     return Client(address, **options)
@@ -324,16 +395,25 @@ def workspace_of(state_dir: str | Path | None) -> Workspace:
 
 
 def listed(caller: str, argument: str, given: object) -> None:
-    """Check that a list was given, not a text, which would be read letter by letter. Raises TypeError."""
+    """Check that a list was given, not a text, which would be read letter by letter.
+
+    Raises TypeError.
+    """
     if isinstance(given, str):
-        raise TypeError(f"{caller}: {argument}: expected a list, such as ['spec.budget.trials=10'], got {given!r}")
+        raise TypeError(
+            f"{caller}: {argument}: expected a list, such as ['spec.budget.trials=10'], got "
+            f"{given!r}"
+        )
 
 
 def _replaced(owner: object, name: str, instead: Mapping[str, str]) -> object:
     """Raise AttributeError, with what replaces the attribute."""
     if name in instead:
-        raise AttributeError(f"a tuner.{type(owner).__name__} has no attribute {name!r}; {instead[name]}")
-    return object.__getattribute__(owner, name)  # raises again what a property raised
+        raise AttributeError(
+            f"a tuner.{type(owner).__name__} has no attribute {name!r}; {instead[name]}"
+        )
+    # Raises again what a property raised.
+    return object.__getattribute__(owner, name)
 
 
 def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
@@ -343,7 +423,11 @@ def _result(record: ExperimentRecord, entry: TrialRecord) -> TrialResult:
     return TrialResult(
         number=trial.number,
         state=entry.state.value,
-        parameters={name: trial.parameters[name] for name in record.parameter_names if name in trial.parameters},
+        parameters={
+            name: trial.parameters[name]
+            for name in record.parameter_names
+            if name in trial.parameters
+        },
         value=trial.value,
         reason=record.reason_of(entry),
         attempts=len(entry.attempts),

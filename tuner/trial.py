@@ -1,8 +1,11 @@
-"""The running trial as its program sees it: parameters, `report`, folders. Used in the trial's own process.
+"""The running trial as its program sees it: parameters, `report`, folders.
 
-Metrics are lines on standard output, which the controller reads from the trial's log; so they survive whatever happens
-to either process. Those of an objective function are `tuner.NAME=VALUE`; nothing else that it prints is a metric. Those
-of a script that `tuner run` starts are `NAME=VALUE`, as if the script had printed them.
+Used in the trial's own process.
+
+Metrics are lines on standard output, which the controller reads from the trial's log; so they
+survive whatever happens to either process. Those of an objective function are `tuner.NAME=VALUE`;
+nothing else that it prints is a metric. Those of a script that `tuner run` starts are `NAME=VALUE`,
+as if the script had printed them.
 """
 
 from __future__ import annotations
@@ -23,16 +26,22 @@ STEP = "step"
 _INSTEAD = {
     "params": "use trial.parameters",
     "should_prune": "trial.report(step, loss=0.3) raises tuner.Pruned when the trial should stop",
-    "set_user_attr": "report numbers, as in trial.report(accuracy=0.9), and write other results to trial.output_dir",
+    "set_user_attr": "report numbers, as in trial.report(accuracy=0.9), and write other results to "
+    "trial.output_dir",
 }
 
 
 class Pruned(Exception):  # what happened, not an error
-    """The trial was asked to stop: it was pruned, cancelled, or the search was interrupted. Do not catch it."""
+    """The trial was asked to stop: it was pruned, cancelled, or the search was interrupted.
+
+    Do not catch it.
+    """
 
 
 class Infeasible(Exception):  # what happened, not an error
-    """Raise this if the parameters cannot be used. It is not a failure, and the search learns from it.
+    """Raise this if the parameters cannot be used.
+
+    It is not a failure, and the search learns from it.
 
     The message is the reason.
     """
@@ -42,11 +51,19 @@ class Trial(Mapping[str, Any]):
     """The running trial: a mapping of its active parameters."""
 
     def __init__(
-        self, parameters: Mapping[str, Any], objectives: Sequence[str] | None, constraints: Sequence[str] = ()
+        self,
+        parameters: Mapping[str, Any],
+        objectives: Sequence[str] | None,
+        constraints: Sequence[str] = (),
     ) -> None:
-        """objectives, constraints: their metrics; None in a script, which prints metrics under their own names."""
+        """objectives, constraints: their metrics.
+
+        None in a script, which prints metrics under their own names.
+        """
         self.parameters = dict(parameters)
-        self.number = int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
+        self.number = (
+            int(os.environ["TUNER_TRIAL_NUMBER"]) if "TUNER_TRIAL_NUMBER" in os.environ else 0
+        )
         self.attempt = int(os.environ.get("TUNER_ATTEMPT", "1"))
         self._objectives = objectives
         self._needed = (*(objectives or ()), *constraints)
@@ -59,23 +76,30 @@ class Trial(Mapping[str, Any]):
             return self.parameters[name]
         except KeyError:
             names = ", ".join(self.parameters)
-            raise KeyError(f"trial {self.number} has no parameter {name!r}; it has {names}") from None
+            raise KeyError(
+                f"trial {self.number} has no parameter {name!r}; it has {names}"
+            ) from None
 
-    if not TYPE_CHECKING:  # type checkers refuse unknown names by themselves
+    # Type checkers refuse unknown names by themselves.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Explain how to read parameters, which other libraries do by methods. Raises AttributeError."""
+            """Explain how to read parameters, which other libraries do by methods.
+
+            Raises AttributeError.
+            """
             if name in self.__dict__.get("parameters", ()):
                 cure = f"its parameters are items: trial[{name!r}]"
             elif name.startswith("suggest_"):
                 cure = (
-                    "its parameters are given to the search, as in "
-                    "tuner.minimize(objective, {'x': tuner.Float(0, 1)}), and are items: trial['x']"
+                    "its parameters are given to the search, as in tuner.minimize(objective, {'x': "
+                    "tuner.Float(0, 1)}), and are items: trial['x']"
                 )
             elif name in _INSTEAD:
                 cure = _INSTEAD[name]
             else:
-                return object.__getattribute__(self, name)  # raises again what a property raised
+                # Raises again what a property raised.
+                return object.__getattribute__(self, name)
             raise AttributeError(f"a trial has no attribute {name!r}; {cure}")
 
     def __iter__(self) -> Iterator[str]:
@@ -86,12 +110,16 @@ class Trial(Mapping[str, Any]):
 
     @property
     def output_dir(self) -> Path:
-        """For files of this attempt; it is kept with the experiment. Raises RuntimeError: see `checkpoint_dir`."""
+        """For files of this attempt; it is kept with the experiment.
+
+        Raises RuntimeError: see `checkpoint_dir`.
+        """
         return _folder("TUNER_OUTPUT_DIR")
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Survives retries and interruptions of the trial: look here for a checkpoint before training starts.
+        """Survives retries and interruptions of the trial: look here for a checkpoint before
+        training starts.
 
         Raises RuntimeError: this process was started by hand, not as a trial.
         """
@@ -100,8 +128,8 @@ class Trial(Mapping[str, Any]):
     def report(self, step: int | None = None, *unnamed: Never, **metrics: float) -> None:
         """Report metric values at a step (default: one after the last).
 
-        In an objective function, a single metric under a name that the search does not know is the objective's, if
-        there is one objective.
+        In an objective function, a single metric under a name that the search does not know is the
+        objective's, if there is one objective.
 
         Raises:
             Pruned: the trial is to stop. A script is ended instead, unless it handles SIGTERM.
@@ -126,7 +154,8 @@ class Trial(Mapping[str, Any]):
             raise Pruned
 
     def end(self, returned: object) -> None:
-        """Print what the objective returned: its value, a mapping of metrics, or None if it has reported them.
+        """Print what the objective returned: its value, a mapping of metrics, or None if it has
+        reported them.
 
         Raises:
             TypeError: It is something else, or a metric of an objective or a constraint is missing.
@@ -140,8 +169,13 @@ class Trial(Mapping[str, Any]):
         elif single:
             values = {self._objectives[0]: as_number("the objective's return value", returned)}
         else:
-            raise TypeError(f"the objective returned {returned!r}; return a mapping of {', '.join(self._needed)}")
-        absent = [name for name in self._needed if name not in self._reported and name not in values]
+            raise TypeError(
+                f"the objective returned {returned!r}; return a mapping of "
+                f"{', '.join(self._needed)}"
+            )
+        absent = [
+            name for name in self._needed if name not in self._reported and name not in values
+        ]
         if absent and returned is None and single and absent == list(self._objectives):
             raise TypeError(f"the objective returned None and {self._missing_value()}")
         if absent:
@@ -156,8 +190,8 @@ class Trial(Mapping[str, Any]):
             return "reported nothing; return a number"
         names = sorted(self._reported)
         return (
-            f"reported {', '.join(names)}, not {self._objectives[0]}; return a number, or say which of them is the "
-            f"objective: metric={names[0]!r}"
+            f"reported {', '.join(names)}, not {self._objectives[0]}; return a number, or say "
+            f"which of them is the objective: metric={names[0]!r}"
         )
 
     def stop(self) -> None:
@@ -166,7 +200,9 @@ class Trial(Mapping[str, Any]):
         raise Pruned
 
     def _print(self, values: Mapping[str, float | int]) -> None:
-        """One write to the descriptor: nothing that the program does to sys.stdout is in the way."""
+        """One write to the descriptor: nothing that the program does to sys.stdout is in the
+        way.
+        """
         prefix = "" if self._objectives is None else "tuner."
         line = " ".join(f"{prefix}{name}={value!r}" for name, value in values.items())
         os.write(1, f"\n{line}\n".encode())
@@ -181,9 +217,11 @@ def begin(trial: Trial) -> None:
 
 
 def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
-    """Return the trial that this process runs: that of an objective function, or of a script that `tuner run` started.
+    """Return the trial that this process runs: that of an objective function, or of a script that
+    `tuner run` started.
 
-    defaults: Parameters that the experiment does not search. With them, the script can also be run by hand.
+    defaults: Parameters that the experiment does not search. With them, the script can also be run
+        by hand.
     """
     if not _running:
         parameters = json.loads(os.environ.get("TUNER_PARAMETERS", "{}"))
@@ -192,14 +230,18 @@ def current_trial(defaults: Mapping[str, Any] | None = None) -> Trial:
 
 
 def as_number(name: str, value: object) -> float:
-    """Return a number of Python or NumPy, or a tensor with one element, as a float. Raises TypeError.
+    """Return a number of Python or NumPy, or a tensor with one element, as a float.
 
-    `suggest.client.search_space.measured` does the same; importing it would bring asyncio into every trial.
+    Raises TypeError.
+
+    `suggest.client.search_space.measured` does the same; importing it would bring asyncio into
+    every trial.
     """
     if not isinstance(value, str | bytes):
         try:
             return float(value)  # type: ignore[arg-type]  # what it cannot take is refused
-        except (TypeError, ValueError, RuntimeError):  # RuntimeError: of a tensor of PyTorch with several elements
+        except (TypeError, ValueError, RuntimeError):
+            # RuntimeError: of a tensor of PyTorch with several elements.
             pass
     raise TypeError(f"{name}: expected a number, got {_shown(value)} ({type(value).__name__})")
 
@@ -211,14 +253,18 @@ def _shown(value: object) -> str:
 
 def _folder(variable: str) -> Path:
     if variable not in os.environ:
-        raise RuntimeError(f"{variable} is not set; only a trial that tuner started has this folder")
+        raise RuntimeError(
+            f"{variable} is not set; only a trial that tuner started has this folder"
+        )
     return Path(os.environ[variable])
 
 
 def metric_name(name: str) -> str:
     """Return the name of a metric. Raises ValueError if no line of a log could have it."""
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-        raise ValueError(f"metric {name!r}: expected letters, digits and _ . / -, beginning with a letter or _")
+        raise ValueError(
+            f"metric {name!r}: expected letters, digits and _ . / -, beginning with a letter or _"
+        )
     return name
 
 

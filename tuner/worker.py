@@ -1,10 +1,13 @@
-"""The program of a trial whose objective is a Python function: `python -m tuner.worker`, started by the controller.
+"""The program of a trial whose objective is a Python function: `python -m tuner.worker`, started by
+the controller.
 
-On this machine the experiment's supervisor imports this module once and forks for each trial, so it imports little; the
-function is read from the experiment's folder. On a cluster it runs from the archive of `tuner.archive`.
+On this machine the experiment's supervisor imports this module once and forks for each trial, so it
+imports little; the function is read from the experiment's folder. On a cluster it runs from the
+archive of `tuner.archive`.
 
-Calls the function with the trial, and prints what it returned. An exception ends the process with code 1 and its
-traceback, without the frames of this module. Processes that the function spawns import this module as `__mp_main__`.
+Calls the function with the trial, and prints what it returned. An exception ends the process with
+code 1 and its traceback, without the frames of this module. Processes that the function spawns
+import this module as `__mp_main__`.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ from tuner.trial import Infeasible, Pruned, Trial, begin
 FILE = "objective.pickle"
 INFEASIBLE_EXIT_CODE = 42
 _PRUNED_BY_ITSELF = (
-    "the objective raised tuner.Pruned, and nothing had asked the trial to stop: the rule of pruning= does that, in "
-    "trial.report(); return the value so far, or raise tuner.Infeasible"
+    "the objective raised tuner.Pruned, and nothing had asked the trial to stop: the rule of "
+    "pruning= does that, in trial.report(); return the value so far, or raise tuner.Infeasible"
 )
 _PRUNED_EXIT_CODE = 143  # as of a process that SIGTERM ended
 
@@ -42,23 +45,34 @@ def main() -> int:
     message = pickle.loads(_packed())
     sys.path.extend(path for path in message["path"] if path not in sys.path)
     if (file := _file()) is not None:
-        sys.path.append(str(file))  # no folder, so imports skip it: for `_packed` in spawned processes
+        # No folder, so imports skip it: for `_packed` in spawned processes.
+        sys.path.append(str(file))
     if (packed_by := message.get("python", sys.version_info[:2])) != sys.version_info[:2]:
-        theirs, ours = (".".join(map(str, version)) for version in (packed_by, sys.version_info[:2]))
-        print(f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an image with {theirs}")
+        theirs, ours = (
+            ".".join(map(str, version)) for version in (packed_by, sys.version_info[:2])
+        )
+        print(
+            f"the objective was pickled by Python {theirs}, and this is Python {ours}; use an "
+            f"image with {theirs}"
+        )
         return 1
     show_in_tracebacks(message["sources"])
     owner = os.getpid()
     try:
         objective = pickle.loads(message["objective"])
         _install_script(_script_names(objective))
-        objectives = message.get("objectives") or [message["metric"]]  # of versions before several objectives
-        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ()))
+        # Of versions before several objectives.
+        objectives = message.get("objectives") or [message["metric"]]
+        trial = Trial(
+            json.loads(os.environ["TUNER_PARAMETERS"]), objectives, message.get("constraints", ())
+        )
         begin(trial)
         signal.signal(signal.SIGTERM, lambda *_: _stop(trial, owner))
         returned = objective(trial)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the value is about to be printed
-        if os.getpid() != owner:  # a child that the objective forked has come back here
+        # The value is about to be printed.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # A child that the objective forked has come back here.
+        if os.getpid() != owner:
             os._exit(0)
         trial.end(returned)
     except Pruned:
@@ -77,7 +91,9 @@ def main() -> int:
 
 
 def _stop(trial: Trial, owner: int) -> None:
-    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked, as if they had no handler."""
+    """Handle SIGTERM: raise Pruned in the trial's process, and end those that it forked, as if they
+    had no handler.
+    """
     if os.getpid() != owner:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -85,7 +101,9 @@ def _stop(trial: Trial, owner: int) -> None:
 
 
 def _packed() -> bytes:
-    """Return what `tuner.functions` pickled, from the archive if this module is in one, else from the experiment."""
+    """Return what `tuner.functions` pickled, from the archive if this module is in one, else from
+    the experiment.
+    """
     if (file := _file()) is not None:
         return file.read_bytes()
     assert __spec__ is not None
@@ -96,8 +114,9 @@ def _packed() -> bytes:
 def _file() -> Path | None:
     """Return the file of the function; None in an archive.
 
-    Spawned processes find it in sys.path, which multiprocessing hands to them: the objective may have changed the
-    environment. The last one is the trial's own, as a search in a trial adds the sys.path of that trial.
+    Spawned processes find it in sys.path, which multiprocessing hands to them: the objective may
+    have changed the environment. The last one is the trial's own, as a search in a trial adds the
+    sys.path of that trial.
     """
     if __spec__ is not None and isinstance(__spec__.loader, zipimporter):
         return None
@@ -120,8 +139,11 @@ def _script_names(objective: Any) -> dict[str, Any]:
 
 
 def functions_of(objective: Any) -> Iterator[FunctionType]:
-    """Yield the functions that a call runs: a decorator's and the one that it wraps, those of partials and methods."""
-    # The type, not isinstance(): a proxy or a lazy object may load or raise when its `__class__` is read.
+    """Yield the functions that a call runs: a decorator's and the one that it wraps, those of
+    partials and methods.
+    """
+    # The type, not isinstance(): a proxy or a lazy object may load or raise when its `__class__` is
+    # read.
     kind = type(objective)
     if issubclass(kind, FunctionType):
         yield objective
@@ -131,15 +153,19 @@ def functions_of(objective: Any) -> Iterator[FunctionType]:
         yield from functions_of(objective.__func__)
     elif isinstance(kind.__call__, FunctionType):
         yield from functions_of(kind.__call__)
-    if (wrapped := inspect.getattr_static(objective, "__wrapped__", None)) is not None:  # set by functools.wraps
+    # Set by functools.wraps.
+    if (wrapped := inspect.getattr_static(objective, "__wrapped__", None)) is not None:
         yield from functions_of(wrapped)
 
 
 def _install_script(names: dict[str, Any]) -> None:
-    """Let pickle find functions and classes of the script under `__main__`, as multiprocessing and torch.save do."""
+    """Let pickle find functions and classes of the script under `__main__`, as multiprocessing and
+    torch.save do.
+    """
     if names:
         script = ModuleType("__main__")
-        script.__spec__ = __spec__  # what spawned processes import
+        # What spawned processes import.
+        script.__spec__ = __spec__
         script.__file__ = __file__
         vars(script).update(names)
         sys.modules["__main__"] = script
@@ -164,13 +190,16 @@ def run() -> NoReturn:
     except SystemExit as end:
         code = _exit_code(end)
     except BaseException:
-        with contextlib.suppress(Exception):  # the objective may have closed stderr
+        # The objective may have closed stderr.
+        with contextlib.suppress(Exception):
             traceback.print_exc()
         code = 1
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the objective may have closed or replaced it
+        # The objective may have closed or replaced it.
+        with contextlib.suppress(Exception):
             stream.flush()
-    os._exit(code)  # threads that the objective left running do not keep the trial alive
+    # Threads that the objective left running do not keep the trial alive.
+    os._exit(code)
 
 
 def _exit_code(end: SystemExit) -> int:
@@ -187,5 +216,8 @@ elif __name__ == "__mp_main__":
         packed = pickle.loads(_packed())
         show_in_tracebacks(packed["sources"])
         globals().update(_script_names(pickle.loads(packed["objective"])))
-    except Exception as problem:  # a pool starts a process that fails here again, forever
-        print(f"a spawned process cannot load the objective: {problem!r}", file=sys.stderr, flush=True)
+    except Exception as problem:
+        # A pool starts a process that fails here again, forever.
+        print(
+            f"a spawned process cannot load the objective: {problem!r}", file=sys.stderr, flush=True
+        )

@@ -16,12 +16,13 @@ class Exit:
     stopped: stop() was called before the attempt ended.
     timed_out: the runtime ended the attempt at its timeout.
     out_of_memory: the system reports that it killed the process for lack of memory.
-    unknown: the process is gone and its exit code is lost, for example because its supervisor was killed. This counts
-    as an infrastructure failure.
-    failure_class, reason: the runtime knows why the attempt failed although no exit code shows it, for example because
-    it was evicted or its image was not found.
+    unknown: the process is gone and its exit code is lost, for example because its supervisor was
+    killed. This counts as an infrastructure failure.
+    failure_class, reason: the runtime knows why the attempt failed although no exit code shows it,
+    for example because it was evicted or its image was not found.
     reason with code 42: the message of a worker other than rank 0.
-    log_end_lost: why the end of the log was not read; `log.txt` itself marks lines that are missing before others.
+    log_end_lost: why the end of the log was not read; `log.txt` itself marks lines that are missing
+        before others.
     metrics_end_lost: the same of what the attempt's collector has read.
     """
 
@@ -40,11 +41,12 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStatus:
-    """What the runtime shows of one attempt until remove(): waiting (no start_time yet), running, or ended.
+    """What the runtime shows of one attempt until remove(): waiting (no start_time yet), running,
+    or ended.
 
     waiting: why it does not run, as a text for people.
-    suspended: its queue holds it back, before its first start or after a preemption. It has no process left and starts
-    by itself when the queue admits it.
+    suspended: its queue holds it back, before its first start or after a preemption. It has no
+    process left and starts by itself when the queue admits it.
     image: the image that its container ran, with the digest.
     """
 

@@ -1,18 +1,20 @@
-"""The circuit breaker: it pauses an experiment whose trials all fail, before they use up its budget.
+"""The circuit breaker: it pauses an experiment whose trials all fail, before they use up its
+budget.
 
 The breaker opens in two cases:
 
-1. No trial has ended in any other way yet, and two trials in a row have failed by themselves: the script, its command
-   or its metric is wrong.
-2. The last k trials that ended have all failed for the same reason, where k is `parallelism` but at least 3: something
-   has broken since the experiment began.
+1. No trial has ended in any other way yet, and two trials in a row have failed by themselves: the
+   script, its command or its metric is wrong.
+2. The last k trials that ended have all failed for the same reason, where k is `parallelism` but at
+   least 3: something has broken since the experiment began.
 
-After the very first failure the breaker is half-open: one more trial runs alone, even beyond the budget, and its
-outcome decides.
+After the very first failure the breaker is half-open: one more trial runs alone, even beyond the
+budget, and its outcome decides.
 
-Everything here is pure. Trials are judged in the order in which the study saw them end. `Attempt.rerun` marks the
-failures that the breaker has set aside to run again on resume, `Attempt.reviewed` those after which a person has
-resumed the experiment. Neither kind counts against the experiment again.
+Everything here is pure. Trials are judged in the order in which the study saw them end.
+`Attempt.rerun` marks the failures that the breaker has set aside to run again on resume,
+`Attempt.reviewed` those after which a person has resumed the experiment. Neither kind counts
+against the experiment again.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from suggest.trial import Outcome, TrialState
 
 FEWEST_ALIKE = 3
 FEWEST_FIRST = 2
-# Failure classes that count as "failed by itself": the program is to blame, not the machine. A timeout and a lack of
-# memory may depend on the parameters, but if the first two trials fail that way, the file is more likely wrong.
+# Failure classes that count as "failed by itself": the program is to blame, not the machine. A
+# timeout and a lack of memory may depend on the parameters, but if the first two trials fail that
+# way, the file is more likely wrong.
 BY_ITSELF = frozenset(
     {
         FailureClass.USER_ERROR,
@@ -38,8 +41,8 @@ BY_ITSELF = frozenset(
 )
 _BY_ITSELF = frozenset(each.value for each in BY_ITSELF)
 _EXIT_CODE = re.compile(r"^exit code \d+")
-# These parts of a message differ between trials that fail for the same reason: quoted values, paths, and every word
-# with a digit in it.
+# These parts of a message differ between trials that fail for the same reason: quoted values,
+# paths, and every word with a digit in it.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _WORD = re.compile(r"[^\W\d_]+")
 MOST_WORDS = 40
@@ -57,7 +60,9 @@ class Cause:
     def of(cls, outcome: Outcome) -> Cause:
         code = _EXIT_CODE.match(outcome.reason)
         unquoted = _QUOTED.sub(" ", outcome.reason[code.end() if code else 0 :])
-        plain = (token for token in unquoted.split() if not any(c.isdigit() or c in "/\\" for c in token))
+        plain = (
+            token for token in unquoted.split() if not any(c.isdigit() or c in "/\\" for c in token)
+        )
         words = [word for token in plain for word in _WORD.findall(token)]
         return cls(outcome.failure_class, code.group() if code else "", tuple(words[:MOST_WORDS]))
 
@@ -66,7 +71,8 @@ class Cause:
 class Streak:
     """The failures that the breaker looks at, as trial numbers, oldest first.
 
-    first: the trials that failed by themselves before any trial ended in another way; None once a trial has done so.
+    first: the trials that failed by themselves before any trial ended in another way; None once a
+        trial has done so.
     alike: the newest failed trials, all of which have the same cause.
     reason: the message of the newest failure.
     """
@@ -79,24 +85,33 @@ class Streak:
     def after(self, number: int, outcome: Outcome) -> Streak:
         """Return the streak after this trial has ended, too.
 
-        A cancelled trial leaves the streak as it is. Every other trial that has not failed ends it, because it shows
-        that the program works.
+        A cancelled trial leaves the streak as it is. Every other trial that has not failed ends it,
+        because it shows that the program works.
         """
         if outcome.state is TrialState.CANCELLED:
             return self
         if outcome.state is not TrialState.FAILED:
             return Streak(first=None)
         cause = Cause.of(outcome)
-        first = None if self.first is None or outcome.failure_class not in _BY_ITSELF else (*self.first, number)
+        first = (
+            None
+            if self.first is None or outcome.failure_class not in _BY_ITSELF
+            else (*self.first, number)
+        )
         alike = (*self.alike, number) if cause == self.cause else (number,)
         return Streak(first, alike, cause, outcome.reason)
 
     def without(self, numbers: Collection[int] = ()) -> Streak:
-        """Return the streak after these failures were set aside, or after a person has reviewed a failure.
+        """Return the streak after these failures were set aside, or after a person has reviewed a
+        failure.
 
         The next failure does not continue this streak.
         """
-        first = None if self.first is None else tuple(number for number in self.first if number not in numbers)
+        first = (
+            None
+            if self.first is None
+            else tuple(number for number in self.first if number not in numbers)
+        )
         return Streak(first)
 
 
@@ -116,7 +131,10 @@ def trip(spec: ExperimentSpec, streak: Streak, *, alone: bool) -> Trip | None:
     if watches_first(spec) and alone and len(first) >= FEWEST_FIRST:
         return Trip(first, f"the first {len(first)} trials failed: {streak.reason}")
     if len(streak.alike) >= max_same_failures(spec):
-        return Trip(streak.alike, f"the last {len(streak.alike)} trials failed for one reason: {streak.reason}")
+        return Trip(
+            streak.alike,
+            f"the last {len(streak.alike)} trials failed for one reason: {streak.reason}",
+        )
     return None
 
 
@@ -128,8 +146,9 @@ def watches_first(spec: ExperimentSpec) -> bool:
 def max_same_failures(spec: ExperimentSpec) -> int:
     """Return how many failures for the same reason open the breaker.
 
-    A smaller limit of failed trials lowers this number, because failures for the same reason should pause the
-    experiment and not end it. A limit of 1 means that the first failure ends the experiment.
+    A smaller limit of failed trials lowers this number, because failures for the same reason should
+    pause the experiment and not end it. A limit of 1 means that the first failure ends the
+    experiment.
     """
     most_alike = max(FEWEST_ALIKE, spec.parallelism)
     limit = spec.budget.failed_trials
@@ -137,16 +156,27 @@ def max_same_failures(spec: ExperimentSpec) -> int:
 
 
 def half_open(spec: ExperimentSpec, streak: Streak, *, exhausted: bool) -> bool:
-    """Return whether one more trial has to show if the script or its parameters made the first trial fail."""
-    return watches_first(spec) and streak.first is not None and len(streak.first) == 1 and not exhausted
+    """Return whether one more trial has to show if the script or its parameters made the first
+    trial fail.
+    """
+    return (
+        watches_first(spec)
+        and streak.first is not None
+        and len(streak.first) == 1
+        and not exhausted
+    )
 
 
 def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return the failed attempts that a person has seen when they resume the experiment, marked as reviewed.
+    """Return the failed attempts that a person has seen when they resume the experiment, marked as
+    reviewed.
 
-    Attempts that are already marked, or that will run again, are left out. `attempts` are all of the experiment.
+    Attempts that are already marked, or that will run again, are left out. `attempts` are all of
+    the experiment.
     """
-    newest = {attempt.trial: attempt for attempt in sorted(attempts, key=lambda attempt: attempt.number)}
+    newest = {
+        attempt.trial: attempt for attempt in sorted(attempts, key=lambda attempt: attempt.number)
+    }
     return [
         replace(attempt, reviewed=True)
         for attempt in newest.values()

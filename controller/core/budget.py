@@ -16,7 +16,10 @@ from suggest.trial import TrialState
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The experiment is over. With `drain`, running trials may still finish; otherwise they are cancelled."""
+    """The experiment is over.
+
+    With `drain`, running trials may still finish; otherwise they are cancelled.
+    """
 
     state: ExperimentState
     reason: str
@@ -26,11 +29,16 @@ class Ending:
 
 def counted(counts: Mapping[TrialState, int]) -> int:
     """Return how many finished trials count against the budget: all but the cancelled ones."""
-    return sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
+    return sum(
+        n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED
+    )
 
 
 def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int) -> int | None:
-    """Return how many more trials may be requested while `unfinished` ones are open; None means no limit."""
+    """Return how many more trials may be requested while `unfinished` ones are open.
+
+    None means no limit.
+    """
     if spec.budget.trials is None:
         return None
     return max(0, spec.budget.trials - counted(counts) - unfinished)
@@ -57,18 +65,21 @@ def ending(
 ) -> Ending | None:
     """Return the strongest reason to end the experiment, or None while there is none.
 
-    The limit of failures comes before the target: if an experiment reaches both in the same turn, it is reported as
-    failed, because a person has to look at the failures.
+    The limit of failures comes before the target: if an experiment reaches both in the same turn,
+    it is reported as failed, because a person has to look at the failures.
 
     Args:
-        best: The best value of a succeeded trial. An experiment without a succeeded trial fails, whatever ends it.
+        best: The best value of a succeeded trial. An experiment without a succeeded trial fails,
+            whatever ends it.
         exhausted: The search has no further point.
-        since_best: How many trials have ended since the last one that was the best or joined the Pareto front.
-        reached: With several objectives or constraints, the targets once a trial has reached all of them. With one
-            objective, `best` decides.
-        regret_bound: How much better than the best trial another point may still be; None while that is unknown.
-        suspended: The circuit breaker has not decided about the failures yet. Until then only the target and the wall
-            clock end the experiment.
+        since_best: How many trials have ended since the last one that was the best or joined the
+            Pareto front.
+        reached: With several objectives or constraints, the targets once a trial has reached all of
+            them. With one objective, `best` decides.
+        regret_bound: How much better than the best trial another point may still be; None while
+            that is unknown.
+        suspended: The circuit breaker has not decided about the failures yet. Until then only the
+            target and the wall clock end the experiment.
         paused: How many trials wait for a larger fidelity. None of them can be the best.
     """
     budget, objective = spec.budget, spec.objective
@@ -81,18 +92,33 @@ def ending(
     if reached:
         reason = f"the target was reached: {reached}"
         return Ending(ExperimentState.SUCCEEDED, reason, False, ReasonCode.TARGET_REACHED)
-    succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
+    succeeded = best is not None or (
+        not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0
+    )
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
-        return _out_of_time(spec, budget.wall_clock_s, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0))
+        return _out_of_time(
+            spec, budget.wall_clock_s, succeeded, partial=paused + counts.get(TrialState.PRUNED, 0)
+        )
     if suspended:
         return None
     if budget.trials is not None and counted(counts) >= budget.trials:
-        done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
+        done = (
+            "its one trial is done"
+            if budget.trials == 1
+            else f"all {budget.trials} trials are done"
+        )
         return _spent(done, ReasonCode.TRIALS_DONE, succeeded, drain=True)
     if budget.no_improvement is not None and since_best >= budget.no_improvement:
-        reason = f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: {budget.no_improvement})"
+        reason = (
+            f"no improvement in {quantity(since_best, 'trial')} (budget.noImprovement: "
+            f"{budget.no_improvement})"
+        )
         return _spent(reason, ReasonCode.NO_IMPROVEMENT, succeeded, drain=True)
-    if budget.regret_below is not None and regret_bound is not None and regret_bound <= budget.regret_below:
+    if (
+        budget.regret_below is not None
+        and regret_bound is not None
+        and regret_bound <= budget.regret_below
+    ):
         reason = f"no point is likely to be better by more than {regret_bound:.3g}"
         reason += f" (budget.regretBelow: {budget.regret_below:g})"
         return _spent(reason, ReasonCode.REGRET_BELOW, succeeded, drain=True)
@@ -108,26 +134,42 @@ def _out_of_time(spec: ExperimentSpec, limit_s: float, succeeded: bool, *, parti
     if succeeded or not partial or spec.fidelity is None:
         return _spent(reason, ReasonCode.TIME_SPENT, succeeded, drain=False)
     whole = f"{spec.fidelity.parameter} {spec.fidelity.max:g}"
-    reason = f"{reason} before a trial reached {whole}; raise budget.wallClock, or lower fidelity.max"
+    reason = (
+        f"{reason} before a trial reached {whole}; raise budget.wallClock, or lower fidelity.max"
+    )
     return Ending(ExperimentState.FAILED, reason, False, ReasonCode.NO_TRIAL_SUCCEEDED)
 
 
 def ends_without_reruns(
-    spec: ExperimentSpec, counts: Mapping[TrialState, int], *, best: float | None, reached: str, running_s: float
+    spec: ExperimentSpec,
+    counts: Mapping[TrialState, int],
+    *,
+    best: float | None,
+    reached: str,
+    running_s: float,
 ) -> bool:
-    """Return whether the search is over although trials are set aside, so that these do not run again.
+    """Return whether the search is over although trials are set aside, so that these do not run
+    again.
 
     `counts`, `best` and `reached` are of all other trials.
     """
-    over = ending(spec, counts, best=best, exhausted=False, running_s=running_s, reached=reached, suspended=True)
+    over = ending(
+        spec,
+        counts,
+        best=best,
+        exhausted=False,
+        running_s=running_s,
+        reached=reached,
+        suspended=True,
+    )
     return over is not None
 
 
 def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estimated: int) -> bool:
     """Return whether the regret has to be bounded (again).
 
-    estimated: how many trials had ended when it was last bounded. It is bounded again when a twentieth more have ended,
-    because that takes as long as to fit a model.
+    estimated: how many trials had ended when it was last bounded. It is bounded again when a
+    twentieth more have ended, because that takes as long as to fit a model.
     """
     ended = counted(counts)
     if spec.budget.regret_below is None or counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
@@ -138,7 +180,9 @@ def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estim
 def ending_of(
     spec: ExperimentSpec, outcomes: Iterable[tuple[TrialState, float | None]], *, running_s: float
 ) -> Ending | None:
-    """Return the ending that an experiment with these outcomes would immediately reach if it continued under `spec`."""
+    """Return the ending that an experiment with these outcomes would immediately reach if it
+    continued under `spec`.
+    """
     counts: dict[TrialState, int] = {}
     best: float | None = None
     for state, value in outcomes:
@@ -149,7 +193,15 @@ def ending_of(
 
 
 def _spent(reason: str, code: ReasonCode, succeeded: bool, *, drain: bool) -> Ending:
-    """Return the ending of a spent budget. The last running trials may finish: one may be the first to succeed."""
+    """Return the ending of a spent budget.
+
+    The last running trials may finish: one may be the first to succeed.
+    """
     if not succeeded:
-        return Ending(ExperimentState.FAILED, f"{reason}; no trial succeeded", drain, ReasonCode.NO_TRIAL_SUCCEEDED)
+        return Ending(
+            ExperimentState.FAILED,
+            f"{reason}; no trial succeeded",
+            drain,
+            ReasonCode.NO_TRIAL_SUCCEEDED,
+        )
     return Ending(ExperimentState.SUCCEEDED, reason, drain, code)

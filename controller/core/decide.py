@@ -1,8 +1,10 @@
-"""Decide what to do next: `decide` turns a snapshot into a list of actions. No clock, no I/O, no randomness, no state.
+"""Decide what to do next: `decide` turns a snapshot into a list of actions.
 
-Every turn decides from durable facts alone, so a restarted controller makes the same decisions. The loop carries out
-the actions in order, and each of them is idempotent. The list covers one turn: after acting, the loop takes the next
-turn without waiting.
+No clock, no I/O, no randomness, no state.
+
+Every turn decides from durable facts alone, so a restarted controller makes the same decisions. The
+loop carries out the actions in order, and each of them is idempotent. The list covers one turn:
+after acting, the loop takes the next turn without waiting.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from functools import partial
 
 from controller.core import breaker, budget
 from controller.core.failures import may_retry
-from controller.core.model import FINAL, AttemptState, ExperimentState, FailureClass, ReasonCode, StopCause
+from controller.core.model import (
+    FINAL,
+    AttemptState,
+    ExperimentState,
+    FailureClass,
+    ReasonCode,
+    StopCause,
+)
 from controller.core.snapshot import (
     Action,
     AskStop,
@@ -45,7 +54,8 @@ class _Turn:
     """What is known once the trials that end in this turn have ended.
 
     actions: tell the outcomes.
-    forgets: carried out last, because nothing waits for them, but free slots wait for the other actions.
+    forgets: carried out last, because nothing waits for them, but free slots wait for the other
+        actions.
     unfinished: the trials that stay open.
     improved: a trial that ends in this turn is the best one, or may join the Pareto front.
     """
@@ -84,9 +94,12 @@ class _Turn:
             if isinstance(closing, Complete):
                 turn._count(trial, closing, snapshot)
         if not snapshot.spec.criteria.is_plain:
-            # Only the next turn knows whether one of them joined the front: the study needs all of its values first.
+            # Only the next turn knows whether one of them joined the front: the study needs all of
+            # its values first.
             succeeded = turn.counts.get(TrialState.SUCCEEDED, 0)
-            turn.improved = turn.improved or succeeded > snapshot.counts.get(TrialState.SUCCEEDED, 0)
+            turn.improved = turn.improved or succeeded > snapshot.counts.get(
+                TrialState.SUCCEEDED, 0
+            )
         return turn
 
     def _count(self, trial: UnfinishedTrial, closing: Complete, snapshot: Snapshot) -> None:
@@ -136,19 +149,25 @@ class _Verdict:
             paused=len(turn.paused),
         )
         ending = limits(exhausted=snapshot.exhausted and not turn.paused)
-        # Ask the breaker before the experiment may end as failed, because trials that it sets aside have not failed.
+        # Ask the breaker before the experiment may end as failed, because trials that it sets aside
+        # have not failed.
         trip = _trip(unfinished, turn.streak, snapshot)
         one_more = _one_more(unfinished, turn.counts, turn.streak, snapshot)
         failing = ending is None or ending.state is ExperimentState.FAILED
-        suspended = failing and (trip is not None or one_more or _undecided(unfinished, turn.streak, snapshot))
-        # If only the breaker keeps the experiment from ending, the running trials decide, or one more if none runs.
+        suspended = failing and (
+            trip is not None or one_more or _undecided(unfinished, turn.streak, snapshot)
+        )
+        # If only the breaker keeps the experiment from ending, the running trials decide, or one
+        # more if none runs.
         awaited = ending is not None and bool(unfinished)
         if suspended or snapshot.set_aside:
             ending = limits(exhausted=False, suspended=True)
         if ending is not None:
             ending = replace(ending, reason=spec.words(ending.reason))
             return cls(ending, None, one_more, may_suggest=False)
-        may_suggest = trip is None and not awaited and not _may_end_without_improvement(turn, snapshot)
+        may_suggest = (
+            trip is None and not awaited and not _may_end_without_improvement(turn, snapshot)
+        )
         return cls(None, trip, one_more, may_suggest)
 
 
@@ -159,8 +178,11 @@ def decide(snapshot: Snapshot) -> list[Action]:
     actions += turn.actions
     actions += _search(turn, verdict, snapshot)
     actions += turn.forgets
-    if verdict.ending is None and budget.needs_estimate(snapshot.spec, turn.counts, snapshot.estimated):
-        actions.append(BoundRegret(budget.counted(turn.counts)))  # takes time, and no slot waits for it
+    if verdict.ending is None and budget.needs_estimate(
+        snapshot.spec, turn.counts, snapshot.estimated
+    ):
+        # Takes time, and no slot waits for it.
+        actions.append(BoundRegret(budget.counted(turn.counts)))
     unfinished = list(turn.unfinished)
     if final is not None:
         quiet = not unfinished and not actions
@@ -178,8 +200,11 @@ def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
     """Yield the stops and starts of trials, and the end of paused trials."""
     final, unfinished, ending = snapshot.final, turn.unfinished, verdict.ending
     stopping = _stop_cause(snapshot, ending)
-    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # otherwise the trial is closed with all its attempts
-        yield from (RemoveAttempt(trial.number) for trial in unfinished if _is_over(trial, snapshot))
+    # Otherwise the trial is closed with all its attempts.
+    if stopping is None or stopping[0] is StopCause.INTERRUPTED:
+        yield from (
+            RemoveAttempt(trial.number) for trial in unfinished if _is_over(trial, snapshot)
+        )
     if stopping is not None:
         yield from _stop_everything(unfinished, snapshot, *stopping)
         if stopping[0] is StopCause.CANCELLED:
@@ -188,13 +213,15 @@ def _search(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
         yield from _end_paused(turn.paused, snapshot, "" if ending is None else ending.reason)
     else:
         yield from _stops(unfinished, snapshot)
-        # While the final stage runs, only ask whether the search has more points: then the stage is stopped for them.
+        # While the final stage runs, only ask whether the search has more points: then the stage is
+        # stopped for them.
         if final is None or not final.active or not unfinished:
             yield from _starts(turn, verdict, snapshot)
 
 
 def _may_end_without_improvement(turn: _Turn, snapshot: Snapshot) -> bool:
-    """Return whether the limit of trials without improvement is reached unless a trial has just joined the front.
+    """Return whether the limit of trials without improvement is reached unless a trial has just
+    joined the front.
 
     The next turn knows: the study needs all values of the trial first.
     """
@@ -210,37 +237,58 @@ def _no_trial_begins(turn: _Turn, snapshot: Snapshot) -> bool:
 
 
 def _paused_are_over(turn: _Turn, snapshot: Snapshot) -> bool:
-    """Return whether nothing lets a paused trial continue any more, provided that no trial is open."""
+    """Return whether nothing lets a paused trial continue any more, provided that no trial is
+    open.
+    """
     is_paused = snapshot.state is ExperimentState.PAUSED
     return turn.none_goes_on and not is_paused and _no_trial_begins(turn, snapshot)
 
 
-def _trip(unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
+def _trip(
+    unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot
+) -> breaker.Trip | None:
     """Return the trip of the circuit breaker, if it opens or is open.
 
-    A trial that was still running when the breaker opened, and then fails for the same reason, is set aside as well.
-    The breaker also opens while the experiment is paused for another reason, so that failures do not end it.
+    A trial that was still running when the breaker opened, and then fails for the same reason, is
+    set aside as well. The breaker also opens while the experiment is paused for another reason, so
+    that failures do not end it.
     """
     if snapshot.state is ExperimentState.PAUSED and snapshot.set_aside:
         return breaker.Trip(streak.alike, "") if streak.alike else None
     newest = None if snapshot.final is None else snapshot.final.newest
     if newest is not None and newest.state is not AttemptState.CANCELLED and not unfinished:
-        # The search may have ended: a restarted controller does not know yet whether the space is exhausted.
+        # The search may have ended: a restarted controller does not know yet whether the space is
+        # exhausted.
         return None
-    return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in unfinished))
+    return breaker.trip(
+        snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in unfinished)
+    )
 
 
 def _one_more(
-    unfinished: Sequence[UnfinishedTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
+    unfinished: Sequence[UnfinishedTrial],
+    counts: Mapping[TrialState, int],
+    streak: breaker.Streak,
+    snapshot: Snapshot,
 ) -> bool:
-    """Return whether the breaker waits for one more trial that may run: within the budget, or as the second of all."""
+    """Return whether the breaker waits for one more trial that may run: within the budget, or as
+    the second of all.
+    """
     if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
         return False
-    return bool(unfinished) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
+    return (
+        bool(unfinished)
+        or budget.counted(counts) == 1
+        or budget.room(snapshot.spec, counts, 0) != 0
+    )
 
 
-def _undecided(unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
-    """Return whether all ended trials have failed by themselves while a running trial may still end differently."""
+def _undecided(
+    unfinished: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot
+) -> bool:
+    """Return whether all ended trials have failed by themselves while a running trial may still end
+    differently.
+    """
     running = any(trial.occupies_slot for trial in unfinished)
     return running and breaker.watches_first(snapshot.spec) and bool(streak.first)
 
@@ -253,7 +301,10 @@ def _finish(
     *,
     begin: bool,
 ) -> Iterator[Action]:
-    """Yield the actions of the final stage. `begin` says that the search is over and needs no more actions."""
+    """Yield the actions of the final stage.
+
+    `begin` says that the search is over and needs no more actions.
+    """
     if final.active:
         stop = _final_stop_cause(snapshot, search_goes_on=bool(unfinished))
         if stop is not None:
@@ -271,24 +322,34 @@ def _finish(
 
 
 def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[StopCause, str] | None:
-    """Return why the final stage must stop. A reached target or a spent budget does not stop it: it begins there."""
+    """Return why the final stage must stop.
+
+    A reached target or a spent budget does not stop it: it begins there.
+    """
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if search_goes_on:
         return StopCause.CANCELLED, "the search continues"
     if snapshot.spec.final is None:
         return StopCause.CANCELLED, "the file has no final stage any more"
-    return (StopCause.INTERRUPTED, "interrupted") if snapshot.desired is DesiredState.INTERRUPT else None
+    if snapshot.desired is DesiredState.INTERRUPT:
+        return (StopCause.INTERRUPTED, "interrupted")
+    return None
 
 
 def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending | None) -> bool:
     """Return whether the final stage has to run (again) before the experiment may end."""
-    if snapshot.spec.final is None or snapshot.best is None or snapshot.desired is DesiredState.STOP:
+    if (
+        snapshot.spec.final is None
+        or snapshot.best is None
+        or snapshot.desired is DesiredState.STOP
+    ):
         return False
     if ending is None or ending.state is not ExperimentState.SUCCEEDED:
         return False
     match final.newest.state if final.newest is not None else None:
-        case None | AttemptState.CANCELLED:  # interrupted, or stopped and resumed
+        # Interrupted, or stopped and resumed.
+        case None | AttemptState.CANCELLED:
             return True
         case AttemptState.FAILED:
             return may_retry(final.attempts, snapshot.spec.trial.retries)
@@ -299,7 +360,8 @@ def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending |
 def _final_is_outdated(snapshot: Snapshot) -> bool:
     """Return whether the search has trials again after the final stage ran.
 
-    This is recorded before anything is done about these trials, because nothing shows it once they are closed.
+    This is recorded before anything is done about these trials, because nothing shows it once they
+    are closed.
     """
     final = snapshot.final
     return final is not None and bool(final.attempts) and not final.active and bool(snapshot.trials)
@@ -308,22 +370,31 @@ def _final_is_outdated(snapshot: Snapshot) -> bool:
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
     """Return the actions that a suggestion allows in the same turn: its trials begin.
 
-    All other actions wait for the next observation. That includes the final stage: actions that were decided before the
-    suggestion are still pending, and one of them may be to forget how the final stage last ended.
+    All other actions wait for the next observation. That includes the final stage: actions that
+    were decided before the suggestion are still pending, and one of them may be to forget how the
+    final stage last ended.
     """
-    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial is not FINAL]
+    return [
+        action
+        for action in decide(snapshot)
+        if isinstance(action, CreateAttempt) and action.trial is not FINAL
+    ]
 
 
 def follow_ups(snapshot: Snapshot) -> list[Action]:
     """Return what to do after acting, without observing again.
 
-    Attempts that were just started are not started again merely because they were not seen running yet.
+    Attempts that were just started are not started again merely because they were not seen running
+    yet.
     """
     return [action for action in decide(snapshot) if not isinstance(action, StartAttempt)]
 
 
 def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:
-    """Return why all attempts must stop, and what that makes of them; None if they may keep running."""
+    """Return why all attempts must stop, and what that makes of them.
+
+    None if they may keep running.
+    """
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if ending is not None and not ending.drain:
@@ -334,7 +405,9 @@ def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopC
 
 
 def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> bool:
-    """Return whether the study will pause the trial on this outcome, because it has a larger fidelity to reach."""
+    """Return whether the study will pause the trial on this outcome, because it has a larger
+    fidelity to reach.
+    """
     fidelity = snapshot.spec.fidelity
     return (
         fidelity is not None
@@ -345,20 +418,30 @@ def _pauses(trial: UnfinishedTrial, outcome: Outcome, snapshot: Snapshot) -> boo
 
 
 def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) -> Iterator[Complete]:
-    """Yield the end of paused trials: cancelled by `tuner stop`, else pruned with the value that they have."""
+    """Yield the end of paused trials: cancelled by `tuner stop`, else pruned with the value that
+    they have.
+    """
     stopped = snapshot.desired is DesiredState.STOP
     state = TrialState.CANCELLED if stopped else TrialState.PRUNED
     fidelity = snapshot.spec.fidelity
     name = "" if fidelity is None else fidelity.parameter
     for number, reached in sorted(paused.items()):
-        explanation = reason if stopped else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        explanation = (
+            reason
+            if stopped
+            else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
+        )
         yield Complete(number, Outcome(state, reason=explanation))
 
 
 def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
-    """Return the action that ends the trial if its newest attempt decides its outcome; None while it is undecided."""
+    """Return the action that ends the trial if its newest attempt decides its outcome.
+
+    None while it is undecided.
+    """
     newest, number = trial.newest, trial.number
-    assert number is not FINAL  # Snapshot.trials has trials only: the final stage has no outcome for the study
+    # Snapshot.trials has trials only: the final stage has no outcome for the study.
+    assert number is not FINAL
     if not trial.running:
         return Forget(number) if newest is None or newest.ended else None
     if newest is None or trial.goes_on:
@@ -367,7 +450,9 @@ def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | No
         case AttemptState.SUCCEEDED:
             return Complete(number, Outcome(TrialState.SUCCEEDED, newest.value))
         case AttemptState.PRUNED:
-            value = newest.value if newest.value is not None and math.isfinite(newest.value) else None
+            value = (
+                newest.value if newest.value is not None and math.isfinite(newest.value) else None
+            )
             return Complete(number, Outcome(TrialState.PRUNED, value, newest.reason))
         case AttemptState.INFEASIBLE:
             return Complete(number, Outcome(TrialState.INFEASIBLE, reason=newest.reason))
@@ -381,19 +466,24 @@ def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | No
 
 
 def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether a failed newest attempt is followed by another: a retry, or a rerun after a pause."""
+    """Return whether a failed newest attempt is followed by another: a retry, or a rerun after a
+    pause.
+    """
     newest = trial.newest
     if newest is None or newest.failure_class is None:
         return False
     if newest.rerun:
         return True
     if newest.failure_class is FailureClass.CONFIGURATION:
-        return True  # this failure paused the experiment; resuming runs the trial again
+        # This failure paused the experiment; resuming runs the trial again.
+        return True
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
 
 
 def _is_over(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
-    """Return whether another attempt may follow an ended one whose objects the runtime may still have."""
+    """Return whether another attempt may follow an ended one whose objects the runtime may still
+    have.
+    """
     newest = trial.newest
     over = newest is not None and (newest.state is AttemptState.FAILED or trial.goes_on)
     return over and trial.number not in snapshot.removed
@@ -408,7 +498,9 @@ def _stops(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterato
             if trial.number not in snapshot.stops_sent:
                 yield SendStop(trial.number, snapshot.spec.trial.grace_s)
         elif not trial.running:
-            yield AskStop(trial.number, StopCause.CANCELLED, "the trial was completed by another client")
+            yield AskStop(
+                trial.number, StopCause.CANCELLED, "the trial was completed by another client"
+            )
         elif trial.number in snapshot.advised:
             yield AskStop(trial.number, StopCause.PRUNED, snapshot.advised[trial.number])
         elif trial.number in snapshot.held and snapshot.state is ExperimentState.PAUSED:
@@ -422,7 +514,8 @@ def _stop_everything(
     for trial in unfinished:
         newest = trial.newest
         if newest is None or newest.ended:
-            # The trial waits to run (again). It keeps waiting if interrupted; if cancelled, that is its outcome.
+            # The trial waits to run (again). It keeps waiting if interrupted; if cancelled, that is
+            # its outcome.
             if cause is StopCause.CANCELLED and trial.running and trial.number is not FINAL:
                 yield Complete(trial.number, Outcome(TrialState.CANCELLED, reason=reason))
         elif newest.state is not AttemptState.STOPPING:
@@ -436,7 +529,9 @@ def _starts(turn: _Turn, verdict: _Verdict, snapshot: Snapshot) -> Iterator[Acti
     begun = list(_attempts(turn.unfinished, snapshot, may_create=verdict.trip is None))
     yield from begun
     if verdict.may_suggest and snapshot.state is not ExperimentState.PAUSED:
-        free = _free(turn.unfinished, snapshot) - sum(isinstance(action, CreateAttempt) for action in begun)
+        free = _free(turn.unfinished, snapshot) - sum(
+            isinstance(action, CreateAttempt) for action in begun
+        )
         yield from _requests(turn, snapshot, min(free, MAX_SUGGESTIONS), one_more=verdict.one_more)
 
 
@@ -444,13 +539,18 @@ def _attempts(
     unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot, *, may_create: bool = True
 ) -> Iterator[StartAttempt | CreateAttempt]:
     """Yield the starts of attempts that were created, and new attempts of trials that have none."""
-    free = _free(unfinished, snapshot) if may_create and snapshot.state is not ExperimentState.PAUSED else 0
+    free = (
+        _free(unfinished, snapshot)
+        if may_create and snapshot.state is not ExperimentState.PAUSED
+        else 0
+    )
     for trial in unfinished:
         newest = trial.newest
         if newest is not None and newest.state is AttemptState.CREATED:
             if trial.number in snapshot.held:
                 continue
-            if trial.running and trial.number not in snapshot.advised:  # otherwise it was just asked to stop
+            # Otherwise it was just asked to stop.
+            if trial.running and trial.number not in snapshot.advised:
                 yield StartAttempt(trial.number, newest.number)
         elif trial.running and not trial.occupies_slot and free > 0:
             free -= 1
@@ -486,39 +586,62 @@ def _free(unfinished: Sequence[UnfinishedTrial], snapshot: Snapshot) -> int:
 def _limit(snapshot: Snapshot) -> int:
     """Return how many attempts may be created and not ended.
 
-    Successors beyond `parallelism` are created ahead of need only where trials are short enough to gain from it, and
-    `Launch.slots` keeps them from running. Where the runtime has a fixed number of slots, no successor is created: its
-    GPUs are assigned when it starts.
+    Successors beyond `parallelism` are created ahead of need only where trials are short enough to
+    gain from it, and `Launch.slots` keeps them from running. Where the runtime has a fixed number
+    of slots, no successor is created: its GPUs are assigned when it starts.
     """
     parallelism = snapshot.spec.parallelism if snapshot.canary_over else 1
     if snapshot.slots is not None:
         return min(parallelism, snapshot.slots)
-    return parallelism + min(parallelism, snapshot.prefetch) if snapshot.canary_over else parallelism
+    if snapshot.canary_over:
+        return parallelism + min(parallelism, snapshot.prefetch)
+    return parallelism
 
 
 def _change(
-    unfinished: Sequence[UnfinishedTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
+    unfinished: Sequence[UnfinishedTrial],
+    actions: Sequence[Action],
+    snapshot: Snapshot,
+    ending: budget.Ending | None,
 ) -> Iterator[ChangeState]:
-    """Yield the change of the experiment's own state, at most one per turn; its end comes only when nothing is open."""
+    """Yield the change of the experiment's own state, at most one per turn.
+
+    Its end comes only when nothing is open.
+    """
     busy = any(trial.occupies_slot for trial in unfinished) or bool(actions)
     failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.desired is DesiredState.STOP:
         if unfinished or actions:
             if snapshot.state is not ExperimentState.STOPPING:
-                yield ChangeState(ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED)
+                yield ChangeState(
+                    ExperimentState.STOPPING, "tuner stop", False, ReasonCode.STOP_REQUESTED
+                )
         else:
-            yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED)
+            yield ChangeState(
+                ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED
+            )
     elif ending is not None and not unfinished and not actions:
         yield ChangeState(ending.state, ending.reason + failure, True, ending.code)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         trial = snapshot.spec.trial
-        gpus = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
-        reason = f"a trial asks for more GPUs ({gpus}) than this machine has; lower spec.trial.resources.gpu"
-        yield ChangeState(ExperimentState.PAUSED, snapshot.spec.words(reason), True, ReasonCode.TOO_FEW_GPUS)
+        gpus = f"{trial.resources.gpu:g}" + (
+            f" for each of {trial.workers} workers" if trial.workers > 1 else ""
+        )
+        reason = (
+            f"a trial asks for more GPUs ({gpus}) than this machine has; lower "
+            "spec.trial.resources.gpu"
+        )
+        yield ChangeState(
+            ExperimentState.PAUSED, snapshot.spec.words(reason), True, ReasonCode.TOO_FEW_GPUS
+        )
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
     elif snapshot.desired is DesiredState.INTERRUPT and not busy:
-        runs = "its final stage runs" if unfinished and unfinished[-1].number is FINAL else "its trials run"
+        runs = (
+            "its final stage runs"
+            if unfinished and unfinished[-1].number is FINAL
+            else "its trials run"
+        )
         reason = f"interrupted; {runs} again on resume"
         yield ChangeState(ExperimentState.STOPPED, reason, True, ReasonCode.INTERRUPTED)

@@ -1,7 +1,8 @@
-"""Judge how an attempt ended: its exit and its log give the verdict, the failure class and a reason for people.
+"""Judge how an attempt ended: its exit and its log give the verdict, the failure class and a reason
+for people.
 
-Pure functions. The classes are `model.FailureClass`. docs/states.md has the table of ends; `retries` in the file of
-the experiment says which are retried.
+Pure functions. The classes are `model.FailureClass`. docs/states.md has the table of ends;
+`retries` in the file of the experiment says which are retried.
 """
 
 from __future__ import annotations
@@ -17,15 +18,27 @@ from controller.core.metric_lines import number_cure
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 
 INFEASIBLE_EXIT_CODE = 42
-TEMPORARY_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away
-# The system kills no process for a lack of GPU memory; the program reports it and exits. The other phrases are those of
-# NumPy, torch and TensorFlow for a lack of main memory.
+# Sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away.
+TEMPORARY_EXIT_CODE = 75
+# The system kills no process for a lack of GPU memory; the program reports it and exits. The other
+# phrases are those of NumPy, torch and TensorFlow for a lack of main memory.
 NO_MEMORY_SAID = re.compile(
-    r"\bout of memory\b|OutOfMemory|MemoryError\b|\bOOM when allocating\b|\b(can't|cannot|unable to) allocate memory\b",
+    r"\bout of memory\b|OutOfMemory|MemoryError\b|\bOOM when allocating\b|\b(can't|cannot|unable "
+    r"to) allocate memory\b",
     re.I,
 )
-SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # a shell's codes for "not executable", "not found"
-CRASHES = frozenset({signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS})
+# A shell's codes for "not executable", "not found".
+SHELL_CANNOT_EXECUTE = frozenset({126, 127})
+CRASHES = frozenset(
+    {
+        signals.SIGSEGV,
+        signals.SIGABRT,
+        signals.SIGBUS,
+        signals.SIGFPE,
+        signals.SIGILL,
+        signals.SIGSYS,
+    }
+)
 # A shell or a container runtime reports a crash as an exit code of 128 plus the signal.
 CRASH_CODES = {128 + crash: crash.name for crash in CRASHES}
 REASON_LENGTH = 500
@@ -92,14 +105,16 @@ def judge(
     """Judge how an attempt ended.
 
     Args:
-        cause: Why the controller asked the attempt to stop, if it did. An attempt that ended by itself before the
-            signal is judged by its exit.
+        cause: Why the controller asked the attempt to stop, if it did. An attempt that ended by
+            itself before the signal is judged by its exit.
         of_trial: False for the final stage, which is judged by its exit code alone.
         asked_because: The reason given with the request to stop.
         timeout_s: The attempt's timeout, for the message.
-        may_pause: A command that could not be executed pauses the experiment; otherwise it is an error of the trial.
+        may_pause: A command that could not be executed pauses the experiment; otherwise it is an
+            error of the trial.
     """
-    # A requested stop comes before the timeout, which may expire within the grace period of that stop.
+    # A requested stop comes before the timeout, which may expire within the grace period of that
+    # stop.
     if cause is not None and (end.stopped or end.unknown):
         return Judgment(verdict_of(cause), reason=asked_because or cause.value)
     if end.timed_out:
@@ -108,7 +123,9 @@ def judge(
     if end.failure_class is not None:
         return _failed(end.failure_class, end.reason)
     if end.unknown:
-        return _failed(FailureClass.INFRASTRUCTURE, "the process is gone and its exit code is unknown")
+        return _failed(
+            FailureClass.INFRASTRUCTURE, "the process is gone and its exit code is unknown"
+        )
     if end.signal is not None:
         if end.out_of_memory:
             return _failed(FailureClass.OUT_OF_MEMORY, "killed by the system: out of memory")
@@ -125,13 +142,15 @@ def verdict_of(cause: StopCause) -> AttemptState:
 
 
 def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) -> Judgment:
-    message = end.reason or log.last_line  # end.reason is the message of a worker other than rank 0
+    # end.reason is the message of a worker other than rank 0.
+    message = end.reason or log.last_line
     if end.code == 0 and not of_trial:
         return Judgment(AttemptState.SUCCEEDED)
     if end.code == INFEASIBLE_EXIT_CODE and of_trial:
         return Judgment(AttemptState.INFEASIBLE, reason=message[:REASON_LENGTH] or "exit code 42")
     if end.code == 0:
-        if log.value is None and log.lost:  # which is not its fault
+        # Which is not its fault.
+        if log.value is None and log.lost:
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {log.lost}")
         if log.value is None:
             return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(log)}")
@@ -141,26 +160,38 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
                 return _failed(FailureClass.METRICS_MISSING, reason)
             return Judgment(AttemptState.INFEASIBLE, reason=reason)
         return Judgment(AttemptState.SUCCEEDED)
-    if end.out_of_memory:  # a child process was killed, or the container runtime reports the signal as 137
-        return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
+    # A child process was killed, or the container runtime reports the signal as 137.
+    if end.out_of_memory:
+        return _failed(
+            FailureClass.OUT_OF_MEMORY,
+            f"killed by the system: out of memory (exit code {end.code})",
+        )
     excerpt = f": {message}" if message else ", and nothing in its log"
     if (failure_class := class_by_itself(end.code, message)) is not None:
         return _failed(failure_class, f"{called(end.code)}{excerpt}")
     if may_pause and end.code in SHELL_CANNOT_EXECUTE and log.value is None:
-        return _failed(FailureClass.CONFIGURATION, f"exit code {end.code} (a command could not be executed){excerpt}")
+        return _failed(
+            FailureClass.CONFIGURATION,
+            f"exit code {end.code} (a command could not be executed){excerpt}",
+        )
     return _failed(FailureClass.USER_ERROR, f"exit code {end.code}{excerpt}")
 
 
 def _no_metric(log: LogSummary) -> str:
     if log.unreadable:
-        return f'"{log.metric}" is printed as {log.unreadable}, which is not read: {number_cure(log.unreadable)}'
+        return (
+            f'"{log.metric}" is printed as {log.unreadable}, which is not read: '
+            f"{number_cure(log.unreadable)}"
+        )
     place = "the log" if log.collected is None else log.collected.place
     if not log.other_names and log.collected is not None:
         return _not_collected(log.metric, log.collected)
     if not log.other_names:
         explanation = f'no line of its log reported "{log.metric}"'
         return explanation if log.last_line else f"{explanation}: the log is empty or gone"
-    names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.other_names)
+    names = ", ".join(
+        f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.other_names
+    )
     cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
     return f'no "{log.metric}" in {place}; it has {names}: {cure}'
 
@@ -168,15 +199,23 @@ def _no_metric(log: LogSummary) -> str:
 def _not_collected(metric: str, collected: CollectedSummary) -> str:
     collector_note = f"; {collected.note}" if collected.note else ""
     if collected.is_empty:
-        cure = "the program must write to the path that TUNER_METRICS_FILE has, or listen at TUNER_METRICS_PORT"
+        cure = (
+            "the program must write to the path that TUNER_METRICS_FILE has, or listen at "
+            "TUNER_METRICS_PORT"
+        )
         return f"nothing was read from {collected.place}: {cure}"
-    lines = f"{collected.skipped} line{' is' if collected.skipped == 1 else 's are'} not a JSON object"
+    lines = (
+        f"{collected.skipped} line{' is' if collected.skipped == 1 else 's are'} not a JSON object"
+    )
     dropped = f" ({lines})" if collected.skipped else ""
     return f'no "{metric}" in {collected.place}{dropped}{collector_note}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
-    """Return the failure class that a program's exit code or last line names; None if neither names one."""
+    """Return the failure class that a program's exit code or last line names.
+
+    None if neither names one.
+    """
     if code == TEMPORARY_EXIT_CODE:
         return FailureClass.INFRASTRUCTURE
     if NO_MEMORY_SAID.search(last_line):
@@ -202,7 +241,8 @@ def _signal_name(number: int) -> str:
 
 
 def may_retry(attempts: Iterable[Attempt], retries: Mapping[FailureClass, int]) -> bool:
-    """Return whether the newest attempt may be retried: its class has failed at most `retries` times in this trial.
+    """Return whether the newest attempt may be retried: its class has failed at most `retries`
+    times in this trial.
 
     Interrupted attempts, failures of other classes and everything before a rerun do not count.
     """

@@ -1,4 +1,5 @@
-"""The keys of Katib's file, by those of a native one, for messages about an experiment in Katib's format.
+"""The keys of Katib's file, by those of a native one, for messages about an experiment in Katib's
+format.
 
 Messages are made with native keys. A person who wrote Katib's file has to find these in it.
 """
@@ -49,18 +50,33 @@ KATIB_KEYS = {
     "spec.trial.timeout": "spec.trialTemplate.trialSpec.spec.activeDeadlineSeconds",
 }
 # Native keys whose contents are the same in Katib's file.
-_SAME_BELOW = ("spec.parameters", "spec.runtime", "spec.trial.template", "spec.trial.command", "spec.trial.args")
+_SAME_BELOW = (
+    "spec.parameters",
+    "spec.runtime",
+    "spec.trial.template",
+    "spec.trial.command",
+    "spec.trial.args",
+)
 # Katib's keys that look like native ones.
-_OWN = ("spec.objective.additionalMetricNames", *(key for key in KATIB_KEYS.values() if key not in KATIB_KEYS))
+_OWN = (
+    "spec.objective.additionalMetricNames",
+    *(key for key in KATIB_KEYS.values() if key not in KATIB_KEYS),
+)
 _SECTIONS = (
-    "algorithm|breaker|budget|canary|constraints|fidelity|final|initial|metrics|objectives?|parallelism|pruning|trial"
+    "algorithm|breaker|budget|canary|constraints|fidelity|final|initial|metrics|objectives?"
+    "|parallelism|pruning|trial"
 )
 _OTHERWISE = "of a native file, see tuner convert"
-_KEY = re.compile(rf"\bspec\.(?:{_SECTIONS})\b(?:\.[A-Za-z]\w*|\[\d*\])*|\b(?:budget|objective|fidelity)\.[A-Za-z]+\b")
+_KEY = re.compile(
+    rf"\bspec\.(?:{_SECTIONS})\b(?:\.[A-Za-z]\w*|\[\d*\])*"
+    r"|\b(?:budget|objective|fidelity)\.[A-Za-z]+\b"
+)
 
 
 def katib_place(path: str, exact: Mapping[str, str]) -> str:
-    """Return the place in Katib's file of a native path; of the nearest key around it if it has none.
+    """Return the place in Katib's file of a native path.
+
+    Of the nearest key around it if it has none.
 
     exact: the places of the file's own parameters and settings.
     """
@@ -71,14 +87,18 @@ def katib_place(path: str, exact: Mapping[str, str]) -> str:
 
 
 def katib_words(text: str) -> str:
-    """Return a message with Katib's keys in place of native ones. It says which others only a native file has."""
+    """Return a message with Katib's keys in place of native ones.
+
+    It says which others only a native file has.
+    """
     return _KEY.sub(_in_katib, text)
 
 
 def _in_katib(found: re.Match[str]) -> str:
     key = found[0]
     if found.string.startswith(f" ({_OTHERWISE}", found.end()):
-        return key  # the message was translated where it was made
+        # The message was translated where it was made.
+        return key
     whole = key if key.startswith("spec.") else f"spec.{key}"
     if whole.startswith(_OWN):
         return key

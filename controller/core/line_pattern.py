@@ -1,7 +1,8 @@
-"""Regular expressions that people write for lines of a log: two groups, a metric's name and its value.
+"""Regular expressions that people write for lines of a log: two groups, a metric's name and its
+value.
 
-RE2 matches in time linear in the line, whatever the expression, and has the syntax of Go and so of Katib's filters. It
-has no look-around and no back-references.
+RE2 matches in time linear in the line, whatever the expression, and has the syntax of Go and so of
+Katib's filters. It has no look-around and no back-references.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import itertools
 import re
 from collections.abc import Iterator
 
-MAX_MATCHES = 1000  # of one line; each match may look at the rest of the line
+# Of one line; each match may look at the rest of the line.
+MAX_MATCHES = 1000
 _EXAMPLE = r"(\w+)=(\S+)"
-# Outside of a class of characters: an escape, quoted text, a class, the beginning or the end of a group.
+# Outside of a class of characters: an escape, quoted text, a class, the beginning or the end of a
+# group.
 _TOKEN = re.compile(
-    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\((?:\?P?<\w+>|(?P<other>\?)|)|\)", re.DOTALL
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\((?:\?P?<\w+>|(?P<other>\?)|)|\)",
+    re.DOTALL,
 )
 _COMMA = re.compile(rb",\d[\d,.]{0,30}")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
@@ -22,7 +26,9 @@ _BACK_REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
 
 
 class LinePattern:
-    """One expression. Raises ValueError, with the cure, if it is not an expression or has not two groups.
+    """One expression.
+
+    Raises ValueError, with the cure, if it is not an expression or has not two groups.
 
     The two groups are those that are not within another group: `([+-]?\\d+(\\.\\d+)?)` is one.
     """
@@ -37,7 +43,9 @@ class LinePattern:
             # Bytes, because the package would count characters for each match of a str.
             self._expression = re2.compile(text.encode(), options)
         except (re2.error, UnicodeEncodeError) as error:
-            raise ValueError(f"{text!r} is not a regular expression: {_reason(text, error)}") from None
+            raise ValueError(
+                f"{text!r} is not a regular expression: {_reason(text, error)}"
+            ) from None
         groups = _outer_groups(text)
         if len(groups) != 2:
             message = f"{text!r} has {len(groups)} groups where two are needed, name and value"
@@ -53,14 +61,21 @@ class LinePattern:
             if not (name and value):
                 continue
             # Not 0 of `accuracy = 0,97`.
-            if has_comma and value.lstrip(b"+-").isdigit() and (rest := _COMMA.match(raw, match.end(self._value))):
+            if (
+                has_comma
+                and value.lstrip(b"+-").isdigit()
+                and (rest := _COMMA.match(raw, match.end(self._value)))
+            ):
                 value += rest[0]
             yield name.decode("utf-8", "replace").strip(), value.decode("utf-8", "replace").strip()
 
 
 def _reason(text: str, error: Exception) -> str:
     if _LOOK_AROUND.search(text):
-        return "look-around such as (?=…) and (?<!…) is not supported; match the text around the two groups"
+        return (
+            "look-around such as (?=…) and (?<!…) is not supported; match the text around the "
+            "two groups"
+        )
     if _BACK_REFERENCE.search(text):
         return r"references to groups such as \1 are not supported; write what they stand for"
     told = error.args[0] if error.args else error
@@ -69,10 +84,13 @@ def _reason(text: str, error: Exception) -> str:
 
 
 def _outer_groups(text: str) -> list[int]:
-    """Return the numbers of the capturing groups of a valid expression that are not within a capturing group."""
+    """Return the numbers of the capturing groups of a valid expression that are not within a
+    capturing group.
+    """
     outer: list[int] = []
     count = 0
-    captures: list[bool] = []  # of the open groups
+    # Of the open groups.
+    captures: list[bool] = []
     for token in _TOKEN.finditer(text):
         if token[0] == ")":
             captures.pop()

@@ -1,9 +1,10 @@
 """Parse one line of a log into named numbers and a step. docs/experiment.md lists the formats.
 
-This module knows the formats that people and libraries print. It does not know how the log arrives, what a carriage
-return does, or what a value is used for. No regular expression here may scan the same characters twice, hence the
-possessive quantifiers and bounded names: a trial that prints endless garbage must not delay the other trials. Groups
-have no possessive quantifier: before Python 3.11.5, as on Debian 12, a failing one reads 0.5 as 5.
+This module knows the formats that people and libraries print. It does not know how the log arrives,
+what a carriage return does, or what a value is used for. No regular expression here may scan the
+same characters twice, hence the possessive quantifiers and bounded names: a trial that prints
+endless garbage must not delay the other trials. Groups have no possessive quantifier: before Python
+3.11.5, as on Debian 12, a failing one reads 0.5 as 5.
 """
 
 from __future__ import annotations
@@ -19,23 +20,30 @@ from controller.core.line_pattern import LinePattern
 from controller.core.model import STEP_KEYS, MetricsRule
 
 MAX_STEP = 2**53
-MAX_NAME = 128  # characters; a longer name, or one that cannot be printed, is not a metric
+# Characters; a longer name, or one that cannot be printed, is not a metric.
+MAX_NAME = 128
 MAX_DEPTH = 8  # of nested JSON
 MAX_COLUMNS = 32
-STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # by precedence; matched case-insensitively
+# By precedence; matched case-insensitively.
+STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")
 
-NOTE = "# tuner: "  # begins a collector's message about its source, among the lines that it collects
-FIRST_LINE = f"{NOTE}begin"  # of a collector that reads its source from the start, after it was killed, too
+# Begins a collector's message about its source, among the lines that it collects.
+NOTE = "# tuner: "
+# Of a collector that reads its source from the start, after it was killed, too.
+FIRST_LINE = f"{NOTE}begin"
 LAST_LINE = f"{NOTE}end"  # of a collector whose lines are complete
-GAP_LINE = f"{NOTE}gap: "  # begins the line that a runtime writes into its copy of a log where lines are missing
-TIMESTAMP = "timestamp"  # a key of JSON lines that is never a metric, unless it is the objective
+# Begins the line that a runtime writes into its copy of a log where lines are missing.
+GAP_LINE = f"{NOTE}gap: "
+# A key of JSON lines that is never a metric, unless it is the objective.
+TIMESTAMP = "timestamp"
 
 _EXPONENT = r"(?:[eE][+-]?\d++)?"
 # Not 1 of `1 234.5` and `1'234.5`, nor 1.234 of `1.234,56`.
 _GROUPED = r"(?![1-9]\d{0,2}(?:(?:[ '’\u00a0\u2009\u202f]\d{3}){1,6}(?!\d)|(?:\.\d{3}){1,6},\d))"
 _NUMBER = rf"[+-]?{_GROUPED}(?:\d++(?!,\d)\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
-_WRAPPER = r"(?:(?:\w{1,9}\.)?(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?"  # tensor(0.9), np.float64(0.9)
+# tensor(0.9), np.float64(0.9)
+_WRAPPER = r"(?:(?:\w{1,9}\.)?(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?"
 _SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
 # Not a unit, 3x10^-4, a version, a time of day, a fraction, a date.
 _END = r"(?![\w%#^]|\.\w|:\d|\s?(?:/\s?\d|[*×·x]\s?10)|-\d\d-\d\d)"
@@ -45,10 +53,12 @@ _PAIR = re.compile(
 )
 _WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?")
 _BOOSTING_CELL = re.compile(
-    rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?"  # mean + deviation
+    # Mean + deviation.
+    rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?"
 )
 _LEADING_STEP = re.compile(
-    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ -]{5,32}\]\s?)?(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
+    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ "
+    r"-]{5,32}\]\s?)?(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
 )
 _BAR = re.compile(r"(?<![\w.])(\d++)(?:/(\d++)|it) \[\d[^\]]*+\]?+")  # tqdm's
 _PROGRESS = re.compile(r"\d++%\||%\s\[|━━|\[\s*+\d++/\s?\d|(?:^|[\s|])\d++/\d++\s[^\s\w]")
@@ -59,7 +69,8 @@ _COLUMN = re.compile(r"[A-Za-z_][\w ./()@%-]*+")
 _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile("[│┃]")
 _RESULT_NAME = re.compile(_NAME)
-# What is printed about a part of the data. Of a metric that is printed for several, the first of these is read.
+# What is printed about a part of the data. Of a metric that is printed for several, the first of
+# these is read.
 _PHASES = {
     **dict.fromkeys(("val", "valid", "validation", "eval", "evaluation", "dev"), 2),
     **dict.fromkeys(("test", "testing"), 1),
@@ -77,17 +88,21 @@ _UNIT = re.compile(
     r"|thousand|million|billion|[KMG]?[A-Za-z]{1,9}(?=/s))(?:/s(?:ec)?|ps)?)(?![\w=:(/])"
 )
 _NEXT_PART = re.compile(r"\s?\d++\s?[a-z]")  # the second one of `1 min 30 s`
-# `Namespace(lr=0.1, epochs=3)`: the settings of an object. The names of results in it are read, the others are not.
+# `Namespace(lr=0.1, epochs=3)`: the settings of an object. The names of results in it are read, the
+# others are not.
 _SETTINGS = re.compile(r"[A-Za-z_][\w.]{0,99}+\((?=\w{1,99}+=)[^()]*+(?:\([^()]*+\)[^()]*+)*")
 # The text of a JSON log line, which may be a line with metrics.
 _TEXT_KEYS = ("msg", "message", "event", "text", "textpayload", "body", "log")
 
-# These find every place in the raw bytes that may hold a metric, and some that do not. Most of a log is not metrics,
-# and these skip it ten times faster than parsing each line would. The lookbehind excludes times of day.
-_PAIR_AT = re.compile(rb"[=:][\x00-\x09\x0b-\x20'\"+-]*[0-9.nNiI\x1b\x80-\xff](?<![^\w./\x80-\xff-][0-9][0-9]:[0-9])")
+# These find every place in the raw bytes that may hold a metric, and some that do not. Most of a
+# log is not metrics, and these skip it ten times faster than parsing each line would. The
+# lookbehind excludes times of day.
+_PAIR_AT = re.compile(
+    rb"[=:][\x00-\x09\x0b-\x20'\"+-]*[0-9.nNiI\x1b\x80-\xff](?<![^\w./\x80-\xff-][0-9][0-9]:[0-9])"
+)
 _LOWER_EPOCH_AT = re.compile(rb"poch(?:[ \t\[#:=]{1,3}+[0-9\x1b]|  |\t|\x1b)")
-# Each pattern comes with its first byte. A region without that byte is not searched; this check is a hundred times
-# faster than the search.
+# Each pattern comes with its first byte. A region without that byte is not searched; this check is
+# a hundred times faster than the search.
 _RARE = (
     (b"P", re.compile(rb"POCH(?:[ \t\[#:=]{1,3}+[0-9\x1b]|  |\t|\x1b)")),
     (b"I", re.compile(rb"Iter  ")),
@@ -104,11 +119,16 @@ class ParsedLine(NamedTuple):
 
     values: dict[str, float]
     step: int | None = None  # the line's own step, from a key or a word
-    fraction: bool = False  # the step is not a whole number, such as half an epoch
-    header: bool = False  # the step also applies to the following lines that have none
-    progress: bool = False  # the same step will be printed again with other values
-    lead: int | None = None  # a number before the line, which is a step or a rank or a process
-    replaces: tuple[str, ...] = ()  # metrics whose values so far were those of another part of the data
+    # The step is not a whole number, such as half an epoch.
+    fraction: bool = False
+    # The step also applies to the following lines that have none.
+    header: bool = False
+    # The same step will be printed again with other values.
+    progress: bool = False
+    # A number before the line, which is a step or a rank or a process.
+    lead: int | None = None
+    # Metrics whose values so far were those of another part of the data.
+    replaces: tuple[str, ...] = ()
     bar: tuple[int, int] | None = None  # position and length of a tqdm bar
 
 
@@ -116,7 +136,10 @@ NOTHING = ParsedLine({})
 
 
 class LineParser:
-    """Parses lines. Remembers the header of a table, and how the metrics that a trial must report are written."""
+    """Parses lines.
+
+    Remembers the header of a table, and how the metrics that a trial must report are written.
+    """
 
     def __init__(
         self,
@@ -151,33 +174,47 @@ class LineParser:
         )
         # Wanted metrics whose names have characters that other names may not have.
         self._odd = {
-            name: re.compile(rf"(?<![\w.]){re.escape(name)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}")
+            name: re.compile(
+                rf"(?<![\w.]){re.escape(name)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}"
+            )
             for name in self._wanted
             if not _RESULT_NAME.fullmatch(name)
         }
-        # `train loss 2.0, val loss 2.1` and ` * Acc@1 55.3`: without = and :, only wanted metrics are read.
+        # `train loss 2.0, val loss 2.1` and ` * Acc@1 55.3`: without = and :, only wanted metrics
+        # are read.
         self._bare = {name: (_without_phase(name)[1], _bare(name)) for name in self._wanted}
         self.bare_words = tuple({word.encode() for word, _ in self._bare.values()})
         self._unreadable = {name: _unreadable(name) for name in self._wanted}
         self._by_phase = {
-            (phase, rest): name for name in self._wanted for phase, rest in [_without_phase(name)] if phase
+            (phase, rest): name
+            for name in self._wanted
+            for phase, rest in [_without_phase(name)]
+            if phase
         }
         # Names whose values are more than numbers.
         self._special = {*self._wanted, *(rest for _, rest in self._by_phase)}
-        self._phases: dict[str, str] = {}  # of wanted metrics: the part of the data that is read
+        # Of wanted metrics: the part of the data that is read.
+        self._phases: dict[str, str] = {}
         self._units: dict[str, str] = {}
-        self.remarks: dict[str, str] = {}  # by kind: what a person should know of how values were read
-        self.unreadable: dict[str, str] = {}  # of wanted metrics: the first value that is not a number
+        # By kind: what a person should know of how values were read.
+        self.remarks: dict[str, str] = {}
+        # Of wanted metrics: the first value that is not a number.
+        self.unreadable: dict[str, str] = {}
         self._columns: tuple[str, ...] = ()
         self._results = False
-        self.skipped = 0  # lines that are not JSON objects, where only these are read
+        # Lines that are not JSON objects, where only these are read.
+        self.skipped = 0
         self.note = ""  # the collector's last message
-        self.is_empty = True  # no line came but the collector's first and last ones
-        self.beginnings = 0  # how often a collector has begun to read its source
+        # No line came but the collector's first and last ones.
+        self.is_empty = True
+        # How often a collector has begun to read its source.
+        self.beginnings = 0
 
     @property
     def reads_all(self) -> bool:
-        """Return whether every line has to be parsed: a pattern may match anywhere, and a collector's lines count."""
+        """Return whether every line has to be parsed: a pattern may match anywhere, and a
+        collector's lines count.
+        """
         return bool(self._patterns) or self._is_collected
 
     @property
@@ -196,7 +233,11 @@ class LineParser:
             return self._json_line(text)
         if self._patterns:
             return self._by_patterns(text)
-        if text.startswith("{") and text.endswith("}") and (document := _json_object(text)) is not None:
+        if (
+            text.startswith("{")
+            and text.endswith("}")
+            and (document := _json_object(text)) is not None
+        ):
             return self._json(document, text)
         if (row := self._row(text)) is not None:
             return row
@@ -215,7 +256,11 @@ class LineParser:
         """Read a JSON object, or else the text that it logs."""
         values = _json_values(document)
         for name in self._wanted:
-            if name not in values and isinstance(document.get(name), str) and name not in self.unreadable:
+            if (
+                name not in values
+                and isinstance(document.get(name), str)
+                and name not in self.unreadable
+            ):
                 self._note_unreadable(name, document[name])
         told = "" if self._objective in values else _text_of(document)
         if told:
@@ -250,7 +295,8 @@ class LineParser:
     ) -> ParsedLine:
         """Add the line's step.
 
-        With `whole`, the values are all that the line says. With `is_row`, the number before them is the step.
+        With `whole`, the values are all that the line says. With `is_row`, the number before them
+        is the step.
         """
         step, fraction = self._step_key(values)
         metrics = self._metrics(values)
@@ -271,11 +317,15 @@ class LineParser:
         elif self._guesses_step and not fraction and (lead := _LEADING_STEP.match(text)):
             leading = int(lead[1] or lead[2])
             step, leading = (leading, None) if is_row else (None, leading)
-        position = (int(bar[1][:15]), int((bar[2] or "0")[:15])) if bar and self._guesses_step else None
+        position = (
+            (int(bar[1][:15]), int((bar[2] or "0")[:15])) if bar and self._guesses_step else None
+        )
         return ParsedLine(metrics, step, fraction, header, progress, lead=leading, bar=position)
 
     def _step_key(self, values: dict[str, float]) -> tuple[int | None, bool]:
-        """Return the step that a key gives, and whether a step key has a value that is not a step."""
+        """Return the step that a key gives, and whether a step key has a value that is not a
+        step.
+        """
         keys = [key for key in self._keys if key in values]
         if not keys and self._guesses_step:
             folded = {name.lower(): name for name in values}
@@ -290,19 +340,28 @@ class LineParser:
         for word in self._word.finditer(text):
             by_word.setdefault(word[1].casefold(), word)
         if "epoch" in by_word and "step" in by_word and by_word["step"][3]:
-            return by_word["epoch"]  # `Epoch [3/10], Step [100/600]`: the step starts over in each epoch
-        return next((by_word[word] for word in map(str.casefold, self._words) if word in by_word), None)
+            # `Epoch [3/10], Step [100/600]`: the step starts over in each epoch.
+            return by_word["epoch"]
+        return next(
+            (by_word[word] for word in map(str.casefold, self._words) if word in by_word), None
+        )
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
         words = self._words if self._guesses_step and not self._patterns else self._keys
-        step_names = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
-        return {name: value for name, value in values.items() if name not in step_names} if step_names else values
+        step_names = [
+            name
+            for name in values
+            if (name in words or name.lower() in words) and name != self._objective
+        ]
+        if step_names:
+            return {name: value for name, value in values.items() if name not in step_names}
+        return values
 
     def _pairs(self, text: str) -> dict[str, float]:
         """Return the `name=value` and `name: value` pairs of a line.
 
-        Without a space after the colon, as in cuda:0 or localhost:8080, only wanted metrics and step words count. So do
-        they among the settings of an object.
+        Without a space after the colon, as in cuda:0 or localhost:8080, only wanted metrics and
+        step words count. So do they among the settings of an object.
         """
         values: dict[str, float] = {}
         found: list[str] = []
@@ -330,7 +389,9 @@ class LineParser:
         return values
 
     def _is_echo(self, name: str, value: float) -> bool:
-        """Return whether the value is the trial's parameter of this name, rounded as it is printed."""
+        """Return whether the value is the trial's parameter of this name, rounded as it is
+        printed.
+        """
         parameter = self._parameters[name]
         # Rounding changes a number by half of it at most.
         if not isinstance(parameter, int | float) or abs(value - parameter) > abs(value) / 2:
@@ -347,15 +408,25 @@ class LineParser:
             return
         if phase := self._phase(text, begin):
             values[self._by_phase.get((phase, name), f"{phase}_{name}")] = value
-        if name not in self._wanted or not self._is_read(name, phase) or not self._same_unit(name, text, end, number):
+        if (
+            name not in self._wanted
+            or not self._is_read(name, phase)
+            or not self._same_unit(name, text, end, number)
+        ):
             return
         values[name] = value
         if percent and name == self._objective:
-            remark = f'"{name}" is printed as a percentage and read as a fraction: {number}% is {value:.6g}'
+            remark = (
+                f'"{name}" is printed as a percentage and read as a fraction: {number}% is '
+                f"{value:.6g}"
+            )
             self.remarks.setdefault("percentage", remark)
 
     def _phase(self, text: str, begin: int) -> str:
-        """Return the part of the data that the metric is of, such as `train`; "" if the line does not say."""
+        """Return the part of the data that the metric is of, such as `train`.
+
+        Return "" if the line does not say.
+        """
         if begin > 1 and text[begin - 1] in " _-" and text[begin - 2].isalpha():
             before = _LAST_WORD.search(text[max(0, begin - 17) : begin - 1])
             word = "" if before is None else before[1].lower()
@@ -365,7 +436,10 @@ class LineParser:
         return of_line[1].lower() if of_line is not None and of_line.end() <= begin else ""
 
     def _is_read(self, name: str, phase: str) -> bool:
-        """Return whether the metric is read for this part of the data; of several, the best for a search is."""
+        """Return whether the metric is read for this part of the data.
+
+        Of several, the best for a search is.
+        """
         read = self._phases.setdefault(name, phase)
         if phase == read:
             return True
@@ -390,10 +464,14 @@ class LineParser:
         before = self._units.setdefault(name, unit)
         if unit != before:
             known = before or "no unit"
-            self.remarks["units"] = f'"{name}" is printed in {known} and in {unit or "no unit"}: only {known} is read'
+            self.remarks["units"] = (
+                f'"{name}" is printed in {known} and in {unit or "no unit"}: only {known} is read'
+            )
         elif unit:
             read = f"{number} {unit} is read as {number}"
-            self.remarks.setdefault("unit", f'"{name}" is printed with a unit: {read}; print one unit in all trials')
+            self.remarks.setdefault(
+                "unit", f'"{name}" is printed with a unit: {read}; print one unit in all trials'
+            )
         return unit == before
 
     def _add_bare(self, values: dict[str, float], text: str) -> None:
@@ -402,7 +480,16 @@ class LineParser:
             if name in values or word not in text:
                 continue
             for m in pattern.finditer(text):
-                self._put(values, m["name"], text, m.start("name"), m.end(), m["number"], None, m["percent"])
+                self._put(
+                    values,
+                    m["name"],
+                    text,
+                    m.start("name"),
+                    m.end(),
+                    m["number"],
+                    None,
+                    m["percent"],
+                )
 
     def _look_for_unreadable(self, found: Sequence[str], text: str) -> None:
         for name, pattern in self._unreadable.items():
@@ -415,7 +502,8 @@ class LineParser:
         self.unreadable.setdefault(name, value[:40])
         if value[:2].lstrip("+-.")[:1].isdigit():
             self.remarks.setdefault(
-                "unreadable", f'"{name}" is printed as {value[:40]}, which is not read: {number_cure(value)}'
+                "unreadable",
+                f'"{name}" is printed as {value[:40]}, which is not read: {number_cure(value)}',
             )
 
     def _boosting_cells(self, text: str) -> dict[str, float]:
@@ -423,17 +511,23 @@ class LineParser:
 
         The short name `auc` is read as well, with the value of the last data set.
         """
-        cells = [m for cell in text.split("\t")[1:] if (m := _BOOSTING_CELL.fullmatch(cell.strip()))]
+        cells = [
+            m for cell in text.split("\t")[1:] if (m := _BOOSTING_CELL.fullmatch(cell.strip()))
+        ]
         if not cells:
             return self._pairs(text)
         values = {m[1]: float(m[2]) for m in cells}
-        short = {name.rpartition("'s ")[2]: value for name, value in values.items() if "'s " in name}
+        short = {
+            name.rpartition("'s ")[2]: value for name, value in values.items() if "'s " in name
+        }
         return {**short, **values}
 
     # Tables
 
     def _row(self, text: str) -> ParsedLine | None:
-        """Read a row of a table with named columns (fastai, skorch, scikit-learn) or of a result table (Lightning)."""
+        """Read a row of a table with named columns (fastai, skorch, scikit-learn) or of a result
+        table (Lightning).
+        """
         if "│" in text:
             cells = [cell for cell in map(str.strip, _BORDER.split(text)) if cell]
             return self._result(cells)
@@ -441,7 +535,9 @@ class LineParser:
             cells = _GAP.split(text)
             if len(cells) == len(self._columns) and cells[0].isdecimal() and len(cells[0]) < 16:
                 named = zip(self._columns[1:], cells[1:], strict=True)
-                values = {name: value for name, cell in named if (value := _whole(cell)) is not None}
+                values = {
+                    name: value for name, cell in named if (value := _whole(cell)) is not None
+                }
                 return ParsedLine(values, int(cells[0]))
         if self._results and (row := self._result(_GAP.split(text))) is not None:
             return row
@@ -449,7 +545,11 @@ class LineParser:
         return None
 
     def _result(self, cells: Sequence[str]) -> ParsedLine | None:
-        if len(cells) != 2 or not _RESULT_NAME.fullmatch(cells[0]) or (value := _whole(cells[1])) is None:
+        if (
+            len(cells) != 2
+            or not _RESULT_NAME.fullmatch(cells[0])
+            or (value := _whole(cells[1])) is None
+        ):
             return None
         return ParsedLine({cells[0]: value})
 
@@ -463,7 +563,10 @@ class LineParser:
 
 
 class MetricCandidates:
-    """The places in a region of a log that may hold a metric. The region is searched once for each kind of place."""
+    """The places in a region of a log that may hold a metric.
+
+    The region is searched once for each kind of place.
+    """
 
     def __init__(self, region: bytes, parser: LineParser) -> None:
         self._region = region
@@ -479,7 +582,10 @@ class MetricCandidates:
         self._next = [-1] * len(self._searches)
 
     def next(self, begin: int) -> int:
-        """Return the first place at or after `begin`, the start of a line; the region's length if there is none."""
+        """Return the first place at or after `begin`, the start of a line.
+
+        The region's length if there is none.
+        """
         if self._parser.reads_all:
             return begin
         if self._parser.in_table != self._in_table:
@@ -516,19 +622,27 @@ class MetricCandidates:
 
 
 def end_of_bar(text: str) -> int:
-    """Return where a progress bar ends, or 0 without one. Other output lands on the same line, after the bar."""
+    """Return where a progress bar ends, or 0 without one.
+
+    Other output lands on the same line, after the bar.
+    """
     bar = _BAR.search(text) if " [" in text and "]" in text else None
     return bar.end() if bar is not None and bar[0].endswith("]") else 0
 
 
 def _without_phase(name: str) -> tuple[str, str]:
-    """Divide `val_loss` and `val loss` into the part of the data and the metric; ("", name) without one."""
+    """Divide `val_loss` and `val loss` into the part of the data and the metric.
+
+    ("", name) without one.
+    """
     first, sign, rest = name.partition("_") if "_" in name else name.partition(" ")
     return (first.lower(), rest) if sign and first.lower() in _PHASES else ("", name)
 
 
 def _bare(name: str) -> re.Pattern[str]:
-    """Return what finds `name 0.5` at the beginning of a line or a part of it, before its end or another pair."""
+    """Return what finds `name 0.5` at the beginning of a line or a part of it, before its end or
+    another pair.
+    """
     phase, rest = _without_phase(name)
     before = rf"(?i:{phase})[ _]" if phase else rf"(?:(?i:{_ANY_PHASE})\s)?"
     return re.compile(
@@ -556,7 +670,10 @@ def _stands_alone(word: re.Match[str], text: str) -> bool:
     `Epoch 3/10` is; `resumed from epoch 3` and `epoch 3 took long` are not.
     """
     after = text[word.end() :]
-    return not any(map(str.isalnum, after)) and _BEFORE_HEADER.fullmatch(text, 0, word.start()) is not None
+    return (
+        not any(map(str.isalnum, after))
+        and _BEFORE_HEADER.fullmatch(text, 0, word.start()) is not None
+    )
 
 
 def _float(text: str) -> float | None:
@@ -575,8 +692,12 @@ def _value(number: str, total: str | None, percent: str | None) -> float | None:
 
 
 def _hundredth(number: str) -> float:
-    """Divide a number's decimal text by 100, so that 91.3 gives 0.913 and not 0.9129999999999999."""
-    return float(f"{number}e-2") if number[-1].isdigit() and "e" not in number.lower() else float(number) / 100
+    """Divide a number's decimal text by 100, so that 91.3 gives 0.913 and not
+    0.9129999999999999.
+    """
+    if number[-1].isdigit() and "e" not in number.lower():
+        return float(f"{number}e-2")
+    return float(number) / 100
 
 
 def _whole(text: str) -> float | None:
@@ -590,7 +711,10 @@ def _whole(text: str) -> float | None:
 
 
 def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold values of any type
-    """Return the object that the line is; None if it is not one, empty if it is another JSON value."""
+    """Return the object that the line is.
+
+    None if it is not one, empty if it is another JSON value.
+    """
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -600,14 +724,17 @@ def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold valu
 
 def _text_of(document: dict[str, Any]) -> str:
     """Return the text that a JSON log line has; "" if it has none."""
-    texts = {key.lstrip("@_").lower(): text for key, text in document.items() if isinstance(text, str)}
+    texts = {
+        key.lstrip("@_").lower(): text for key, text in document.items() if isinstance(text, str)
+    }
     return next((texts[key].strip() for key in _TEXT_KEYS if key in texts), "")
 
 
 def _json_values(document: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a JSON object.
 
-    A nested number is named by its path, such as `eval.loss`, and also `loss` if no other number has that name.
+    A nested number is named by its path, such as `eval.loss`, and also `loss` if no other number
+    has that name.
     """
     values: dict[str, float] = {}
     nested: dict[str, list[float]] = {}
@@ -615,7 +742,11 @@ def _json_values(document: dict[str, Any]) -> dict[str, float]:
         values[path] = value
         if "." in path:
             nested.setdefault(path.rpartition(".")[2], []).append(value)
-    short = {name: numbers[0] for name, numbers in nested.items() if len(numbers) == 1 and name not in values}
+    short = {
+        name: numbers[0]
+        for name, numbers in nested.items()
+        if len(numbers) == 1 and name not in values
+    }
     return {**values, **short}
 
 

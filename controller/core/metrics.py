@@ -1,16 +1,18 @@
-"""Read measurements from a log, so that a trial needs no library: it prints. docs/experiment.md lists the formats.
+"""Read measurements from a log, so that a trial needs no library: it prints. docs/experiment.md
+lists the formats.
 
-The step of a line is the first of these that exists: the line's own step, from a key or a word; the epoch of a header
-or progress bar above it; the position of a progress bar; a counter.
+The step of a line is the first of these that exists: the line's own step, from a key or a word; the
+epoch of a header or progress bar above it; the position of a progress bar; a counter.
 
-A value is final or provisional. A progress bar shows many values for one step, and only the last one matters. A
-provisional value therefore becomes a reading when its step is over: the next step begins or the log ends. A reading
-replaces an earlier one of the same step.
+A value is final or provisional. A progress bar shows many values for one step, and only the last
+one matters. A provisional value therefore becomes a reading when its step is over: the next step
+begins or the log ends. A reading replaces an earlier one of the same step.
 
-A number before a line, as in `[3] loss=0.5`, is a step unless it stays the same: then it is a rank or a process.
+A number before a line, as in `[3] loss=0.5`, is a step unless it stays the same: then it is a rank
+or a process.
 
-Pure: bytes in, measurements out. The measurements do not depend on how the bytes are divided into portions, so that a
-restarted controller can read a log again from the start.
+Pure: bytes in, measurements out. The measurements do not depend on how the bytes are divided into
+portions, so that a restarted controller can read a log again from the start.
 """
 
 from __future__ import annotations
@@ -22,19 +24,30 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.metric_lines import GAP_LINE, MAX_NAME, LineParser, MetricCandidates, ParsedLine, end_of_bar
+from controller.core.metric_lines import (
+    GAP_LINE,
+    MAX_NAME,
+    LineParser,
+    MetricCandidates,
+    ParsedLine,
+    end_of_bar,
+)
 from controller.core.model import ExperimentObjective, MetricsRule
 from suggest.study import ValueRule
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is ignored
 MAX_METRICS = 32  # per attempt; the objective is always read
-MAX_NAMES = 256  # printed names that are remembered, to say what was printed in place of the objective's
+# Printed names that are remembered, to say what was printed in place of the objective's.
+MAX_NAMES = 256
 MAX_BARS = 8  # progress bars of different lengths
-NEAR = 0.75  # a near miss has at least this similarity ratio to the metric's name
+# A near miss has at least this similarity ratio to the metric's name.
+NEAR = 0.75
 MAX_GAP = 500  # characters of the description of gaps
-DENSE = 128  # this many positions of a progress bar become readings; after that, fewer and fewer do
+# This many positions of a progress bar become readings; after that, fewer and fewer do.
+DENSE = 128
 
-# Terminal escape sequences: colors, titles, character sets. Also removed where a log is shown to people.
+# Terminal escape sequences: colors, titles, character sets. Also removed where a log is shown to
+# people.
 ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
 _GAP_LINE = GAP_LINE.encode()
@@ -51,13 +64,16 @@ class MetricReading(NamedTuple):
 
 @dataclass(slots=True)
 class _Bar:
-    """A progress bar that does not name its epoch: either one bar over all epochs, or one per epoch over its batches.
+    """A progress bar that does not name its epoch: either one bar over all epochs, or one per epoch
+    over its batches.
 
-    Its positions are steps until a second bar of the same length begins. From then on only the end of each bar is one.
+    Its positions are steps until a second bar of the same length begins. From then on only the end
+    of each bar is one.
     """
 
     base: int  # the step at position 0
-    extreme: float | None  # the objective's best or worst value when the bar began
+    # The objective's best or worst value when the bar began.
+    extreme: float | None
     position: int = 0
     ended: bool = False
     repeated: bool = False
@@ -95,31 +111,45 @@ class LogReader:
         self._values: dict[str, float] = {}  # values of the other metrics
         self._objective = objective
         self._start = start
-        self._parser = LineParser(rule, objective.metric, others=other_metrics, parameters=parameters)
+        self._parser = LineParser(
+            rule, objective.metric, others=other_metrics, parameters=parameters
+        )
         self._partial = b""
         self._counters: dict[str, int] = {}  # the highest step of each metric so far
-        self._counted: set[str] = set()  # metrics that once lacked a step; their later steps may not go back
-        self._emitted: dict[str, int] = {}  # the step of each metric's newest reading
-        self._repeating: set[str] = set()  # metrics that were printed twice for one step
+        # Metrics that once lacked a step; their later steps may not go back.
+        self._counted: set[str] = set()
+        # The step of each metric's newest reading.
+        self._emitted: dict[str, int] = {}
+        # Metrics that were printed twice for one step.
+        self._repeating: set[str] = set()
         self._provisional: dict[str, _Provisional] = {}
-        self._passed: dict[str, int] = {}  # readings of each metric from bars that were redrawn on the same line
+        # Readings of each metric from bars that were redrawn on the same line.
+        self._passed: dict[str, int] = {}
         self._epoch: int | None = None  # the epoch of the newest header
-        self._lead: int | None = None  # the number before the first line that had one
-        self._lead_is_step: bool | None = None  # None while every such number was that one
+        # The number before the first line that had one.
+        self._lead: int | None = None
+        # None while every such number was that one.
+        self._lead_is_step: bool | None = None
         self._beginnings = 0
         self._bars: dict[int, _Bar] = {}  # by length
-        self._names: dict[str, int] = {}  # printed names, and in how many lines they appeared
-        self._extreme: float | None = None  # the best value so far, or the worst one, by the objective's rule
+        # Printed names, and in how many lines they appeared.
+        self._names: dict[str, int] = {}
+        # The best value so far, or the worst one, by the objective's rule.
+        self._extreme: float | None = None
         self._last: float | None = None
         self._step: int | None = None
-        self._since_gap: set[str] = set()  # metrics that were read behind the newest gap
-        self.gap = ""  # which lines of the log are missing, for people
+        # Metrics that were read behind the newest gap.
+        self._since_gap: set[str] = set()
+        # Which lines of the log are missing, for people.
+        self.gap = ""
         self.offset = 0  # bytes taken so far
         self.last_line = ""  # the last line that is not blank
 
     @property
     def value(self) -> float | None:
-        """Return the objective's value by the experiment's rule; None before the first one, may be non-finite.
+        """Return the objective's value by the experiment's rule.
+
+        None before the first one, may be non-finite.
 
         Provisional values do not count yet.
         """
@@ -130,8 +160,13 @@ class LogReader:
     @property
     def lacking(self) -> str:
         """Return the first required metric without a finite value; "" if all have one."""
-        values = {self._objective.metric: self.value, **{metric: self._values.get(metric) for metric in self._others}}
-        return next((m for m, value in values.items() if value is None or not math.isfinite(value)), "")
+        values = {
+            self._objective.metric: self.value,
+            **{metric: self._values.get(metric) for metric in self._others},
+        }
+        return next(
+            (m for m, value in values.items() if value is None or not math.isfinite(value)), ""
+        )
 
     def value_of(self, metric: str) -> float | None:
         """Return the value of a required metric by its rule; None before the first value."""
@@ -155,7 +190,10 @@ class LogReader:
         return self._parser.remarks
 
     def unreadable(self, metric: str) -> str:
-        """Return the first value of a required metric that is not a number, as printed; "" if there is none."""
+        """Return the first value of a required metric that is not a number, as printed.
+
+        Return "" if there is none.
+        """
         return self._parser.unreadable.get(metric, "")
 
     @property
@@ -174,13 +212,15 @@ class LogReader:
         return self._parser.note
 
     def other_names(self, metric: str = "") -> list[tuple[str, int]]:
-        """Return at most three names that were printed in place of the metric's, with the number of lines of each.
+        """Return at most three names that were printed in place of the metric's, with the number of
+        lines of each.
 
-        They are the most similar ones or, if none is similar, the most frequent ones. `metric` is the objective's by
-        default.
+        They are the most similar ones or, if none is similar, the most frequent ones. `metric` is
+        the objective's by default.
         """
         metric = metric or self._objective.metric
-        import difflib  # lazy: only failed trials need it
+        # Lazy: only failed trials need it.
+        import difflib
 
         def normalized(name: str) -> str:
             return "".join(filter(str.isalnum, name.casefold()))
@@ -234,20 +274,26 @@ class LogReader:
         begin = 0
         for mark in _GAP_MARK.finditer(region):
             readings += self._scan(region[begin : mark.start()])
-            self.gap = "; ".join(filter(None, (self.gap, mark[1].decode(errors="replace").strip())))[:MAX_GAP]
+            self.gap = "; ".join(
+                filter(None, (self.gap, mark[1].decode(errors="replace").strip()))
+            )[:MAX_GAP]
             self._since_gap.clear()
             begin = mark.end()
         return readings + self._scan(region[begin:])
 
     def finish(self) -> list[MetricReading]:
-        """Take the end of the log: read a last line without a line ending, and settle every step."""
+        """Take the end of the log: read a last line without a line ending, and settle every
+        step.
+        """
         last, self._partial = self._partial, b""
         readings = self._take(last)
         self._settle(list(self._provisional), readings)
         return readings
 
     def _take(self, line: bytes) -> list[MetricReading]:
-        """Read one line without its line ending, like `feed`, but without skipping any part of it."""
+        """Read one line without its line ending, like `feed`, but without skipping any part of
+        it.
+        """
         if text := _text(_visible(line)):
             self.last_line = text[:1000]
         readings: list[MetricReading] = []
@@ -258,7 +304,9 @@ class LogReader:
         return readings
 
     def _scan(self, region: bytes) -> list[MetricReading]:
-        """Read the lines, or the parts of a line that end in a carriage return, that may hold a metric."""
+        """Read the lines, or the parts of a line that end in a carriage return, that may hold a
+        metric.
+        """
         readings: list[MetricReading] = []
         begin, newline = 0, -1
         candidates = MetricCandidates(region, self._parser)
@@ -266,7 +314,9 @@ class LogReader:
             if newline < at:
                 newline = region.find(b"\n", at)
                 newline = len(region) if newline < 0 else newline
-            begin = max(begin, region.rfind(b"\n", begin, at) + 1, region.rfind(b"\r", begin, at) + 1)
+            begin = max(
+                begin, region.rfind(b"\n", begin, at) + 1, region.rfind(b"\r", begin, at) + 1
+            )
             end = region.find(b"\r", at, newline)
             if end < 0:
                 self._read(region[begin:newline], readings, overwritten=False)
@@ -307,19 +357,33 @@ class LogReader:
         self._note(parsed, readings, overwritten=overwritten)
 
     def _begin_again(self) -> None:
-        """Count from the start: a collector that was killed reads its source again. Known steps have their values."""
+        """Count from the start: a collector that was killed reads its source again.
+
+        Known steps have their values.
+        """
         self._beginnings = self._parser.beginnings
         self._counters = dict.fromkeys(self._counters, self._start)
         self._epoch = None
         self._lead = self._lead_is_step = None
-        for state in (self._provisional, self._counted, self._repeating, self._emitted, self._passed, self._bars):
+        for state in (
+            self._provisional,
+            self._counted,
+            self._repeating,
+            self._emitted,
+            self._passed,
+            self._bars,
+        ):
             state.clear()
 
-    def _note(self, parsed: ParsedLine, readings: list[MetricReading], *, overwritten: bool) -> None:
+    def _note(
+        self, parsed: ParsedLine, readings: list[MetricReading], *, overwritten: bool
+    ) -> None:
         if parsed.header and parsed.step != self._epoch:
             self._epoch = parsed.step
             self._settle(list(self._provisional), readings)
-        metrics = [metric for metric in parsed.values if metric in self._counters or self._admit(metric)]
+        metrics = [
+            metric for metric in parsed.values if metric in self._counters or self._admit(metric)
+        ]
         if not metrics:
             return
         step, provisional, bar = parsed.step, parsed.progress or overwritten, None
@@ -335,7 +399,8 @@ class LogReader:
                 bar = self._bar_at(*parsed.bar, metrics, readings)
                 step, provisional = bar.base + bar.position, True
         if step is None and overwritten:
-            return  # without a step, only the last state of an overwritten line counts
+            # Without a step, only the last state of an overwritten line counts.
+            return
         provisional = provisional and step is not None
         for metric in metrics:
             value = parsed.values[metric]
@@ -343,7 +408,8 @@ class LogReader:
             before = self._provisional.get(metric)
             if before is not None and before.step != at:
                 if bar is not None and bar.repeated:
-                    del self._provisional[metric]  # a batch's value, which the next batch replaces
+                    # A batch's value, which the next batch replaces.
+                    del self._provisional[metric]
                 else:
                     self._settle([metric], readings, passed=overwritten)
             if provisional or self._repeats(metric, at):
@@ -351,7 +417,12 @@ class LogReader:
             else:
                 self._provisional.pop(metric, None)
                 self._emit(metric, at, value, readings)
-        if bar is not None and parsed.bar is not None and not overwritten and parsed.bar[0] >= parsed.bar[1]:
+        if (
+            bar is not None
+            and parsed.bar is not None
+            and not overwritten
+            and parsed.bar[0] >= parsed.bar[1]
+        ):
             bar.ended = True
             self._settle(metrics, readings)
 
@@ -363,10 +434,11 @@ class LogReader:
         return True
 
     def _counted_step(self, metric: str, step: int | None, *, from_bar: bool) -> int:
-        """Return the line's step, or the counter's next one if the counter has already passed the line's step.
+        """Return the line's step, or the counter's next one if the counter has already passed the
+        line's step.
 
-        Epochs such as 0.5, 1.0, 1.5 are therefore counted throughout; otherwise the value at epoch 1.0 would be taken
-        for the step that the first half epoch was counted as.
+        Epochs such as 0.5, 1.0, 1.5 are therefore counted throughout; otherwise the value at epoch
+        1.0 would be taken for the step that the first half epoch was counted as.
         """
         counter = self._counters[metric]
         if step is None or from_bar:
@@ -382,15 +454,20 @@ class LogReader:
         return step
 
     def _repeats(self, metric: str, step: int) -> bool:
-        """Return whether the metric is printed several times per step, of which the last one counts."""
+        """Return whether the metric is printed several times per step, of which the last one
+        counts.
+        """
         if self._emitted.get(metric) == step:
             self._repeating.add(metric)
         return metric in self._repeating
 
-    def _leading_step(self, lead: int, metrics: Sequence[str], readings: list[MetricReading]) -> int | None:
+    def _leading_step(
+        self, lead: int, metrics: Sequence[str], readings: list[MetricReading]
+    ) -> int | None:
         """Return the step that the number before a line is; None if such numbers are not steps.
 
-        Undecided while the number is the same: if a metric comes with it again, it is a rank or a process.
+        Undecided while the number is the same: if a metric comes with it again, it is a rank or a
+            process.
         """
         if self._lead_is_step is None and self._lead not in (None, lead):
             self._lead_is_step = True
@@ -408,10 +485,18 @@ class LogReader:
             if provisional.step == self._lead:
                 del self._provisional[metric]
                 self._counters[metric] = self._start
-                self._emit(metric, self._counted_step(metric, None, from_bar=False), provisional.value, readings)
+                self._emit(
+                    metric,
+                    self._counted_step(metric, None, from_bar=False),
+                    provisional.value,
+                    readings,
+                )
 
     def _forget(self, metric: str) -> None:
-        """Forget the values of a metric that were of another part of the data. The next one replaces the newest."""
+        """Forget the values of a metric that were of another part of the data.
+
+        The next one replaces the newest.
+        """
         self._provisional.pop(metric, None)
         self._values.pop(metric, None)
         if metric in self._counted and metric in self._emitted:
@@ -419,7 +504,9 @@ class LogReader:
         if metric == self._objective.metric:
             self._extreme = self._last = self._step = None
 
-    def _settle(self, metrics: Sequence[str], readings: list[MetricReading], *, passed: bool = False) -> None:
+    def _settle(
+        self, metrics: Sequence[str], readings: list[MetricReading], *, passed: bool = False
+    ) -> None:
         """Turn the provisional values of metrics whose step is over into readings.
 
         With `passed`, the step ended within one line, on which a bar may pass thousands of steps.
@@ -430,7 +517,8 @@ class LogReader:
                 continue
             if passed and provisional.overwritten:
                 count = self._passed.get(metric, 0)
-                stride = 1 << max(0, 2 * count // DENSE - 1)  # doubles with every 64 readings
+                # Doubles with every 64 readings.
+                stride = 1 << max(0, 2 * count // DENSE - 1)
                 if abs(provisional.step - self._emitted.get(metric, -stride)) < stride:
                     continue
                 self._passed[metric] = count + 1
@@ -442,7 +530,9 @@ class LogReader:
             self._step, self._last = step, value
             self._extreme = self._more_extreme(self._extreme, value)
         elif metric in self._others and (
-            self._others[metric] is ValueRule.LAST or math.isfinite(value) or metric not in self._values
+            self._others[metric] is ValueRule.LAST
+            or math.isfinite(value)
+            or metric not in self._values
         ):
             self._values[metric] = value
         self._emitted[metric] = step
@@ -454,14 +544,17 @@ class LogReader:
         sign = (self._objective.extreme or self._objective.direction).sign
         return value if extreme is None or sign * value < sign * extreme else extreme
 
-    def _bar_at(self, position: int, length: int, metrics: Sequence[str], readings: list[MetricReading]) -> _Bar:
+    def _bar_at(
+        self, position: int, length: int, metrics: Sequence[str], readings: list[MetricReading]
+    ) -> _Bar:
         """Return the bar of that length, moved to its new position."""
         bar = self._bars.get(length)
         if bar is None:
             if len(self._bars) >= MAX_BARS:
                 self._bars.clear()
             top = max(self._counters[metric] for metric in metrics)
-            # The bar of a resumed attempt may start at its real position; one that starts at 0 follows the last step.
+            # The bar of a resumed attempt may start at its real position; one that starts at 0
+            # follows the last step.
             base = 0 if 0 < top <= position else top + (position == 0 < top)
             bar = self._bars[length] = _Bar(base, self._extreme)
         elif bar.ended or position < bar.position:
@@ -469,7 +562,11 @@ class LogReader:
             if not bar.repeated:
                 # The positions were batches, so the value must be recomputed from whole epochs.
                 bar.repeated = True
-                self._extreme = bar.extreme if self._last is None else self._more_extreme(bar.extreme, self._last)
+                self._extreme = (
+                    bar.extreme
+                    if self._last is None
+                    else self._more_extreme(bar.extreme, self._last)
+                )
             bar.base, bar.ended = bar.base + bar.position, False
         bar.position = position
         return bar

@@ -1,7 +1,8 @@
-"""The values of the controller: the experiment as a person specified it, its attempts, events and revisions.
+"""The values of the controller: the experiment as a person specified it, its attempts, events and
+revisions.
 
-Pure values. `controller.spec` reads them from files, `controller.experiment_store` stores them, and the core makes its
-decisions from them.
+Pure values. `controller.spec` reads them from files, `controller.experiment_store` stores them, and
+the core makes its decisions from them.
 """
 
 from __future__ import annotations
@@ -20,24 +21,35 @@ from suggest.trial import Trial
 
 
 class Stage(enum.Enum):
-    """A stage that has attempts without being a trial. The value is the word in names, labels and folders."""
+    """A stage that has attempts without being a trial.
 
-    FINAL = "final"  # runs the best parameters once more, after the last trial
+    The value is the word in names, labels and folders.
+    """
+
+    # Runs the best parameters once more, after the last trial.
+    FINAL = "final"
 
 
 FINAL: Final = Stage.FINAL
-TrialOrFinal: TypeAlias = int | Stage  # what an attempt belongs to: a trial, by its number, or the final stage
+# What an attempt belongs to: a trial, by its number, or the final stage.
+TrialOrFinal: TypeAlias = int | Stage
 AttemptKey: TypeAlias = tuple[TrialOrFinal, int]  # within an experiment
 Number = TypeVar("Number", bound=TrialOrFinal)
 Value = TypeVar("Value")
 
-STEP_KEYS = ("step", "epoch")  # of a measurement, by precedence, unless the experiment names another
-FORMAT = "format"  # key of a stored document: the format of the person's file, if it is not the native one
-MAX_NAME_LENGTH = 40  # an experiment's; leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
+# Of a measurement, by precedence, unless the experiment names another.
+STEP_KEYS = ("step", "epoch")
+# Key of a stored document: the format of the person's file, if it is not the native one.
+FORMAT = "format"
+# An experiment's; leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63.
+MAX_NAME_LENGTH = 40
 
 
 class FailureClass(enum.Enum):
-    """Why an attempt failed; decides what happens next. The value is the word in the file and in JSON."""
+    """Why an attempt failed; decides what happens next.
+
+    The value is the word in the file and in JSON.
+    """
 
     USER_ERROR = "userError"
     OUT_OF_MEMORY = "outOfMemory"
@@ -61,7 +73,10 @@ class ExperimentState(enum.Enum):
 
 
 class ReasonCode(enum.Enum):
-    """Why an experiment is in its state, in one word for programs; the sentence beside it is for people."""
+    """Why an experiment is in its state, in one word for programs.
+
+    The sentence beside it is for people.
+    """
 
     TARGET_REACHED = "TargetReached"
     TRIALS_DONE = "TrialsDone"  # budget.trials
@@ -102,8 +117,10 @@ class StopCause(enum.Enum):
     """Why the controller asked an attempt to stop."""
 
     PRUNED = "pruned"
-    CANCELLED = "cancelled"  # the trial is no longer wanted: tuner stop, target reached, budget spent
-    INTERRUPTED = "interrupted"  # Ctrl-C: the trial runs again on resume and costs nothing
+    # The trial is no longer wanted: tuner stop, target reached, budget spent.
+    CANCELLED = "cancelled"
+    # Ctrl-C: the trial runs again on resume and costs nothing.
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +151,8 @@ class MetricsFormat(enum.Enum):
 class MetricsFile:
     """A file, or a directory of event files, that the trial writes.
 
-    path: relative to the attempt's output folder, or absolute as a container sees it. On this machine an absolute path
-    is moved below the output folder.
+    path: relative to the attempt's output folder, or absolute as a container sees it. On this
+    machine an absolute path is moved below the output folder.
     """
 
     path: str
@@ -147,12 +164,17 @@ class MetricsFile:
     @property
     def folder(self) -> str:
         """Return the directory that holds what the trial writes; "" is the output folder itself."""
-        return self.path if self.format is MetricsFormat.TENSORBOARD else self.path.rpartition("/")[0]
+        if self.format is MetricsFormat.TENSORBOARD:
+            return self.path
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusEndpoint:
-    """An endpoint of the trial that is scraped. Without a port, each attempt gets one in TUNER_METRICS_PORT."""
+    """An endpoint of the trial that is scraped.
+
+    Without a port, each attempt gets one in TUNER_METRICS_PORT.
+    """
 
     port: int | None = None
     path: str = "/metrics"
@@ -170,9 +192,8 @@ class KatibReports:
 
 
 MetricsSource: TypeAlias = MetricsFile | PrometheusEndpoint | KatibReports
-PUSHED = MetricsFile(
-    "metrics.jsonl", MetricsFormat.JSON
-)  # where `tuner.push` writes, and reports to the DBManager of this machine
+# Where `tuner.push` writes, and reports to the DBManager of this machine.
+PUSHED = MetricsFile("metrics.jsonl", MetricsFormat.JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +201,11 @@ class MetricsRule:
     """How measurements are read.
 
     step: the key that holds the step; "" means the usual keys.
-    patterns: regular expressions with two groups, name and value, each of which may match anywhere in a line; none
-    means the built-in formats.
+    patterns: regular expressions with two groups, name and value, each of which may match anywhere
+    in a line; none means the built-in formats.
     source: where the lines come from; None is the standard output.
-    collector_image: the image of the sidecar that reads `source` on a cluster; "" is the default one.
+    collector_image: the image of the sidecar that reads `source` on a cluster; "" is the default
+        one.
     not_finite_fails: a trial whose value is nan or infinite has failed; otherwise it is infeasible.
     """
 
@@ -195,15 +217,23 @@ class MetricsRule:
 
     @property
     def reads_json_only(self) -> bool:
-        """Return whether each line must be a JSON object. Collectors of other formats write such lines."""
+        """Return whether each line must be a JSON object.
+
+        Collectors of other formats write such lines.
+        """
         if isinstance(self.source, MetricsFile):
             return self.source.format is not MetricsFormat.TEXT
         return self.source is not None
 
     @property
     def step_key(self) -> str:
-        """Return the key that holds the step; "" means the usual keys. Event files have one that is always there."""
-        of_events = isinstance(self.source, MetricsFile) and self.source.format is MetricsFormat.TENSORBOARD
+        """Return the key that holds the step; "" means the usual keys.
+
+        Event files have one that is always there.
+        """
+        of_events = (
+            isinstance(self.source, MetricsFile) and self.source.format is MetricsFormat.TENSORBOARD
+        )
         return STEP_KEYS[0] if of_events else self.step
 
 
@@ -221,13 +251,18 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of an experiment, where None means no limit. The first limit that is reached ends the experiment."""
+    """The limits of an experiment, where None means no limit.
+
+    The first limit that is reached ends the experiment.
+    """
 
     trials: int | None = None
     failed_trials: int | None = None
     wall_clock_s: float | None = None
-    no_improvement: int | None = None  # trials that end in a row without a new best one
-    regret_below: float | None = None  # how much better than the best trial another point may still be
+    # Trials that end in a row without a new best one.
+    no_improvement: int | None = None
+    # How much better than the best trial another point may still be.
+    regret_below: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +290,18 @@ class Resources:
     extended: Mapping[str, int] = field(default_factory=dict)
 
 
-# The programs of trials whose objective is a Python function: on this machine a module, on a cluster a file.
+# The programs of trials whose objective is a Python function: on this machine a module, on a
+# cluster a file.
 FUNCTION_WORKER = "tuner.worker"
 FUNCTION_ARCHIVE = "objective.pyz"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialTemplate:
-    """What one attempt executes. `cluster` holds the keys that only the Kubernetes runtime reads, as in the file."""
+    """What one attempt executes.
+
+    `cluster` holds the keys that only the Kubernetes runtime reads, as in the file.
+    """
 
     command: tuple[str, ...]
     args: tuple[str, ...] = ()
@@ -273,15 +312,21 @@ class TrialTemplate:
     log_limit_bytes: int = 1 << 30
     retries: Mapping[FailureClass, int] = field(default_factory=dict)
     image: str = ""
-    working_dir: str = ""  # a relative path starts at the file's folder; "" is that folder
-    files: tuple[str, ...] = ()  # paths below the file's folder that a trial on a cluster gets
-    parameters_file: str = "json"  # the format of the file of parameters; local only
-    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine offers; local only
+    # A relative path starts at the file's folder; "" is that folder.
+    working_dir: str = ""
+    # Paths below the file's folder that a trial on a cluster gets.
+    files: tuple[str, ...] = ()
+    # The format of the file of parameters; local only.
+    parameters_file: str = "json"
+    # The GPUs that attempts may use, empty = all that the machine offers; local only.
+    devices: tuple[str, ...] = ()
     cluster: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def calls_function(self) -> bool:
-        """Return whether an attempt calls the Python function that is stored with the experiment."""
+        """Return whether an attempt calls the Python function that is stored with the
+        experiment.
+        """
         match self.command:
             case (_, "-m", module):
                 return module == FUNCTION_WORKER
@@ -291,7 +336,10 @@ class TrialTemplate:
 
     @property
     def workers(self) -> int:
-        """Return how many processes or pods `distributed` gives one attempt; each gets all of `resources`."""
+        """Return how many processes or pods `distributed` gives one attempt.
+
+        Each gets all of `resources`.
+        """
         match self.cluster.get("distributed"):
             case {"workers": int(count)}:
                 return count
@@ -302,8 +350,9 @@ class TrialTemplate:
 class ExperimentSpec:
     """A validated experiment, independent of the format of its file.
 
-    `document` is the file as plain JSON data, after `--set` and with all defaults filled in. It is what is stored,
-    hashed, compared and shown. `is_katib` says that the file is Katib's, which matters only for the words of messages.
+    `document` is the file as plain JSON data, after `--set` and with all defaults filled in. It is
+    what is stored, hashed, compared and shown. `is_katib` says that the file is Katib's, which
+    matters only for the words of messages.
     """
 
     name: str
@@ -321,11 +370,14 @@ class ExperimentSpec:
     canary_s: float = 10.0
     breaker: bool = True  # failures may pause the experiment
     runtime: str = DEFAULT_RUNTIME
-    final: TrialTemplate | None = None  # runs once with the best parameters, after the search
-    final_weights: tuple[float, ...] = ()  # of the objectives, in the choice of its trial; () = the first one alone
+    # Runs once with the best parameters, after the search.
+    final: TrialTemplate | None = None
+    # Of the objectives, in the choice of its trial; () = the first one alone.
+    final_weights: tuple[float, ...] = ()
     further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
     constraints: tuple[Constraint, ...] = ()
-    fidelity: Fidelity | None = None  # trials run in steps, and only the best continue
+    # Trials run in steps, and only the best continue.
+    fidelity: Fidelity | None = None
     document: Mapping[str, object] = field(default_factory=dict)
     is_katib: bool = field(default=False, compare=False)
 
@@ -348,7 +400,9 @@ class ExperimentSpec:
 
     @property
     def other_metrics(self) -> Mapping[str, ValueRule]:
-        """Return the metrics that a trial must report beside the first objective's, each with its value rule."""
+        """Return the metrics that a trial must report beside the first objective's, each with its
+        value rule.
+        """
         constrained = {constraint.metric: ValueRule.LAST for constraint in self.constraints}
         rules = constrained | {objective.metric: objective.value for objective in self.further}
         return {metric: rule for metric, rule in rules.items() if metric != self.objective.metric}
@@ -364,9 +418,13 @@ class ExperimentSpec:
         return Collection(source, tuple(dict.fromkeys(names)), rule.collector_image)
 
     def targets_reached(self, trial: Trial) -> str:
-        """Describe the targets that a succeeded trial reaches; "" unless it meets all constraints and all targets."""
+        """Describe the targets that a succeeded trial reaches.
+
+        Return "" unless it meets all constraints and all targets.
+        """
         phrases = [
-            f"{objective.metric} {value:g} ({self.place_of(objective)}.target: {objective.target:g})"
+            f"{objective.metric} {value:g} ({self.place_of(objective)}.target: "
+            f"{objective.target:g})"
             for objective, value in zip(self.objectives, trial.values, strict=False)
             if objective.target is not None and objective.reaches_target(value)
         ]
@@ -380,7 +438,8 @@ class ExperimentSpec:
 
     def template_of(self, trial: TrialOrFinal) -> TrialTemplate:
         """Return the template that attempts of this trial, or of the final stage, execute."""
-        # A new revision may drop the final stage while an attempt of it runs; that attempt is then stopped.
+        # A new revision may drop the final stage while an attempt of it runs; that attempt is then
+        # stopped.
         return self.final if trial is FINAL and self.final is not None else self.trial
 
 
@@ -388,7 +447,9 @@ Uid: TypeAlias = str
 
 
 def short_name(name: str, uid: Uid) -> str:
-    """Return the name of the experiment's study and the prefix of its trials' names, such as `digits-x7k2q`."""
+    """Return the name of the experiment's study and the prefix of its trials' names, such as
+    `digits-x7k2q`.
+    """
     return f"{name}-{uid[:5]}"
 
 
@@ -396,16 +457,21 @@ def trial_name(name: str, uid: Uid, number: TrialOrFinal) -> str:
     return f"{short_name(name, uid)}-{trial_label(number)}"
 
 
-EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"  # on its study and its cluster objects
+# On its study and its cluster objects.
+EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"
 
 
 def trial_label(number: TrialOrFinal) -> str:
-    """Return a trial's number, or `final`, as it is written in names, labels, folders and messages."""
+    """Return a trial's number, or `final`, as it is written in names, labels, folders and
+    messages.
+    """
     return number.value if isinstance(number, Stage) else str(number)
 
 
 def attempt_name(name: str, uid: Uid, number: TrialOrFinal, attempt: int) -> str:
-    """Return the runtime's name of an attempt: the trial's name, with `-r2`, `-r3` and so on for later attempts."""
+    """Return the runtime's name of an attempt: the trial's name, with `-r2`, `-r3` and so on for
+    later attempts.
+    """
     stem = trial_name(name, uid, number)
     return stem if attempt == 1 else f"{stem}-r{attempt}"
 
@@ -414,16 +480,19 @@ def attempt_name(name: str, uid: Uid, number: TrialOrFinal, attempt: int) -> str
 class Attempt:
     """One execution of a trial or of the final stage.
 
-    Only `controller.core.states.step` changes it. `end_time` is set if and only if the attempt has ended.
+    Only `controller.core.states.step` changes it. `end_time` is set if and only if the attempt has
+    ended.
 
     Two marks may be set on a failed attempt after its end:
 
     rerun: the trial runs again, whatever its retries say, and this failure does not count anywhere.
-    reviewed: a person has resumed the experiment since, so `controller.core.breaker` no longer looks at it.
+    reviewed: a person has resumed the experiment since, so `controller.core.breaker` no longer
+        looks at it.
 
     fidelity: up to which it runs, in experiments with a fidelity.
     log_gap: what of its log is known to be missing, for people; "" if nothing is.
-    value_doubt: why its value, or its learning curve, may be another without the gap; "" if it does not depend on it.
+    value_doubt: why its value, or its learning curve, may be another without the gap; "" if it does
+        not depend on it.
     """
 
     trial: TrialOrFinal
@@ -437,9 +506,11 @@ class Attempt:
     value: float | None = None
     step: int | None = None
     failure_class: FailureClass | None = None
-    reason: str = ""  # why it ended; while created, what it waits for
+    # Why it ended; while created, what it waits for.
+    reason: str = ""
     node: str = ""
-    image: str = ""  # with its digest, if a container ran the attempt
+    # With its digest, if a container ran the attempt.
+    image: str = ""
     rerun: bool = False
     reviewed: bool = False
     fidelity: float | None = None
@@ -461,7 +532,10 @@ def by_trial(pairs: Iterable[tuple[Number, Value]]) -> dict[Number, list[Value]]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the experiment's history. `trial` and `attempt` are None if it concerns the whole experiment."""
+    """One line of the experiment's history.
+
+    `trial` and `attempt` are None if it concerns the whole experiment.
+    """
 
     time: datetime
     kind: str
@@ -485,7 +559,8 @@ class FinalRun:
     """The final stage as it began when the search last ended.
 
     trial: the trial whose parameters it has.
-    first: the number of its first attempt. Lower numbers belong to earlier ends of a search that was extended since.
+    first: the number of its first attempt. Lower numbers belong to earlier ends of a search that
+        was extended since.
     """
 
     trial: int
@@ -493,7 +568,9 @@ class FinalRun:
 
     @property
     def apart(self) -> str:
-        """Return the name that separates its checkpoints from those of an earlier end with other parameters."""
+        """Return the name that separates its checkpoints from those of an earlier end with other
+        parameters.
+        """
         return "" if self.first == 1 else f"-r{self.first}"
 
 
@@ -501,7 +578,8 @@ class FinalRun:
 class Experiment:
     """The durable record of an experiment.
 
-    running_s: the wall clock time during which a controller was running and the experiment was not paused.
+    running_s: the wall clock time during which a controller was running and the experiment was not
+        paused.
     """
 
     uid: Uid
@@ -509,14 +587,17 @@ class Experiment:
     revision: int
     directory: str  # the file's folder, in which local trials run
     study: str  # resource name
-    server: str = ""  # "" = the embedded service on the state directory's store
-    context: str = ""  # the kubeconfig context, for trials on a cluster; "" = the current one
+    # "" = the embedded service on the state directory's store.
+    server: str = ""
+    # The kubeconfig context, for trials on a cluster; "" = the current one.
+    context: str = ""
     state: ExperimentState = ExperimentState.RUNNING
     reason: str = ""
     reason_code: ReasonCode | None = None
     stop_requested: bool = False
     running_s: float = 0.0
-    final: FinalRun | None = None  # None: not begun since the search last continued
+    # None: not begun since the search last continued.
+    final: FinalRun | None = None
     start_time: datetime | None = None
     end_time: datetime | None = None
 

@@ -1,9 +1,10 @@
 """Turn what the runtime shows into events for the state machine. Pure.
 
-Observation is level-triggered: every turn looks at the status of every attempt that has not ended, and an unchanged
-status gives no event. An attempt that was seen running and is no longer shown has vanished and failed. One that was
-only recorded is started again. A running attempt goes back to waiting only when its queue suspends it: a runtime may
-show no start time for a moment, while it replaces one of several workers.
+Observation is level-triggered: every turn looks at the status of every attempt that has not ended,
+and an unchanged status gives no event. An attempt that was seen running and is no longer shown has
+vanished and failed. One that was only recorded is started again. A running attempt goes back to
+waiting only when its queue suspends it: a runtime may show no start time for a moment, while it
+replaces one of several workers.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ def event_for(
     metrics: LogReader,
     now: datetime,
 ) -> AttemptEvent | None:
-    """Return the event that takes the attempt from its recorded state to the observed one; None if nothing changed.
+    """Return the event that takes the attempt from its recorded state to the observed one.
 
-    If the attempt has ended, `log` and `metrics` must have read everything that it wrote. They are one reader unless a
-    collector reads the measurements.
+    None if nothing changed.
+
+    If the attempt has ended, `log` and `metrics` must have read everything that it wrote. They are
+    one reader unless a collector reads the measurements.
     """
     if status is None:
         return _missing(attempt, metrics, now)
@@ -61,7 +64,13 @@ def _missing(attempt: Attempt, metrics: LogReader, now: datetime) -> Ended | Non
     if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
         return Ended(verdict_of(attempt.stop_cause), now, step=metrics.step, reason=attempt.reason)
     reason = "the attempt disappeared from the runtime"
-    return Ended(AttemptState.FAILED, now, step=metrics.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
+    return Ended(
+        AttemptState.FAILED,
+        now,
+        step=metrics.step,
+        reason=reason,
+        failure_class=FailureClass.INFRASTRUCTURE,
+    )
 
 
 def _place_of(metric: str, spec: ExperimentSpec) -> str:
@@ -73,7 +82,12 @@ def _place_of(metric: str, spec: ExperimentSpec) -> str:
 
 
 def _ended(
-    attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, metrics: LogReader, spec: ExperimentSpec
+    attempt: Attempt,
+    status: AttemptStatus,
+    end: Exit,
+    log: LogReader,
+    metrics: LogReader,
+    spec: ExperimentSpec,
 ) -> Ended:
     metric = metrics.lacking or spec.objective.metric
     end_lost = end.log_end_lost if metrics is log else end.metrics_end_lost
@@ -129,10 +143,16 @@ def _joined(*descriptions: str) -> str:
 
 
 def _value_doubt(metrics: LogReader, spec: ExperimentSpec, end_lost: str) -> str:
-    """Return why the values of an ended attempt may be others without the gaps; "" if they do not depend on them."""
+    """Return why the values of an ended attempt may be others without the gaps.
+
+    Return "" if they do not depend on them.
+    """
     required = [spec.objective.metric, *spec.other_metrics]
     if doubted := [metric for metric in required if end_lost or metrics.may_lack(metric)]:
         return f"the lines that were not read may have had another value of {', '.join(doubted)}"
     if spec.pruning is not None and metrics.gap:
-        return f"its curve, which pruning {spec.pruning.name} compares, lacks the steps that were not read"
+        return (
+            f"its curve, which pruning {spec.pruning.name} compares, lacks the steps that were "
+            "not read"
+        )
     return ""

@@ -35,7 +35,8 @@ class Progress:
     trend: the best value after each succeeded trial.
     canary: the first trial still runs alone.
     exhausted: the search has no further point.
-    trouble: the error that the loop waits out, if the service, the store or the runtime does not answer.
+    trouble: the error that the loop waits out, if the service, the store or the runtime does not
+        answer.
     stopping: a person has asked the experiment to stop.
     known: its trials have been loaded; until then all counts are 0.
     """

@@ -28,16 +28,18 @@ class DesiredState(enum.Enum):
     """What a person has asked the controller to do."""
 
     RUN = "run"
-    INTERRUPT = "interrupt"  # first Ctrl-C: stop cleanly; the trials run again on resume
-    STOP = "stop"  # tuner stop: cancel the running trials for good
+    # First Ctrl-C: stop cleanly; the trials run again on resume.
+    INTERRUPT = "interrupt"
+    # Tuner stop: cancel the running trials for good.
+    STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTrial:
     """A trial that the controller is not done with.
 
-    running: the study still waits for its outcome. False if another client completed the trial and only its attempt
-    has to be stopped.
+    running: the study still waits for its outcome. False if another client completed the trial and
+    only its attempt has to be stopped.
     """
 
     number: TrialOrFinal
@@ -47,9 +49,15 @@ class UnfinishedTrial:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether its newest attempt has ended at a smaller fidelity, so that another one continues it."""
+        """Return whether its newest attempt has ended at a smaller fidelity, so that another one
+        continues it.
+        """
         newest = self.newest
-        return newest is not None and newest.fidelity != self.fidelity and newest.state is AttemptState.SUCCEEDED
+        return (
+            newest is not None
+            and newest.fidelity != self.fidelity
+            and newest.state is AttemptState.SUCCEEDED
+        )
 
     @property
     def newest(self) -> Attempt | None:
@@ -62,7 +70,9 @@ class UnfinishedTrial:
 
 @dataclass(frozen=True, slots=True)
 class FinalStage:
-    """The final stage: the best parameters, run once more after the search. Its attempts have the states of a trial's.
+    """The final stage: the best parameters, run once more after the search.
+
+    Its attempts have the states of a trial's.
 
     attempts: those made since the search last ended.
     earlier: how many attempts there were before that.
@@ -105,17 +115,21 @@ class Snapshot:
     slots: how many attempts the runtime can hold; None means no limit.
     canary_over: the first trial has shown that it works, so more than one may run.
     advised: trials that the study advises to stop, with its reason.
-    stops_sent: trials whose newest attempt this process has asked to stop, with the grace period in seconds.
+    stops_sent: trials whose newest attempt this process has asked to stop, with the grace period in
+        seconds.
     removed: trials whose newest attempt this process has removed from the runtime.
-    held: trials whose newest attempt the runtime has accepted but does not run yet, for lack of room.
+    held: trials whose newest attempt the runtime has accepted but does not run yet, for lack of
+        room.
     prefetch: how many successors may be created before a slot is free for them.
     final: None if the file has no final stage and none was begun.
     streak: the failures that the circuit breaker looks at.
     set_aside: trials whose failures the breaker has set aside; `counts` leaves them out.
-    paused: paused trials and the fidelity that each has reached; the study decides which of them continue.
+    paused: paused trials and the fidelity that each has reached; the study decides which of them
+        continue.
     none_goes_on: the study has said that no paused trial continues as long as no other one ends.
     none_begins: the study has said that no new trial begins as long as no running one ends.
-    regret_bound: how much better than the best trial another point may still be; None while that is unknown.
+    regret_bound: how much better than the best trial another point may still be; None while that is
+        unknown.
     estimated: how many trials had ended when it was last bounded.
     """
 
@@ -160,7 +174,9 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop a trial whose outcome the study has from another client, and the final stage once it is done."""
+    """Drop a trial whose outcome the study has from another client, and the final stage once it is
+    done.
+    """
 
     trial: TrialOrFinal
 
@@ -175,7 +191,9 @@ class CreateAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Start a recorded attempt, possibly again: the process that recorded it may have died before starting it."""
+    """Start a recorded attempt, possibly again: the process that recorded it may have died before
+    starting it.
+    """
 
     trial: TrialOrFinal
     number: int
@@ -198,7 +216,9 @@ class SendStop:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAttempt:
-    """Remove a failed newest attempt from the runtime: kill its remaining processes and free its quota for the next."""
+    """Remove a failed newest attempt from the runtime: kill its remaining processes and free its
+    quota for the next.
+    """
 
     trial: TrialOrFinal
 
@@ -213,21 +233,26 @@ class Suggest:
 
 @dataclass(frozen=True, slots=True)
 class BoundRegret:
-    """Ask the study how much better than the best trial another point may still be. ended: trials that have ended."""
+    """Ask the study how much better than the best trial another point may still be. ended: trials
+    that have ended.
+    """
 
     ended: int
 
 
 @dataclass(frozen=True, slots=True)
 class OutdateFinal:
-    """Record that the search continues, so that the final stage's attempts belong to an earlier end of it."""
+    """Record that the search continues, so that the final stage's attempts belong to an earlier end
+    of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBreaker:
     """Open the circuit breaker: pause the experiment and set aside the failures of these trials.
 
-    The trials run again on resume and do not count until then. `reason` is "" if the experiment is paused already.
+    The trials run again on resume and do not count until then. `reason` is "" if the experiment is
+    paused already.
     """
 
     trials: tuple[int, ...]

@@ -4,12 +4,13 @@
        │           │            │
        └───────────┴────────────┴──► succeeded · pruned · infeasible · failed · cancelled
 
-A running attempt that its queue preempts is `created` again: the same attempt waits and runs again, and its start time
-becomes that of the new run.
+A running attempt that its queue preempts is `created` again: the same attempt waits and runs again,
+and its start time becomes that of the new run.
 
-The runtime is observed every turn, so the same signal arrives many times: SEEN in RUNNING is normal. An ended attempt
-takes no signals. A (state, signal) pair that is missing from TRANSITIONS is a bug in the caller and raises.
-`docs/states.md` is generated from the table. No clock, no I/O: the time of an event is part of the event.
+The runtime is observed every turn, so the same signal arrives many times: SEEN in RUNNING is
+normal. An ended attempt takes no signals. A (state, signal) pair that is missing from TRANSITIONS
+is a bug in the caller and raises. `docs/states.md` is generated from the table. No clock, no I/O:
+the time of an event is part of the event.
 The states of an experiment are in `model`; `decide` changes them.
 """
 
@@ -41,7 +42,8 @@ TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
     _S.CREATED: {
         _G.WAITING: _S.CREATED,
         _G.SEEN: _S.RUNNING,
-        # The attempt may be running already, since a start is recorded before it is made and a stop before it is sent.
+        # The attempt may be running already, since a start is recorded before it is made and a stop
+        # before it is sent.
         _G.STOP_ASKED: _S.STOPPING,
         # It started and ended between two observations, or the runtime refused it.
         _G.SUCCEEDED: _S.SUCCEEDED,
@@ -84,7 +86,9 @@ VERDICTS: Mapping[AttemptState, Signal] = {
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The runtime holds the attempt without running it: it has not started, or its queue has preempted it."""
+    """The runtime holds the attempt without running it: it has not started, or its queue has
+    preempted it.
+    """
 
     reason: str
 
@@ -109,8 +113,8 @@ class StopAsked:
 class Ended:
     """The attempt has ended.
 
-    `verdict` is one of the five ended states. `value` is finite if the attempt succeeded; if it was pruned, it is the
-    last finite value or None; otherwise it is None.
+    `verdict` is one of the five ended states. `value` is finite if the attempt succeeded; if it was
+    pruned, it is the last finite value or None; otherwise it is None.
     """
 
     verdict: AttemptState
@@ -145,8 +149,8 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
     following = TRANSITIONS[attempt.state].get(signal)
     if following is None:
         raise ImpossibleTransition(
-            f"trial {attempt.trial} attempt {attempt.number}: "
-            f"no transition from {attempt.state.value} on {signal.value}"
+            f"trial {attempt.trial} attempt {attempt.number}: no transition from "
+            f"{attempt.state.value} on {signal.value}"
         )
     match event:
         case Waits():
@@ -205,7 +209,9 @@ def diagram() -> str:
     lines = ["stateDiagram-v2", "    [*] --> created"]
     for state, row in TRANSITIONS.items():
         lines += [
-            f"    {state.value} --> {after.value}: {signal.value}" for signal, after in row.items() if after != state
+            f"    {state.value} --> {after.value}: {signal.value}"
+            for signal, after in row.items()
+            if after != state
         ]
     lines += [f"    {state.value} --> [*]" for state, row in TRANSITIONS.items() if not row]
     return "\n".join(lines)

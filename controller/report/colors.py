@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    light: str  # on a light page, and where a figure is drawn without one
+    # On a light page, and where a figure is drawn without one.
+    light: str
     dark: str
 
 
@@ -43,7 +44,9 @@ ON_DARK = {color.light: color.dark for color in (*STATES.values(), DOMINATED, FO
 
 
 def stylesheet() -> str:
-    """Return the color of each state as `--state` of the elements that have the state as their class."""
+    """Return the color of each state as `--state` of the elements that have the state as their
+    class.
+    """
     light = [f".{state} {{ --state: {color.light}; }}\n" for state, color in STATES.items()]
     dark = [f"  .{state} {{ --state: {color.dark}; }}\n" for state, color in STATES.items()]
     return f"{''.join(light)}@media (prefers-color-scheme: dark) {{\n{''.join(dark)}}}\n"

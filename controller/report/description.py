@@ -1,4 +1,7 @@
-"""`tuner describe`: an experiment or a trial on one page, which ends with the reason for its state. Pure text."""
+"""`tuner describe`: an experiment or a trial on one page, which ends with the reason for its state.
+
+Pure text.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,14 @@ from datetime import datetime
 from pathlib import Path
 
 from controller.core.budget import counted
-from controller.core.model import Attempt, Event, Experiment, ExperimentObjective, ExperimentState, FailureClass
+from controller.core.model import (
+    Attempt,
+    Event,
+    Experiment,
+    ExperimentObjective,
+    ExperimentState,
+    FailureClass,
+)
 from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.final import FinalRecord, output_location
@@ -30,10 +40,16 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Uid", experiment.uid),
         ("State", shown_state(record)),
         ("Reason", "" if experiment.reason_code is None else experiment.reason_code.value),
-        ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
+        (
+            "Objectives" if spec.further else "Objective",
+            "; ".join(map(describe_objective, spec.objectives)),
+        ),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Fidelity", _fidelity(record)),
-        ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
+        (
+            "Algorithm",
+            _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else ""),
+        ),
         ("Revision", str(experiment.revision)),
         ("Directory", experiment.directory),
         ("Folder", str(folder)),
@@ -41,10 +57,16 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Service", redacted_url(experiment.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),
         ("Trouble", record.trouble),
-        ("Started", "" if experiment.start_time is None else formatting.timestamp(experiment.start_time)),
+        (
+            "Started",
+            "" if experiment.start_time is None else formatting.timestamp(experiment.start_time),
+        ),
         ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
         ("Budget", _budget(record)),
-        ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
+        (
+            "Trials",
+            ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet",
+        ),
         ("Imported", _imported(record)),
         ("Best", _best(record)),
         ("Log gaps", _log_gaps(record)),
@@ -63,11 +85,20 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
             ]
             for entry in running
         ]
-        parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows)))
-    waiting = [entry for entry in record.trials if entry.state is TrialState.QUEUED and entry.waiting]
+        parts.append(
+            "Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows))
+        )
+    waiting = [
+        entry for entry in record.trials if entry.state is TrialState.QUEUED and entry.waiting
+    ]
     if waiting:
-        rows = [[str(entry.trial.number), one_line(record.reason_of(entry))] for entry in waiting[:MOST_WAITING]]
-        truncation = f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
+        rows = [
+            [str(entry.trial.number), one_line(record.reason_of(entry))]
+            for entry in waiting[:MOST_WAITING]
+        ]
+        truncation = (
+            f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
+        )
         parts.append("Waiting\n" + _indented(aligned(("TRIAL", "FOR WHAT"), rows) + truncation))
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
@@ -85,16 +116,25 @@ def _final(record: ExperimentRecord, *, now: datetime) -> str:
     )
 
 
-def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | None, now: datetime) -> str:
+def describe_final(
+    record: ExperimentRecord, final: FinalRecord, *, log: Path | None, now: datetime
+) -> str:
     name = f"{record.experiment.name}/final"
-    trial = next((entry.trial for entry in record.trials if entry.trial.number == final.run.trial), None)
+    trial = next(
+        (entry.trial for entry in record.trials if entry.trial.number == final.run.trial), None
+    )
     metric = record.experiment.spec.objective.metric
     fields = [
         ("Final", name),
         ("Name", final.name),
         ("State", final.state),
         ("Of trial", str(final.run.trial)),
-        ("Value", "" if final.newest.value is None else f"{metric} {formatting.number(final.newest.value)}"),
+        (
+            "Value",
+            ""
+            if final.newest.value is None
+            else f"{metric} {formatting.number(final.newest.value)}",
+        ),
         ("Parameters", "" if trial is None else formatting.parameters(trial.parameters)),
         ("Log", "" if log is None else str(log)),
         ("Outputs", final.directory or output_location(record.experiment.spec, final)),
@@ -119,11 +159,17 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
         case "running" if record.controlled_by:
             return f"it runs; follow it with: {command('logs', '-f', f'{name}/final')}"
         case "running":
-            return f"it may keep running without a controller; continue with: {command('resume', name)}"
+            return (
+                "it may keep running without a controller; continue with: "
+                f"{command('resume', name)}"
+            )
         case "queued" if record.controlled_by:
             return final.newest.reason or "it is being started"
         case _:
-            return f"{final.newest.reason or 'it has not ended'}; continue with: {command('resume', name)}"
+            return (
+                f"{final.newest.reason or 'it has not ended'}; continue with: "
+                f"{command('resume', name)}"
+            )
 
 
 def _fidelity(record: ExperimentRecord) -> str:
@@ -131,10 +177,16 @@ def _fidelity(record: ExperimentRecord) -> str:
     fidelity = record.experiment.spec.fidelity
     if fidelity is None:
         return ""
-    waiting = Counter(entry.trial.fidelity for entry in record.trials if entry.state is TrialState.PAUSED)
+    waiting = Counter(
+        entry.trial.fidelity for entry in record.trials if entry.state is TrialState.PAUSED
+    )
     levels = ", ".join(f"{level:g}" for level in fidelity.levels)
-    paused = ", ".join(f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level])
-    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (f"; paused: {paused}" if paused else "")
+    paused = ", ".join(
+        f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level]
+    )
+    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (
+        f"; paused: {paused}" if paused else ""
+    )
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -147,22 +199,32 @@ def _algorithm(record: ExperimentRecord) -> str:
     return f"{name}: {chosen} ({', '.join(words)})"
 
 
-def describe_trial(record: ExperimentRecord, entry: TrialRecord, *, log: Path | None, now: datetime) -> str:
+def describe_trial(
+    record: ExperimentRecord, entry: TrialRecord, *, log: Path | None, now: datetime
+) -> str:
     number, algorithm = entry.trial.number, record.experiment.spec.algorithm.name
     fields = [
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", record.trial_name(number)),
         ("State", entry.state.value),
-        ("Queued", record.reason_of(entry) if entry.state is TrialState.QUEUED and entry.waiting else ""),
+        (
+            "Queued",
+            record.reason_of(entry) if entry.state is TrialState.QUEUED and entry.waiting else "",
+        ),
         ("Value", formatting.number(entry.trial.value)),
         ("Log gap", entry.log_gap),
         ("In doubt", entry.value_doubt),
         ("Step", "" if entry.trial.step is None else str(entry.trial.step)),
         ("Imported", entry.imported_from and f"from {entry.imported_from}"),
-        ("Proposed", entry.proposed_by and f"by {entry.proposed_by}, because {algorithm} was not ready"),
+        (
+            "Proposed",
+            entry.proposed_by and f"by {entry.proposed_by}, because {algorithm} was not ready",
+        ),
         (
             "Parent",
-            "" if entry.trial.parent is None else f"trial {entry.trial.parent}, from whose checkpoint it continues",
+            ""
+            if entry.trial.parent is None
+            else f"trial {entry.trial.parent}, from whose checkpoint it continues",
         ),
         ("Log", "" if log is None else str(log)),
     ]
@@ -180,19 +242,36 @@ def describe_trial(record: ExperimentRecord, entry: TrialRecord, *, log: Path | 
 
 
 def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: datetime) -> str:
-    """Return a table of attempts. Columns that only a cluster fills are left out if they are empty."""
+    """Return a table of attempts.
+
+    Columns that only a cluster fills are left out if they are empty.
+    """
     columns = {
         "NUMBER": [str(attempt.number) for attempt in attempts],
         "STATE": [attempt.state.value for attempt in attempts],
-        "FOR": [formatting.between(attempt.start_time, attempt.end_time or now) for attempt in attempts],
-        "EXIT": ["" if attempt.exit_code is None else str(attempt.exit_code) for attempt in attempts],
-        "CLASS": ["" if attempt.failure_class is None else attempt.failure_class.value for attempt in attempts],
+        "FOR": [
+            formatting.between(attempt.start_time, attempt.end_time or now) for attempt in attempts
+        ],
+        "EXIT": [
+            "" if attempt.exit_code is None else str(attempt.exit_code) for attempt in attempts
+        ],
+        "CLASS": [
+            "" if attempt.failure_class is None else attempt.failure_class.value
+            for attempt in attempts
+        ],
         "NODE": [attempt.node for attempt in attempts],
         "IMAGE": [formatting.digest(attempt.image) for attempt in attempts],
-        "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(attempt, now=now)) else "" for attempt in attempts],
+        "GPU-S": [
+            f"{spent:.0f}" if (spent := record.gpu_seconds(attempt, now=now)) else ""
+            for attempt in attempts
+        ],
         "REASON": [one_line(attempt.reason) for attempt in attempts],
     }
-    filled = {name: cells for name, cells in columns.items() if name not in _TOLD_BY_CLUSTERS or any(cells)}
+    filled = {
+        name: cells
+        for name, cells in columns.items()
+        if name not in _TOLD_BY_CLUSTERS or any(cells)
+    }
     return aligned(list(filled), list(zip(*filled.values(), strict=True)))
 
 
@@ -210,7 +289,9 @@ def _why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match experiment.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"{_left(experiment)}{_because(record)}; continue with: {command('resume', name)}"
+            return (
+                f"{_left(experiment)}{_because(record)}; continue with: {command('resume', name)}"
+            )
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
             follow = command("logs", "-f", f"{name}/final")
             return f"its search is over, and its final stage runs; follow it with: {follow}"
@@ -218,13 +299,17 @@ def _why_experiment(record: ExperimentRecord) -> str:
             return f"its controller waits: {record.trouble}; stop it with: {command('stop', name)}"
         case ExperimentState.RUNNING:
             return (
-                f"running {quantity(running, 'trial')} (parallelism {experiment.spec.parallelism}), "
+                f"running {quantity(running, 'trial')} (parallelism "
+                f"{experiment.spec.parallelism}), "
                 f"{queued} queued{_held_up(record)}; stop it with: {command('stop', name)}"
             )
         case ExperimentState.PAUSED:
             return f"paused, {experiment.reason}; {cure(experiment)}"
         case ExperimentState.STOPPING:
-            return f"a stop was requested; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
+            return (
+                f"a stop was requested; {quantity(running, 'trial')} "
+                f"{'is' if running == 1 else 'are'} ending"
+            )
         case ExperimentState.STOPPED:
             return f"{experiment.reason or 'stopped'}; continue with: {command('resume', name)}"
         case ExperimentState.FAILED:
@@ -236,17 +321,22 @@ def _why_experiment(record: ExperimentRecord) -> str:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:
                 result = (
-                    f"see why with: {command('logs', f'{name}/final')}; run it again with: {command('resume', name)}"
+                    f"see why with: {command('logs', f'{name}/final')}; run it again with: "
+                    f"{command('resume', name)}"
                 )
             elif record.best is None:
                 result = (
-                    f"but no trial succeeded; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}"
+                    "but no trial succeeded; look at one with: "
+                    f"{command('describe', f'{name}/{_last_failed(record)}')}"
                 )
             return f"{experiment.reason}; {result}"
 
 
 def _left(experiment: Experiment) -> str:
-    """Return why no controller runs. Detaching from trials on a cluster (Ctrl-C, a closed laptop) is not a failure."""
+    """Return why no controller runs.
+
+    Detaching from trials on a cluster (Ctrl-C, a closed laptop) is not a failure.
+    """
     if experiment.spec.traits.survives_controller:
         return "no controller is running; its Jobs on the cluster keep running"
     return "its controller ended without finishing it"
@@ -270,8 +360,14 @@ def cure(experiment: Experiment) -> str:
     """Return what a person has to do about a pause."""
     by_name = command("resume", experiment.name)
     if experiment.spec.trial.calls_function:
-        return f"correct the function, then {_call_again(experiment)} (or {by_name}, if the function is right as it is)"
-    return f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as it is)"
+        return (
+            f"correct the function, then {_call_again(experiment)} (or {by_name}, if the "
+            "function is right as it is)"
+        )
+    return (
+        f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as "
+        "it is)"
+    )
 
 
 def continuation(experiment: Experiment) -> str:
@@ -283,8 +379,13 @@ def continuation(experiment: Experiment) -> str:
 
 
 def retry_failed(experiment: Experiment) -> str:
-    """Return the command that runs failed trials again; it does not know of a function that was corrected."""
-    stored = " (it calls the function as it is stored)" if experiment.spec.trial.calls_function else ""
+    """Return the command that runs failed trials again.
+
+    It does not know of a function that was corrected.
+    """
+    stored = (
+        " (it calls the function as it is stored)" if experiment.spec.trial.calls_function else ""
+    )
     return f"{command('retry', experiment.name, '--failed')}{stored}"
 
 
@@ -308,19 +409,30 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
             return f"it was {reason}"
         case TrialState.SUCCEEDED:
             best = record.best
-            rank = "; the best so far" if best is not None and best.number == entry.trial.number else ""
+            rank = (
+                "; the best so far"
+                if best is not None and best.number == entry.trial.number
+                else ""
+            )
             origin = " where it comes from" if entry.imported_from else ""
             doubt = f"; but {entry.value_doubt}" if entry.value_doubt else ""
-            return f"it ended with {metric} {formatting.number(entry.trial.value)}{attempts}{origin}{rank}{doubt}"
+            return (
+                f"it ended with {metric} "
+                f"{formatting.number(entry.trial.value)}{attempts}{origin}{rank}{doubt}"
+            )
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:
             return f"its program says that these parameters cannot work: {reason}"
         case TrialState.FAILED:
             meaning = _MEANING.get(entry.trial.failure_class, entry.trial.failure_class or "failed")
-            if entry.trial.failure_class == FailureClass.METRICS_MISSING.value and entry.trial.step is not None:
+            if (
+                entry.trial.failure_class == FailureClass.METRICS_MISSING.value
+                and entry.trial.step is not None
+            ):
                 meaning = "only a finite number can be compared; its log says more"
-            if record.experiment.spec.words("spec.objective.metric") in reason:  # the reason names the cure already
+            # The reason names the cure already.
+            if record.experiment.spec.words("spec.objective.metric") in reason:
                 return f"{reason}{attempts}"
             return f"{reason}{attempts} ({meaning})"
         case TrialState.CANCELLED:
@@ -329,13 +441,18 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
             return f"it is being stopped: {newest.reason or newest.stop_cause.value}"
         case TrialState.RUNNING if not record.controlled_by:
             return (
-                f"it may keep running without a controller; continue with: {command('resume', record.experiment.name)}"
+                "it may keep running without a controller; continue with: "
+                f"{command('resume', record.experiment.name)}"
             )
         case TrialState.RUNNING:
             follow = command("logs", "-f", f"{record.experiment.name}/{entry.trial.number}")
             return f"it runs{attempts}; follow it with: {follow}"
-        case TrialState.QUEUED if entry.waiting and newest is not None and newest.reason and record.controlled_by:
-            reason_to_wait = " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
+        case TrialState.QUEUED if (
+            entry.waiting and newest is not None and newest.reason and record.controlled_by
+        ):
+            reason_to_wait = (
+                " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
+            )
             return f"it waits{reason_to_wait}, and starts by itself{attempts}: {reason}"
         case TrialState.QUEUED:
             return reason
@@ -379,11 +496,17 @@ def _best(record: ExperimentRecord) -> str:
     if best is None:
         none_is_feasible = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
         return "none yet: no trial keeps the constraints" if none_is_feasible else "none yet"
-    result = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
+    result = (
+        f"trial {best.number}, {formatting.scores(spec.criteria, best)}: "
+        f"{formatting.parameters(best.parameters)}"
+    )
     share = record.dominated_share
     if share is None:
         return result
-    front = f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box between best and worst"
+    front = (
+        f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box "
+        "between best and worst"
+    )
     return f"{front}; best {spec.objective.metric}: {result}"
 
 
@@ -421,12 +544,23 @@ def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
         ]
         if values:
             ends = [values[0], values[-1], min(values), max(values)]
-            rows.append([metric, str(len(values)), *map(formatting.number, ends), formatting.sparkline(values, 24)])
+            rows.append(
+                [
+                    metric,
+                    str(len(values)),
+                    *map(formatting.number, ends),
+                    formatting.sparkline(values, 24),
+                ]
+            )
     return rows
 
 
 def _last_failed(record: ExperimentRecord) -> str:
-    bad = [entry.trial.number for entry in record.trials if entry.state in (TrialState.FAILED, TrialState.INFEASIBLE)]
+    bad = [
+        entry.trial.number
+        for entry in record.trials
+        if entry.state in (TrialState.FAILED, TrialState.INFEASIBLE)
+    ]
     return str(bad[-1]) if bad else "0"
 
 
@@ -434,7 +568,9 @@ def _events(events: Sequence[Event]) -> list[str]:
     latest = [event for event in events if event.kind != "created"][-LAST_EVENTS:]
     if not latest:
         return []
-    rows = [[event.time.strftime("%H:%M:%S"), event.kind, one_line(event.message)] for event in latest]
+    rows = [
+        [event.time.strftime("%H:%M:%S"), event.kind, one_line(event.message)] for event in latest
+    ]
     return ["Last events (UTC)\n" + _indented(aligned(("", "", ""), rows, headers=False))]
 
 

@@ -1,4 +1,5 @@
-"""The JSON of `-o json` and `export`: camelCase keys, RFC 3339 times in UTC, absent keys instead of null. Pure.
+"""The JSON of `-o json` and `export`: camelCase keys, RFC 3339 times in UTC, absent keys instead of
+null. Pure.
 
 Other programs read this JSON, so keys may be added but never renamed. docs/cli.md describes them.
 """
@@ -46,8 +47,12 @@ def front(trials: Sequence[Trial], criteria: Criteria) -> list[Json] | None:
     return [_best(trial, criteria) for trial in trials] if len(criteria.objectives) > 1 else None
 
 
-def best(record: ExperimentRecord, trial_record: TrialRecord, estimate: Estimate | None = None) -> Json:
-    """Return what `best` prints: the trial, a model's estimate if there is one, and the final stage if it has run."""
+def best(
+    record: ExperimentRecord, trial_record: TrialRecord, estimate: Estimate | None = None
+) -> Json:
+    """Return what `best` prints: the trial, a model's estimate if there is one, and the final stage
+    if it has run.
+    """
     extra = present(
         estimate=None if estimate is None else _estimate(record, estimate),
         final=None if record.final is None else final(record.final),
@@ -57,7 +62,12 @@ def best(record: ExperimentRecord, trial_record: TrialRecord, estimate: Estimate
 
 def _estimate(record: ExperimentRecord, estimate: Estimate) -> Json:
     trial = next(
-        (trial_record.trial for trial_record in record.trials if trial_record.trial.number == estimate.trial), None
+        (
+            trial_record.trial
+            for trial_record in record.trials
+            if trial_record.trial.number == estimate.trial
+        ),
+        None,
     )
     return present(
         number=estimate.trial,
@@ -72,7 +82,10 @@ def _estimate(record: ExperimentRecord, estimate: Estimate) -> Json:
 
 
 def final(record: FinalRecord) -> Json:
-    """Return the final stage. It has `outputs` only if they were looked for and are on this machine."""
+    """Return the final stage.
+
+    It has `outputs` only if they were looked for and are on this machine.
+    """
     newest = record.newest
     return present(
         trial=record.run.trial,
@@ -138,7 +151,10 @@ def attempt(execution: Attempt) -> Json:
 
 
 def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
-    """Return what `export --format json` prints. `file` is the experiment's document with its secrets redacted."""
+    """Return what `export --format json` prints.
+
+    `file` is the experiment's document with its secrets redacted.
+    """
     return {
         "experiment": with_file(record, file),
         "trials": [with_measurements(record, entry) for entry in record.trials],
@@ -147,7 +163,10 @@ def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
 
 
 def with_file(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
-    """Return what `describe NAME -o json` prints. `file` is the experiment's document with its secrets redacted."""
+    """Return what `describe NAME -o json` prints.
+
+    `file` is the experiment's document with its secrets redacted.
+    """
     return {
         **experiment(record),
         "revision": record.experiment.revision,
@@ -157,13 +176,20 @@ def with_file(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
 
 
 def with_measurements(record: TrialList, trial_record: TrialRecord) -> Json:
-    """Return what `describe NAME/N -o json` prints: the trial and its measurements, as far as they were read."""
+    """Return what `describe NAME/N -o json` prints: the trial and its measurements, as far as they
+    were read.
+    """
     samples = record.measurements.get(trial_record.trial.number, ())
-    return trial(record, trial_record) | {"measurements": [measurement(sample) for sample in samples]}
+    return trial(record, trial_record) | {
+        "measurements": [measurement(sample) for sample in samples]
+    }
 
 
 def study(study: Study, counts: Mapping[TrialState, int] | None, best: Trial | None) -> Json:
-    """Return one element of `get studies`. `counts` is None if the server is too old to report them."""
+    """Return one element of `get studies`.
+
+    `counts` is None if the server is too old to report them.
+    """
     objective = study.spec.objective
     return present(
         name=study.name.study,
@@ -191,7 +217,12 @@ def whole_study(record: StudyTrials) -> Json:
 
 
 def measurement(sample: Measurement) -> Json:
-    return {"attempt": sample.attempt, "metric": sample.metric, "step": sample.step, "value": json_number(sample.value)}
+    return {
+        "attempt": sample.attempt,
+        "metric": sample.metric,
+        "step": sample.step,
+        "value": json_number(sample.value),
+    }
 
 
 def event(entry: Event) -> Json:
@@ -208,7 +239,10 @@ def event(entry: Event) -> Json:
 
 def _best(trial: Trial, criteria: Criteria) -> Json:
     return present(
-        number=trial.number, value=trial.value, parameters=dict(trial.parameters), **_all_values(trial, criteria)
+        number=trial.number,
+        value=trial.value,
+        parameters=dict(trial.parameters),
+        **_all_values(trial, criteria),
     )
 
 
@@ -227,17 +261,24 @@ def _objectives(criteria: Criteria) -> list[Json] | None:
     """Return the objectives if there are several; otherwise None."""
     if len(criteria.objectives) == 1:
         return None
-    return [{"metric": objective.metric, "direction": objective.direction.value} for objective in criteria.objectives]
+    return [
+        {"metric": objective.metric, "direction": objective.direction.value}
+        for objective in criteria.objectives
+    ]
 
 
 def _constraints(criteria: Criteria) -> list[Json] | None:
     return [
-        present(metric=constraint.metric, min=constraint.min, max=constraint.max) for constraint in criteria.constraints
+        present(metric=constraint.metric, min=constraint.min, max=constraint.max)
+        for constraint in criteria.constraints
     ] or None
 
 
 def _gpu_seconds(record: ExperimentRecord, execution: Attempt) -> float | None:
-    """Return the GPU seconds of an ended attempt; None for a running one, whose figure would soon be outdated."""
+    """Return the GPU seconds of an ended attempt.
+
+    None for a running one, whose figure would soon be outdated.
+    """
     if execution.end_time is None or not record.gpus:
         return None
     return round(record.gpu_seconds(execution, now=execution.end_time), 3)

@@ -1,4 +1,6 @@
-"""Draw figures in files and pages with vl-convert, which runs Vega-Lite without a browser and a network."""
+"""Draw figures in files and pages with vl-convert, which runs Vega-Lite without a browser and a
+network.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,32 @@ def bundle() -> str:
 
 
 def check_format(path: Path) -> str:
-    """Return the format that the file's name asks for. Raises InvalidArgument for an unknown format."""
+    """Return the format that the file's name asks for.
+
+    Raises InvalidArgument for an unknown format.
+    """
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
-        raise InvalidArgument.at("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")
+        raise InvalidArgument.at(
+            "--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
+        )
     return form
 
 
 def write(figure: dict[str, Any], path: Path) -> None:
-    """Write a figure in the format that the file's name asks for. Raises InvalidArgument and OSError."""
+    """Write a figure in the format that the file's name asks for.
+
+    Raises InvalidArgument and OSError.
+    """
     form = check_format(path)
     if form == "json":
         output_file.write(path, json.dumps(figure, ensure_ascii=False))
     elif form == "svg":
         output_file.write(path, svg(figure))
     else:
-        output_file.write(path, _vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE))
+        output_file.write(
+            path, _vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE)
+        )
 
 
 def svg(figure: dict[str, Any]) -> str:
@@ -45,8 +57,14 @@ def svg(figure: dict[str, Any]) -> str:
 
 
 def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
-    """Return the figure without selection lists, which a picture cannot have; the default selection stays."""
-    parameters = [{k: v for k, v in parameter.items() if k != "bind"} for parameter in figure.get("params", ())]
+    """Return the figure without selection lists, which a picture cannot have.
+
+    The default selection stays.
+    """
+    parameters = [
+        {k: v for k, v in parameter.items() if k != "bind"}
+        for parameter in figure.get("params", ())
+    ]
     return {**figure, "params": parameters} if parameters else figure
 
 

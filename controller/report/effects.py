@@ -1,7 +1,8 @@
 """Compute the effect of each parameter on the value, from the succeeded trials. Pure.
 
-Other trials have no comparable value (that of a pruned trial belongs to an earlier step). They are counted beside each
-level instead: a level that lost many trials looks better than it is, and the count shows it.
+Other trials have no comparable value (that of a pruned trial belongs to an earlier step). They are
+counted beside each level instead: a level that lost many trials looks better than it is, and the
+count shows it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from suggest.space import Choice, Parameter, Space, Value
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 
-MAX_LEVELS = 8  # a number that took more values than this is divided into bins
-BINS = 4  # also used for a number whose values mostly occur once
+# A number that took more values than this is divided into bins.
+MAX_LEVELS = 8
+# Also used for a number whose values mostly occur once.
+BINS = 4
 
 Point: TypeAlias = tuple[tuple[str, Identity], ...]  # names and values, by name
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterLevel:
-    """The trials that share a value of the parameter, or have one from low to high, inclusive (a bin).
+    """The trials that share a value of the parameter, or have one from low to high, inclusive (a
+    bin).
 
     mean, median, best: of the succeeded `trials`; None if there are none.
     left_out: the number of other trials, by outcome.
@@ -49,8 +53,9 @@ class ParameterLevel:
 class Step:
     """The change of the value from the first level to another one.
 
-    It is the mean of value(other) - value(first) over pairs of points that are equal in all other parameters, with the
-    smallest and the largest difference. A point that ran several times counts once, with its mean value.
+    It is the mean of value(other) - value(first) over pairs of points that are equal in all other
+    parameters, with the smallest and the largest difference. A point that ran several times counts
+    once, with its mean value.
     """
 
     level: Value
@@ -65,7 +70,8 @@ class Effect:
     """The effect of a parameter that took at least two values.
 
     spread: the largest mean of a level minus the smallest.
-    rank_correlation: Spearman's coefficient, for numbers in bins; positive if larger parameters go with larger values.
+    rank_correlation: Spearman's coefficient, for numbers in bins; positive if larger parameters go
+        with larger values.
     """
 
     name: str
@@ -78,9 +84,14 @@ class Effect:
 def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Effect]:
     """Return the effects of all parameters that took several values.
 
-    They are in the order of the space, because the spreads of a few trials do not show which parameter matters most.
+    They are in the order of the space, because the spreads of a few trials do not show which
+    parameter matters most.
     """
-    finished = [replace(trial, parameters=space.canonical(trial.parameters)) for trial in trials if trial.finished]
+    finished = [
+        replace(trial, parameters=space.canonical(trial.parameters))
+        for trial in trials
+        if trial.finished
+    ]
     points = _points(finished)
     by_parameter = []
     for parameter in space.parameters:
@@ -95,12 +106,18 @@ def _points(finished: Sequence[Trial]) -> dict[Point, float]:
     values: dict[Point, list[float]] = defaultdict(list)
     for trial in finished:
         if (value := succeeded(trial)) is not None:
-            values[tuple(sorted((name, identity(v)) for name, v in trial.parameters.items()))].append(value)
+            values[
+                tuple(sorted((name, identity(v)) for name, v in trial.parameters.items()))
+            ].append(value)
     return {point: _mean(losses) for point, losses in values.items()}
 
 
 def _effect(
-    parameter: Parameter, finished: Sequence[Trial], points: Mapping[Point, float], *, direction: Direction
+    parameter: Parameter,
+    finished: Sequence[Trial],
+    points: Mapping[Point, float],
+    *,
+    direction: Direction,
 ) -> Effect | None:
     name = parameter.name
     active = [trial for trial in finished if name in trial.parameters]
@@ -109,13 +126,19 @@ def _effect(
         return None
     many = len(values) > MAX_LEVELS or BINS < len(values) > len(active) / 2
     if many and not isinstance(parameter.domain, Choice):
-        placed = [(float(x), trial) for trial in active if (x := number(trial.parameters[name])) is not None]
+        placed = [
+            (float(x), trial)
+            for trial in active
+            if (x := number(trial.parameters[name])) is not None
+        ]
         return _in_bins(name, placed, direction=direction)
     of_level: dict[Identity, list[Trial]] = defaultdict(list)
     for trial in active:
         of_level[identity(trial.parameters[name])].append(trial)
     order = _ordered(parameter, values)
-    levels = [_level(of_level[identity(value)], value, value, direction=direction) for value in order]
+    levels = [
+        _level(of_level[identity(value)], value, value, direction=direction) for value in order
+    ]
     return Effect(name, levels, _spread(levels), steps=_steps(name, order, points))
 
 
@@ -140,7 +163,9 @@ def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Val
     return sorted(values.values(), key=lambda value: number(value) or 0.0)
 
 
-def _level(trials: Sequence[Trial], low: Value, high: Value, *, direction: Direction) -> ParameterLevel:
+def _level(
+    trials: Sequence[Trial], low: Value, high: Value, *, direction: Direction
+) -> ParameterLevel:
     values = [value for trial in trials if (value := succeeded(trial)) is not None]
     other_states: Counter[TrialState] = Counter(
         trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED
@@ -149,13 +174,16 @@ def _level(trials: Sequence[Trial], low: Value, high: Value, *, direction: Direc
     if not values:
         return ParameterLevel(low, high, 0, None, None, None, left_out)
     best = min(values, key=lambda value: direction.sign * value)
-    return ParameterLevel(low, high, len(values), _mean(values), statistics.median(values), best, left_out)
+    return ParameterLevel(
+        low, high, len(values), _mean(values), statistics.median(values), best, left_out
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
     try:
         return statistics.fmean(values)
-    except (OverflowError, ValueError):  # the sum is no double, or has two infinite differences
+    except (OverflowError, ValueError):
+        # The sum is no double, or has two infinite differences.
         return sum(value / len(values) for value in values)
 
 
@@ -167,16 +195,24 @@ def _spread(levels: Sequence[ParameterLevel]) -> float:
 def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> list[Step]:
     first, *other_values = order
     of_level: dict[Identity, dict[Point, float]] = {identity(level): {} for level in order}
-    at = 0  # the parameter's index, which is the same in nearly every point
+    # The parameter's index, which is the same in nearly every point.
+    at = 0
     for point, value in points.items():
         if at >= len(point) or point[at][0] != name:
-            at = next((place for place, (coordinate, _) in enumerate(point) if coordinate == name), len(point))
+            at = next(
+                (place for place, (coordinate, _) in enumerate(point) if coordinate == name),
+                len(point),
+            )
         if at < len(point):
             of_level[point[at][1]][point[:at] + point[at + 1 :]] = value
     steps = []
     for level in other_values:
         values = of_level[identity(level)]
-        gains = [values[rest] - value for rest, value in of_level[identity(first)].items() if rest in values]
+        gains = [
+            values[rest] - value
+            for rest, value in of_level[identity(first)].items()
+            if rest in values
+        ]
         if gains:
             steps.append(Step(level, len(gains), _mean(gains), min(gains), max(gains)))
     return steps
@@ -194,7 +230,8 @@ def _bins(values: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def spearman(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return Spearman's coefficient: Pearson's correlation of the ranks, where equal values share their mean rank.
+    """Return Spearman's coefficient: Pearson's correlation of the ranks, where equal values share
+    their mean rank.
 
     None if one side never changes.
     """

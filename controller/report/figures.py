@@ -1,7 +1,9 @@
-"""The figures of a report, as Vega-Lite specifications: records in, plain JSON out. Pure and deterministic.
+"""The figures of a report, as Vega-Lite specifications: records in, plain JSON out.
 
-A figure is an object of Vega-Lite 5 that contains its data, so that it can be drawn anywhere: in a page, in a notebook,
-or as SVG and PNG (`controller.report.drawing`). `FIGURES` lists all of them.
+Pure and deterministic.
+
+A figure is an object of Vega-Lite 5 that contains its data, so that it can be drawn anywhere: in a
+page, in a notebook, or as SVG and PNG (`controller.report.drawing`). `FIGURES` lists all of them.
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ Json = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 WIDTH, HEIGHT = 820, 280
-MOST_TRIALS = 2000  # in a figure: the best, and every n-th of the others
+# In a figure: the best, and every n-th of the others.
+MOST_TRIALS = 2000
 MOST_CURVES = 150
 MOST_POINTS = 40  # in a curve
 MOST_BARS = 400  # attempts in the timeline
-MOST_LABELS = 8  # choices along an axis, or parameters below it, that have room
+# Choices along an axis, or parameters below it, that have room.
+MOST_LABELS = 8
 _LEGEND = {"orient": "top"}
 # Without its ends, which are too light for a white page or too dark for a dark one.
 _SCHEME = {"name": "plasma", "extent": [0.2, 0.8]}
 _GRADIENT = {"type": "gradient", "orient": "right"}
-DECADES = 3.0  # an axis is logarithmic if its positive values span at least this many
+# An axis is logarithmic if its positive values span at least this many.
+DECADES = 3.0
 
 
 def history(record: TrialList) -> Json:
@@ -51,7 +56,8 @@ def history(record: TrialList) -> Json:
         if keeps and (best is None or sign * value < sign * best):
             best = value
         elif entry.trial.number not in drawn:
-            continue  # a trial that was the best is always shown, because the line needs it
+            # A trial that was the best is always shown, because the line needs it.
+            continue
         rows.append(
             {
                 "trial": entry.trial.number,
@@ -74,7 +80,12 @@ def history(record: TrialList) -> Json:
     }
     line: Json = {
         "transform": [{"filter": "datum.best != null"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": colors.BEST_SO_FAR},
+        "mark": {
+            "type": "line",
+            "interpolate": "step-after",
+            "strokeWidth": 2,
+            "color": colors.BEST_SO_FAR,
+        },
         "encoding": {"x": x, "y": _quantity("best", title=metric, scale=scale)},
     }
     title = f"{metric} by trial; the line is the best so far"
@@ -82,7 +93,9 @@ def history(record: TrialList) -> Json:
 
 
 def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -> Json:
-    """A metric of each trial by step, as its newest attempt reported it; without `metric` the first objective.
+    """A metric of each trial by step, as its newest attempt reported it.
+
+    Without `metric` the first objective.
 
     color_trials: Trials have colors, in place of states: for a few that are compared.
     """
@@ -97,8 +110,13 @@ def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -
             for step, value in curve
         ]
     if len({row["step"] for row in rows}) < 2:
-        rows = []  # a single report per trial does not make a curve
-    line = {"opacity": 0.55, "strokeWidth": 1.2} if len(drawn) > 1 and not color_trials else {"strokeWidth": 2}
+        # A single report per trial does not make a curve.
+        rows = []
+    line = (
+        {"opacity": 0.55, "strokeWidth": 1.2}
+        if len(drawn) > 1 and not color_trials
+        else {"strokeWidth": 2}
+    )
     figure = _figure(
         f"{metric} by step",
         rows,
@@ -119,9 +137,13 @@ def curves(record: TrialList, metric: str = "", *, color_trials: bool = False) -
 
 
 def _curve(measurements: Sequence[Measurement], metric: str) -> list[tuple[int, float]]:
-    """Return at most about MOST_POINTS steps of the newest attempt with their finite values, with the last one."""
+    """Return at most about MOST_POINTS steps of the newest attempt with their finite values, with
+    the last one.
+    """
     newest = max((m.attempt for m in measurements), default=0)
-    curve = sorted((m.step, m.value) for m in measurements if m.metric == metric and m.attempt == newest)
+    curve = sorted(
+        (m.step, m.value) for m in measurements if m.metric == metric and m.attempt == newest
+    )
     finite = [(step, value) for step, value in curve if math.isfinite(value)]
     stride = max(1, math.ceil(len(finite) / MOST_POINTS))
     return [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
@@ -134,7 +156,9 @@ def _metrics_of_curves(record: TrialList) -> list[str]:
     for measurement in chain.from_iterable(record.measurements.values()):
         if first_steps.setdefault(measurement.metric, measurement.step) != measurement.step:
             several.add(measurement.metric)
-    objectives = [objective.metric for objective in record.criteria.objectives if objective.metric in several]
+    objectives = [
+        objective.metric for objective in record.criteria.objectives if objective.metric in several
+    ]
     return objectives + sorted(several.difference(objectives))
 
 
@@ -144,7 +168,10 @@ def trials_of_curves(record: TrialList) -> list[int]:
 
 
 def parallel(record: TrialList) -> Json:
-    """Parallel coordinates of the succeeded trials; drag over the strip of values to choose some."""
+    """Parallel coordinates of the succeeded trials.
+
+    Drag over the strip of values to choose some.
+    """
     metric = record.criteria.objectives[0].metric
     succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
     drawn = _some(record, succeeded, MOST_CURVES * 2)
@@ -164,7 +191,11 @@ def parallel(record: TrialList) -> Json:
     values = _scale([_value(entry) for entry in drawn])
     color_scale = {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)}
     color = _quantity("value", title=metric, scale=color_scale, legend=_GRADIENT)
-    plot: Json = {"width": WIDTH, "height": HEIGHT, "layer": _coordinates(parameters, metric, color)}
+    plot: Json = {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "layer": _coordinates(parameters, metric, color),
+    }
     strip: Json = {
         "width": WIDTH,
         "height": 40,
@@ -180,7 +211,9 @@ def parallel(record: TrialList) -> Json:
 
 
 def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> list[Json]:
-    """Return the layers of parallel coordinates: the lines of the trials, and the labels along each axis."""
+    """Return the layers of parallel coordinates: the lines of the trials, and the labels along each
+    axis.
+    """
     names = [parameter.name for parameter in parameters]
     axes: Json = {
         "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
@@ -193,7 +226,8 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
         "encoding": {
             **axes,
             "detail": _word("trial"),
-            "color": {**color, "legend": None},  # the strip shows it
+            # The strip shows it.
+            "color": {**color, "legend": None},
             "tooltip": [_tip("trial"), _tip("value", metric), _tip("parameter"), _tip("is")],
         },
     }
@@ -233,8 +267,8 @@ def slice_(record: TrialList) -> Json:
 
 
 def contour(record: TrialList) -> Json:
-    """Two parameters against each other, chosen from lists where the figure is drawn in a page: the mean value of the
-    trials in each cell, and the trials."""
+    """Two parameters against each other, chosen from lists where the figure is drawn in a page: the
+    mean value of the trials in each cell, and the trials."""
     metric = record.criteria.objectives[0].metric
     succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
     drawn = _some(record, succeeded, MOST_TRIALS)
@@ -245,19 +279,30 @@ def contour(record: TrialList) -> Json:
             "value": _value(entry),
             "parameters": formatting.parameters(entry.trial.parameters),
             "places": [
-                _place(p.domain, entry.trial.parameters[p.name]) if p.name in entry.trial.parameters else None
+                _place(p.domain, entry.trial.parameters[p.name])
+                if p.name in entry.trial.parameters
+                else None
                 for p in parameters
             ],
         }
         for entry in drawn
     ]
     names = [p.name for p in parameters]
-    color_scale: Json = {**_scale([r["value"] for r in rows]), "scheme": _SCHEME, "reverse": _is_minimized(record)}
+    color_scale: Json = {
+        **_scale([r["value"] for r in rows]),
+        "scheme": _SCHEME,
+        "reverse": _is_minimized(record),
+    }
     choose = [
         {
             "name": axis,
             "value": value,
-            "bind": {"input": "select", "options": list(range(len(names))), "labels": names, "name": f"{axis[0]}: "},
+            "bind": {
+                "input": "select",
+                "options": list(range(len(names))),
+                "labels": names,
+                "name": f"{axis[0]}: ",
+            },
         }
         for axis, value in (("xParameter", 0), ("yParameter", min(1, len(names) - 1)))
     ]
@@ -294,7 +339,13 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
         },
     }
     points: Json = {
-        "mark": {"type": "point", "filled": True, "size": 30, "stroke": "white", "strokeWidth": 0.4},
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "size": 30,
+            "stroke": "white",
+            "strokeWidth": 0.4,
+        },
         "encoding": {
             **axes,
             "color": color,
@@ -305,7 +356,10 @@ def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: J
 
 
 def _contour_names(names: Sequence[str]) -> list[Json]:
-    """Return the names of the parameters on the axes. They are marks, because a title of an axis cannot change."""
+    """Return the names of the parameters on the axes.
+
+    They are marks, because a title of an axis cannot change.
+    """
     places: tuple[Json, Json] = (
         {"x": {"expr": "width / 2"}, "y": {"expr": "height + 32"}, "align": "center"},
         {"x": 0, "y": -8, "align": "left"},
@@ -313,7 +367,14 @@ def _contour_names(names: Sequence[str]) -> list[Json]:
     return [
         {
             "data": {"values": [{}]},
-            "mark": {"type": "text", "fontSize": 11, "fontWeight": 500, "color": "#7a8496", "clip": False, **place}
+            "mark": {
+                "type": "text",
+                "fontSize": 11,
+                "fontWeight": 500,
+                "color": "#7a8496",
+                "clip": False,
+                **place,
+            }
             | {"text": {"expr": f"{json.dumps(names)}[{chosen}]"}},
         }
         for place, chosen in zip(places, ("xParameter", "yParameter"), strict=True)
@@ -348,22 +409,39 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
         "encoding": {"x": _quantity("low"), "x2": {"field": "high"}, "y": y},
     }
     states = [entry.state for entry in record.trials]
-    counts = [f"{states.count(state):,} {state.value}" for state in (TrialState.SUCCEEDED, TrialState.PRUNED)]
-    note = f"from {' and '.join(counts)} trials; a bar shorter than twice its line to one side may be due to chance"
+    counts = [
+        f"{states.count(state):,} {state.value}"
+        for state in (TrialState.SUCCEEDED, TrialState.PRUNED)
+    ]
+    note = (
+        f"from {' and '.join(counts)} trials; a bar shorter than twice its line to one side may be "
+        "due to chance"
+    )
     title = f"How much each parameter matters for a good {metric}"
     return {**_figure(title, rows, {"layer": [bars, errors]}, note=note), "height": {"step": 24}}
 
 
 def timeline(record: TrialList) -> Json:
-    """Each attempt from its creation to its start, and from there to its end; one that still runs ends with the newest
-    time that is known."""
+    """Each attempt from its creation to its start, and from there to its end; one that still runs
+    ends with the newest time that is known."""
     attempts = [
-        (entry, attempt) for entry in record.trials for attempt in entry.attempts if attempt.start_time is not None
+        (entry, attempt)
+        for entry in record.trials
+        for attempt in entry.attempts
+        if attempt.start_time is not None
     ]
     stride = max(1, math.ceil(len(attempts) / MOST_BARS))
-    created = {(e.trial, e.attempt): e.time for e in record.events if e.kind == AttemptState.CREATED.value}
+    created = {
+        (e.trial, e.attempt): e.time for e in record.events if e.kind == AttemptState.CREATED.value
+    }
     newest = max(
-        (moment for _, attempt in attempts for moment in (attempt.start_time, attempt.end_time) if moment), default=None
+        (
+            moment
+            for _, attempt in attempts
+            for moment in (attempt.start_time, attempt.end_time)
+            if moment
+        ),
+        default=None,
     )
     rows: list[Json] = []
     for entry, attempt in attempts[::stride]:
@@ -400,10 +478,16 @@ def timeline(record: TrialList) -> Json:
 
 
 def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
-    """Return how the axis writes times: with seconds for a short search, with the day for a long one."""
+    """Return how the axis writes times: with seconds for a short search, with the day for a long
+    one.
+    """
     times = [attempt.start_time for _, attempt in attempts if attempt.start_time is not None]
     span = max(times) - min(times) if times else timedelta()
-    return "%H:%M:%S" if span < timedelta(minutes=10) else "%H:%M" if span < timedelta(days=1) else "%b %d %H:%M"
+    if span < timedelta(minutes=10):
+        return "%H:%M:%S"
+    if span < timedelta(days=1):
+        return "%H:%M"
+    return "%b %d %H:%M"
 
 
 def front(record: TrialList) -> Json:
@@ -412,7 +496,11 @@ def front(record: TrialList) -> Json:
     best = {trial.number for trial in record.front}
     kinds = ("Pareto front", "dominated", "breaks a constraint")
     kind_colors = [color.light for color in (colors.FRONT, colors.DOMINATED, colors.FORBIDDEN)]
-    succeeded = [entry for entry in record.trials if entry.state is TrialState.SUCCEEDED and entry.trial.further]
+    succeeded = [
+        entry
+        for entry in record.trials
+        if entry.state is TrialState.SUCCEEDED and entry.trial.further
+    ]
     drawn = _some(record, succeeded, MOST_TRIALS)
     rows: list[Json] = []
     for entry in drawn:
@@ -420,7 +508,15 @@ def front(record: TrialList) -> Json:
         label = kinds[0 if entry.trial.number in best else 1 if is_feasible else 2]
         first, second = entry.trial.values[:2]
         assignment = formatting.parameters(entry.trial.parameters)
-        rows.append({"trial": entry.trial.number, "x": first, "y": second, "is": label, "parameters": assignment})
+        rows.append(
+            {
+                "trial": entry.trial.number,
+                "x": first,
+                "y": second,
+                "is": label,
+                "parameters": assignment,
+            }
+        )
     names = [objective.metric for objective in objectives[:2]]
     axes = {
         axis: _quantity(axis, title=name, scale=_scale([row[axis] for row in rows]))
@@ -430,22 +526,40 @@ def front(record: TrialList) -> Json:
         "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.8},
         "encoding": {
             **axes,
-            "color": _word("is", title=None, scale={"domain": kinds, "range": kind_colors}, legend=_LEGEND),
-            "tooltip": [_tip("trial"), _tip("x", names[0]), _tip("y", names[-1]), _tip("is"), _tip("parameters")],
+            "color": _word(
+                "is", title=None, scale={"domain": kinds, "range": kind_colors}, legend=_LEGEND
+            ),
+            "tooltip": [
+                _tip("trial"),
+                _tip("x", names[0]),
+                _tip("y", names[-1]),
+                _tip("is"),
+                _tip("parameters"),
+            ],
         },
     }
     line: Json = {
         "transform": [{"filter": "datum.is == 'Pareto front'"}],
-        "mark": {"type": "line", "color": colors.FRONT.light, "interpolate": "step-after", "opacity": 0.5},
+        "mark": {
+            "type": "line",
+            "color": colors.FRONT.light,
+            "interpolate": "step-after",
+            "opacity": 0.5,
+        },
         "encoding": {**axes, "order": {"field": "x"}},
     }
-    layers = [points, line] if len(objectives) == 2 else [points]  # with more, the front is no line in two
-    return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers}, note=_of(drawn, succeeded))
+    # With more, the front is no line in two.
+    layers = [points, line] if len(objectives) == 2 else [points]
+    return _figure(
+        f"{names[0]} and {names[-1]}", rows, {"layer": layers}, note=_of(drawn, succeeded)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its heading on a page, its drawing of a record and importances, and the text in place of no data."""
+    """A figure: its heading on a page, its drawing of a record and importances, and the text in
+    place of no data.
+    """
 
     heading: str
     draw: Callable[[TrialList, Sequence[Importance]], Json]
@@ -454,32 +568,56 @@ class Figure:
 
 FIGURES = {
     "history": Figure("History", lambda record, _: history(record), "No trial has a value yet."),
-    "front": Figure("Pareto front", lambda record, _: front(record), "No trial has values of all objectives yet."),
-    "curves": Figure("Learning curves", lambda record, _: curves(record), "No trial has reported values by step."),
-    "parallel": Figure("Parallel coordinates", lambda record, _: parallel(record), "No trial has succeeded yet."),
-    "slice": Figure("Each parameter", lambda record, _: slice_(record), "No trial has a value yet."),
-    "contour": Figure("Two parameters", lambda record, _: contour(record), "No trial has succeeded yet."),
-    "importance": Figure(
-        "Importance", importance, f"Importance needs {MIN_TRIALS_TO_RANK} succeeded or pruned trials."
+    "front": Figure(
+        "Pareto front",
+        lambda record, _: front(record),
+        "No trial has values of all objectives yet.",
     ),
-    "timeline": Figure("Timeline", lambda record, _: timeline(record), "No attempt has started yet."),
+    "curves": Figure(
+        "Learning curves", lambda record, _: curves(record), "No trial has reported values by step."
+    ),
+    "parallel": Figure(
+        "Parallel coordinates", lambda record, _: parallel(record), "No trial has succeeded yet."
+    ),
+    "slice": Figure(
+        "Each parameter", lambda record, _: slice_(record), "No trial has a value yet."
+    ),
+    "contour": Figure(
+        "Two parameters", lambda record, _: contour(record), "No trial has succeeded yet."
+    ),
+    "importance": Figure(
+        "Importance",
+        importance,
+        f"Importance needs {MIN_TRIALS_TO_RANK} succeeded or pruned trials.",
+    ),
+    "timeline": Figure(
+        "Timeline", lambda record, _: timeline(record), "No attempt has started yet."
+    ),
 }
 _OF_TWO_PARAMETERS = frozenset({"parallel", "contour"})
 
 
 def worth_showing(record: TrialList) -> list[str]:
-    """Return the available figures without those that relate parameters, if there is one parameter only."""
+    """Return the available figures without those that relate parameters, if there is one parameter
+    only.
+    """
     single = len(record.space.parameters) == 1
     return [name for name in available(record) if not (single and name in _OF_TWO_PARAMETERS)]
 
 
 def available(record: TrialList) -> list[str]:
-    """Return the names of the figures that apply to the experiment; a front needs several objectives."""
+    """Return the names of the figures that apply to the experiment.
+
+    A front needs several objectives.
+    """
     return [name for name in FIGURES if name != "front" or len(record.criteria.objectives) > 1]
 
 
 def _figure(title: str, rows: Sequence[Json], body: Json, *, note: str = "") -> Json:
-    """Return a figure. A page has its own heading in place of the title, and shows the note below the figure."""
+    """Return a figure.
+
+    A page has its own heading in place of the title, and shows the note below the figure.
+    """
     concatenated = "concat" in body or "vconcat" in body
     size = {} if concatenated else {"width": WIDTH, "height": HEIGHT}
     return {
@@ -499,7 +637,9 @@ def _short(value: object) -> object:
 
 def _valued(record: TrialList) -> list[TrialRecord]:
     states = (TrialState.SUCCEEDED, TrialState.PRUNED)
-    return [entry for entry in record.trials if entry.state in states and _is_finite(entry.trial.value)]
+    return [
+        entry for entry in record.trials if entry.state in states and _is_finite(entry.trial.value)
+    ]
 
 
 def _began(record: TrialList) -> list[TrialRecord]:
@@ -520,11 +660,20 @@ def _is_minimized(record: TrialList) -> bool:
 
 
 def _some(record: TrialList, trials: Sequence[TrialRecord], limit: int) -> list[TrialRecord]:
-    """Return at most `limit` trials by number: half of them the best, the others spread evenly over the rest."""
+    """Return at most `limit` trials by number: half of them the best, the others spread evenly over
+    the rest.
+    """
     if len(trials) <= limit:
         return list(trials)
     sign = record.criteria.objectives[0].direction.sign
-    ranked = sorted(trials, key=lambda entry: (sign * entry.trial.value) if _is_finite(entry.trial.value) else math.inf)  # type: ignore[operator]
+
+    def loss(entry: TrialRecord) -> float:
+        value = entry.trial.value
+        if value is None or not math.isfinite(value):
+            return math.inf
+        return sign * value
+
+    ranked = sorted(trials, key=loss)
     best, others = ranked[: limit // 2], ranked[limit // 2 :]
     remaining = limit - len(best)
     chosen = [*best, *(others[k * len(others) // remaining] for k in range(remaining))]
@@ -538,7 +687,10 @@ def _of(drawn: Sequence[object], available: Sequence[object]) -> str:
 
 
 def _row(entry: TrialRecord, names: Sequence[str]) -> Json:
-    """Return the data of a trial. Parameters are called `p0`, `p1` and so on: Vega would interpret people's names."""
+    """Return the data of a trial.
+
+    Parameters are called `p0`, `p1` and so on: Vega would interpret people's names.
+    """
     row: Json = {"trial": entry.trial.number, "value": _value(entry), "state": entry.state.value}
     for place, name in enumerate(names):
         if name in entry.trial.parameters:
@@ -549,27 +701,41 @@ def _row(entry: TrialRecord, names: Sequence[str]) -> Json:
 
 
 def _place(domain: Domain, value: Any) -> float | None:
-    """Return the relative position of a value in its range, from 0 to 1; for a choice, its position in the list."""
+    """Return the relative position of a value in its range, from 0 to 1.
+
+    For a choice, its position in the list.
+    """
     if isinstance(domain, Choice):
         index = domain.index_of(value)
         return None if index is None else index / max(1, len(domain.values) - 1)
     low, high, position = float(domain.min), float(domain.max), float(value)
     if domain.scale is Scale.LOG:
-        low, high, position = math.log(low), math.log(high), math.log(position) if position > 0 else math.log(low)
-    if high <= low:  # also the logarithms of two neighboring doubles
+        low, high, position = (
+            math.log(low),
+            math.log(high),
+            math.log(position) if position > 0 else math.log(low),
+        )
+    # Also the logarithms of two neighboring doubles.
+    if high <= low:
         return 0.5
     return min(1.0, max(0.0, (position - low) / (high - low)))
 
 
 def _places(parameter: Parameter) -> list[Json]:
-    """Return the labels along the axis of a parameter: its limits, or its choices unless they are many."""
+    """Return the labels along the axis of a parameter: its limits, or its choices unless they are
+    many.
+    """
     match parameter.domain:
         case Choice(values):
             labeled = values if len(values) <= MOST_LABELS else (values[0], values[-1])
         case domain:
             labeled = (domain.min, domain.max)
     return [
-        {"parameter": parameter.name, "place": _place(parameter.domain, value), "is": formatting.parameter(value)[:20]}
+        {
+            "parameter": parameter.name,
+            "place": _place(parameter.domain, value),
+            "is": formatting.parameter(value)[:20],
+        }
         for value in labeled
     ]
 
@@ -587,10 +753,13 @@ def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
     ]
     range_of_axis = f"{json.dumps(ranges)}[{chosen}]"
     place = f"(datum.value * ({range_of_axis}.values.length - 1))"
-    choice = f"(abs({place} - round({place})) < 0.001 ? {range_of_axis}.values[round({place})] : '')"
+    choice = (
+        f"(abs({place} - round({place})) < 0.001 ? {range_of_axis}.values[round({place})] : '')"
+    )
     number = (
-        f"({range_of_axis}.log ? {range_of_axis}.low * pow({range_of_axis}.high / {range_of_axis}.low, datum.value) "
-        f": {range_of_axis}.low + ({range_of_axis}.high - {range_of_axis}.low) * datum.value)"
+        f"({range_of_axis}.log ? {range_of_axis}.low * pow({range_of_axis}.high / "
+        f"{range_of_axis}.low, datum.value) : {range_of_axis}.low + ({range_of_axis}.high - "
+        f"{range_of_axis}.low) * datum.value)"
     )
     return f"{range_of_axis}.values ? {choice} : format({number}, '.3~g')"
 
@@ -598,11 +767,15 @@ def _value_at_tick(domains: Sequence[Domain], chosen: str) -> str:
 def _axis(domain: Domain, field: str, title: str) -> Json:
     if isinstance(domain, Choice):
         return _word(field, title=title)
-    return _quantity(field, title=title, scale={"type": "log"} if domain.scale is Scale.LOG else {"zero": False})
+    return _quantity(
+        field, title=title, scale={"type": "log"} if domain.scale is Scale.LOG else {"zero": False}
+    )
 
 
 def _scale(values: Iterable[float]) -> Json:
-    """Return the scale of an axis, which is logarithmic if the values are positive and span several decades."""
+    """Return the scale of an axis, which is logarithmic if the values are positive and span several
+    decades.
+    """
     numbers = list(values)
     if numbers and min(numbers) > 0 and math.log10(max(numbers) / min(numbers)) > DECADES:
         return {"type": "log"}

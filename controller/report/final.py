@@ -1,4 +1,6 @@
-"""The final stage as shown to people and programs: its parameters, how it ended, and its output files. Pure."""
+"""The final stage as shown to people and programs: its parameters, how it ended, and its output
+files. Pure.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +60,11 @@ def output_location(spec: ExperimentSpec, final: FinalRecord) -> str:
     match spec.trial.cluster.get("checkpoints"):
         case {"claim": str(claim)}:
             folder = "/final".join(final.name.rsplit("-final", 1)) + final.run.apart
-            stays = f"; the contents of TUNER_CHECKPOINT_DIR are in the claim {claim}, folder {folder}"
-    message = f"TUNER_OUTPUT_DIR was removed with its pod: write outputs to a volume of spec.trial.volumes{stays}"
+            stays = (
+                f"; the contents of TUNER_CHECKPOINT_DIR are in the claim {claim}, folder {folder}"
+            )
+    message = (
+        "TUNER_OUTPUT_DIR was removed with its pod: write outputs to a volume of "
+        f"spec.trial.volumes{stays}"
+    )
     return spec.words(message)

@@ -15,7 +15,9 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def number(value: float | None) -> str:
-    """Return a number with six significant digits: enough to tell trials apart, short enough for a table."""
+    """Return a number with six significant digits: enough to tell trials apart, short enough for a
+    table.
+    """
     return "" if value is None else f"{value:.6g}"
 
 
@@ -47,9 +49,13 @@ def parameter(value: Value) -> str:
 
 
 def scores(criteria: Criteria, trial: Trial) -> str:
-    """Return the values of the objectives and then of the constraints: `accuracy 0.97, size 12, latency_ms 18`."""
+    """Return the values of the objectives and then of the constraints: `accuracy 0.97, size 12,
+    latency_ms 18`.
+    """
     metrics = [objective.metric for objective in criteria.objectives]
-    results: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {metrics[0]: trial.value}
+    results: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {
+        metrics[0]: trial.value
+    }
     bounded = [constraint.metric for constraint in criteria.constraints]
     results |= dict(zip(bounded, trial.constraint_values, strict=False))
     return ", ".join(f"{metric} {number(value)}" for metric, value in results.items())
@@ -61,7 +67,8 @@ def parameters(assignment: Mapping[str, Value]) -> str:
 
 
 def sparkline(trend: Sequence[float], width: int) -> str:
-    """Draw the trend in at most `width` characters, each of which shows the last value of its section.
+    """Draw the trend in at most `width` characters, each of which shows the last value of its
+    section.
 
     A constant trend is a line in the middle.
     """
@@ -75,17 +82,25 @@ def sparkline(trend: Sequence[float], width: int) -> str:
         return _SPARKS[len(_SPARKS) // 2] * len(finite)
     if math.isinf(high - low):
         finite, low, high = [value / 2 for value in finite], low / 2, high / 2
-    return "".join(_SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite)
+    return "".join(
+        _SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite
+    )
 
 
 def digest(image: str) -> str:
-    """Return an image's digest shortened for a table: `sha256:1a2b3c4d5e6f`. An image without a digest is unchanged."""
+    """Return an image's digest shortened for a table: `sha256:1a2b3c4d5e6f`.
+
+    An image without a digest is unchanged.
+    """
     _, separator, digits = image.rpartition("sha256:")
     return f"{separator}{digits[:12]}" if separator else image
 
 
 def json_text(data: object) -> str:
-    """Return JSON for files and pipes. It has no bare NaN, because `json_number` has replaced it by a word."""
+    """Return JSON for files and pipes.
+
+    It has no bare NaN, because `json_number` has replaced it by a word.
+    """
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -95,7 +110,9 @@ def data_text(data: object, form: str) -> str:
 
 
 def json_number(value: float) -> float | str:
-    """Return a number for JSON, which has no NaN and infinities: they become the words of protobuf's JSON."""
+    """Return a number for JSON, which has no NaN and infinities: they become the words of
+    protobuf's JSON.
+    """
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -107,7 +124,10 @@ def timestamp(time: datetime) -> str:
 
 
 def yaml_text(data: object) -> str:
-    """Return plain data as YAML. Every string is quoted, so that no reader takes it for a number or a date."""
+    """Return plain data as YAML.
+
+    Every string is quoted, so that no reader takes it for a number or a date.
+    """
     return "\n".join(_yaml(data, "")) + "\n"
 
 

@@ -1,6 +1,9 @@
-"""`tuner report --html`: an experiment as one page that needs no network. Pure text; figures come from `figures`.
+"""`tuner report --html`: an experiment as one page that needs no network.
 
-Names, reasons and values are untrusted text, so they are escaped. Data is written as JSON that cannot close its tag.
+Pure text; figures come from `figures`.
+
+Names, reasons and values are untrusted text, so they are escaped. Data is written as JSON that
+cannot close its tag.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ from suggest.trial import TrialState
 MOST_ROWS = 1000  # in the table of trials
 
 
-def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascript: str, now: datetime) -> str:
+def page(
+    record: ExperimentRecord, importances: Sequence[Importance], *, javascript: str, now: datetime
+) -> str:
     """Return the whole page.
 
     Args:
@@ -43,7 +48,8 @@ def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascr
     figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
     sections = [_section(name, figures.get(name)) for name in drawn]
     title = html.escape(experiment.name)
-    code = javascript.replace("</script", "<\\/script")  # the same string in JavaScript, which closes no element
+    # The same string in JavaScript, which closes no element.
+    code = javascript.replace("</script", "<\\/script")
     sections_text = "\n".join(sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -83,7 +89,10 @@ def _section(name: str, figure: Json | None) -> str:
         return f"{heading}<p class='lead'>{FIGURES[name].why_empty}</p>"
     note = figure["usermeta"]["note"]
     words = f"<p class='lead'>{html.escape(note)}</p>" if note else ""
-    return f"{heading}<div class='card wide'><div class='figure' id='figure-{name}'></div></div>{words}"
+    return (
+        f"{heading}<div class='card wide'><div class='figure' "
+        f"id='figure-{name}'></div></div>{words}"
+    )
 
 
 def figure_script() -> str:
@@ -102,7 +111,9 @@ def _json(data: object) -> str:
 
 def _lead(record: ExperimentRecord) -> str:
     experiment = record.experiment
-    counts = ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
+    counts = (
+        ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
+    )
     reason = f": {experiment.reason}" if experiment.reason else ""
     return f"{experiment.state.value}{reason}. {counts}."
 
@@ -111,12 +122,21 @@ def _overview(record: ExperimentRecord) -> str:
     experiment, spec = record.experiment, record.experiment.spec
     ranges = "; ".join(f"{p.name}: {_range(p)}" for p in spec.space.parameters)
     fields = [
-        ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
+        (
+            "Objectives" if spec.further else "Objective",
+            "; ".join(map(describe_objective, spec.objectives)),
+        ),
         ("Subject to", "; ".join(map(str, spec.constraints))),
-        ("Algorithm", spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
+        (
+            "Algorithm",
+            spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else ""),
+        ),
         ("Parameters", ranges),
         ("Runs", f"{spec.runtime}, {spec.parallelism} at a time"),
-        ("Started", "" if experiment.start_time is None else formatting.timestamp(experiment.start_time)),
+        (
+            "Started",
+            "" if experiment.start_time is None else formatting.timestamp(experiment.start_time),
+        ),
         ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
         ("Revision", str(experiment.revision)),
         ("Study", experiment.study),
@@ -134,12 +154,19 @@ def _range(parameter: Parameter) -> str:
         whole = "whole number " if isinstance(domain, Int) else ""
         normal = f", normal around {domain.normal.mean:g}" if domain.normal is not None else ""
         text = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}{normal}"
-    when = " and ".join(f"{c.parameter} is {' or '.join(map(formatting.parameter, c.values))}" for c in parameter.when)
+    when = " and ".join(
+        f"{c.parameter} is {' or '.join(map(formatting.parameter, c.values))}"
+        for c in parameter.when
+    )
     return f"{text} (when {when})" if when else text
 
 
 def _definitions(fields: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in fields if value)
+    rows = "".join(
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>"
+        for name, value in fields
+        if value
+    )
     return f"<dl class='card'>{rows}</dl>"
 
 
@@ -152,7 +179,11 @@ def _best(record: ExperimentRecord) -> str:
     newest = entry.newest
     name = trial_name(record.experiment.name, record.experiment.uid, best.number)
     argv, _ = render(spec.trial, {TRIAL_NAME: name, **best.parameters})
-    front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}" if spec.further else ""
+    front = (
+        f"; one of the Pareto front of {quantity(len(record.front), 'trial')}"
+        if spec.further
+        else ""
+    )
     fields = [
         ("Trial", f"{best.number}{front}"),
         ("Value", formatting.scores(spec.criteria, best)),
@@ -162,7 +193,9 @@ def _best(record: ExperimentRecord) -> str:
         ("Image", "" if newest is None else newest.image),
         ("Ended", "" if entry.end_time is None else formatting.timestamp(entry.end_time)),
     ]
-    command = f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not entry.imported_from else ""
+    command = (
+        f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not entry.imported_from else ""
+    )
     return f"<h2>Best trial</h2>\n{_definitions(fields)}{command}"
 
 
@@ -211,11 +244,17 @@ def _trials(record: ExperimentRecord) -> str:
     metrics = text_tables.metric_names(record)
     rows = [_trial_row(record, entry, names, metrics) for entry in record.trials[:MOST_ROWS]]
     omitted = len(record.trials) - len(rows)
-    truncation = f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>" if omitted else ""
+    truncation = (
+        f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>"
+        if omitted
+        else ""
+    )
     return f"<h2>Trials</h2>\n{truncation}{_table(['TRIAL', 'STATE', 'VALUE', 'SECONDS', *names, *metrics], rows)}"
 
 
-def _trial_row(record: ExperimentRecord, entry: TrialRecord, names: Sequence[str], metrics: Sequence[str]) -> list[str]:
+def _trial_row(
+    record: ExperimentRecord, entry: TrialRecord, names: Sequence[str], metrics: Sequence[str]
+) -> list[str]:
     spent = text_tables.seconds(entry)
     value = entry.trial.value
     measured = record.metrics.get(entry.trial.number, {})
@@ -224,21 +263,33 @@ def _trial_row(record: ExperimentRecord, entry: TrialRecord, names: Sequence[str
         entry.state.value,
         "" if value is None or not math.isfinite(value) else formatting.number(value),
         "" if spent is None else f"{spent:.1f}",
-        *(formatting.parameter(entry.trial.parameters[n]) if n in entry.trial.parameters else "" for n in names),
+        *(
+            formatting.parameter(entry.trial.parameters[n]) if n in entry.trial.parameters else ""
+            for n in names
+        ),
         *(formatting.number(measured.get(name)) for name in metrics),
     ]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text: Iterable[int] = ()) -> str:
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, text: Iterable[int] = ()
+) -> str:
     """Return a table whose columns can be sorted. `text` lists the columns that may wrap."""
     wraps = set(text)
-    head = "".join(f"<th scope='col'><button type='button'>{html.escape(name)}</button></th>" for name in header)
+    head = "".join(
+        f"<th scope='col'><button type='button'>{html.escape(name)}</button></th>"
+        for name in header
+    )
     body = "".join(
         "<tr>"
-        + "".join(f"<td{' class=text' if k in wraps else ''}>{html.escape(cell)}</td>" for k, cell in enumerate(row))
+        + "".join(
+            f"<td{' class=text' if k in wraps else ''}>{html.escape(cell)}</td>"
+            for k, cell in enumerate(row)
+        )
         + "</tr>\n"
         for row in rows
     )
     return (
-        f"<div class='wide'><table class='sortable'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        "<div class='wide'><table "
+        f"class='sortable'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )

@@ -1,4 +1,5 @@
-"""Show a run as plain lines on stderr, without a terminal: a line per important event, and progress at intervals.
+"""Show a run as plain lines on stderr, without a terminal: a line per important event, and progress
+at intervals.
 
 This module makes no decisions. The same events in the same order give the same lines.
 """
@@ -20,8 +21,10 @@ from suggest.trial import IMPORTED_FROM
 logger = logging.getLogger(__name__)
 
 PROGRESS_S = 10.0
-_ENDINGS = frozenset(state.value for state in ExperimentState)  # the end of the run says it, and what to do
-# The reason why trials wait changes whenever another trial ends, so one line shows it for all of them.
+# The end of the run says it, and what to do.
+_ENDINGS = frozenset(state.value for state in ExperimentState)
+# The reason why trials wait changes whenever another trial ends, so one line shows it for all of
+# them.
 _QUIET_KINDS = frozenset({"created", "stopping", "waiting", AttemptState.RUNNING.value})
 
 
@@ -59,7 +62,9 @@ class QuietView:
 
 
 class LoggedView(QuietView):
-    """The view of -v and --log-format json: the loop logs the events, and this view logs all other sentences."""
+    """The view of -v and --log-format json: the loop logs the events, and this view logs all other
+    sentences.
+    """
 
     def print_line(self, text: str) -> None:
         logger.info("%s", text)
@@ -81,7 +86,8 @@ class Lines:
         self.print_line(event.message)
 
     def print_line(self, text: str) -> None:
-        with suppress(OSError):  # a closed stderr must not stop the run
+        # A closed stderr must not stop the run.
+        with suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
     def refresh(self, progress: Progress) -> None:
@@ -102,7 +108,9 @@ class Lines:
             self.print_line(f"waiting: {reason}")
         if progress.final_runs and not self._final_told:
             self._final_told = True
-            self.print_line(progress.experiment.reason or "the search is over; its final stage runs")
+            self.print_line(
+                progress.experiment.reason or "the search is over; its final stage runs"
+            )
         running_s = progress.experiment.running_s
         if progress.known and running_s - self._told_at_s >= PROGRESS_S:
             self._told_at_s = running_s
@@ -119,7 +127,11 @@ def summary(progress: Progress) -> str:
     done = counted(progress.counts)
     limit = "" if spec.budget.trials is None else f"/{spec.budget.trials}"
     states = ", ".join(f"{n} {state.value}" for state, n in progress.counts.items() if n)
-    trials = quantity(done, "trial") if not limit else f"{done}{limit} trial{'' if limit == '/1' else 's'}"
+    trials = (
+        quantity(done, "trial")
+        if not limit
+        else f"{done}{limit} trial{'' if limit == '/1' else 's'}"
+    )
     words = [trials + (f" ({states})" if states else ""), f"{len(progress.at_work)} running"]
     if progress.held_up:
         words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
@@ -132,7 +144,8 @@ def summary(progress: Progress) -> str:
 def time_left_s(progress: Progress) -> float | None:
     """Estimate the remaining seconds from the pace so far, limited by the wall clock budget.
 
-    None while nothing is known, while the loop waits for an error to pass, or without such a budget.
+    None while nothing is known, while the loop waits for an error to pass, or without such a
+    budget.
     """
     if progress.trouble or not progress.known:
         return None

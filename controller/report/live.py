@@ -1,6 +1,8 @@
-"""Show a run on a terminal: a small picture that is redrawn in place, with events scrolling above it.
+"""Show a run on a terminal: a small picture that is redrawn in place, with events scrolling above
+it.
 
-The picture is not drawn more often than REFRESH says, because the trials need the CPU. Only this module imports Rich.
+The picture is not drawn more often than REFRESH says, because the trials need the CPU. Only this
+module imports Rich.
 """
 
 from __future__ import annotations
@@ -66,13 +68,17 @@ class Live:
         if event.kind in _SHOWN_KINDS or event.trial is None:
             message = event.message
             if event.trial is not None:
-                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": show only the kind and the rest.
+                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": show only the kind and
+                # the rest.
                 message = " ".join([event.kind, *event.message.split(" ", 3)[3:]])
-            self._events.append((event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message)))
+            self._events.append(
+                (event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message))
+            )
 
     def print_line(self, text: str) -> None:
         """Print a sentence above the picture, where it stays."""
-        with suppress(OSError):  # the terminal is gone; the SIGHUP that follows is handled elsewhere
+        # The terminal is gone; the SIGHUP that follows is handled elsewhere.
+        with suppress(OSError):
             self._console.print(Text(text))
         if "Ctrl-C" in text:
             self._hint = "Ctrl-C again kills"
@@ -100,10 +106,18 @@ class Live:
             parts += [Text(), _running(progress, min(MAX_ROWS, room), width)]
         if self._events:
             parts.append(Text())
-            parts += [_line(Text(f"{time}  ", style="bright_black") + text, width) for time, text in self._events]
+            parts += [
+                _line(Text(f"{time}  ", style="bright_black") + text, width)
+                for time, text in self._events
+            ]
         if progress.trouble:
             parts.append(_line(Text(f"waiting: {progress.trouble}", style="bold red"), width))
-        parts.append(_line(Text((self._hint or _hint(progress)) + _remark(progress), style="bright_black"), width))
+        parts.append(
+            _line(
+                Text((self._hint or _hint(progress)) + _remark(progress), style="bright_black"),
+                width,
+            )
+        )
         return Group(*parts)
 
 
@@ -120,7 +134,11 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
         title.append(f"  about {formatting.duration(left_s)} left", style="bright_black")
-    counts = _bar(progress, width) if progress.known else Text("looking up its trials", style="bright_black")
+    counts = (
+        _bar(progress, width)
+        if progress.known
+        else Text("looking up its trials", style="bright_black")
+    )
     lines: list[RenderableType] = [_line(title, width), _line(counts, width)]
     if progress.best is not None:
         lines.append(_line(_best(progress), width))
@@ -147,7 +165,9 @@ def _bar(progress: Progress, width: int) -> Text:
         share = 0 if state is TrialState.CANCELLED else progress.counts.get(state, 0)
         if share:
             # Every outcome that occurs gets at least one cell.
-            bar.append("━" * min(cells - len(bar), max(1, round(share / limit * cells))), style=style)
+            bar.append(
+                "━" * min(cells - len(bar), max(1, round(share / limit * cells))), style=style
+            )
     bar.append("━" * (cells - len(bar)), style="grey30")
     return bar + counts
 
@@ -168,7 +188,9 @@ def _best(progress: Progress) -> Text:
 def _running(progress: Progress, rows: int, width: int) -> Table:
     now = datetime.now(UTC)
     metric = progress.experiment.spec.objective.metric
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False, width=width)
+    table = Table(
+        box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False, width=width
+    )
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("for", justify="right", no_wrap=True)
     table.add_column("step", justify="right", no_wrap=True)
@@ -192,12 +214,20 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
 
 def _event_text(event: Event, message: str) -> Text:
     style = _EVENT_STYLES.get(event.kind, "")
-    subject = "" if event.trial is None else "final stage  " if event.trial is FINAL else f"trial {event.trial}  "
+    subject = (
+        ""
+        if event.trial is None
+        else "final stage  "
+        if event.trial is FINAL
+        else f"trial {event.trial}  "
+    )
     return Text(f"{subject}{message}", style=style)
 
 
 def _hint(progress: Progress) -> str:
-    return "Ctrl-C detaches" if progress.experiment.spec.traits.survives_controller else "Ctrl-C stops cleanly"
+    if progress.experiment.spec.traits.survives_controller:
+        return "Ctrl-C detaches"
+    return "Ctrl-C stops cleanly"
 
 
 def _remark(progress: Progress) -> str:
@@ -205,14 +235,18 @@ def _remark(progress: Progress) -> str:
     if progress.held_up:
         return f" · {len(progress.held_up)} wait: {progress.held_up[0].waiting_for}"
     if progress.final_runs:
-        return f" · {progress.experiment.reason}" if progress.experiment.reason else " · the search is over"
+        if progress.experiment.reason:
+            return f" · {progress.experiment.reason}"
+        return " · the search is over"
     if progress.canary and progress.running and progress.experiment.spec.parallelism > 1:
         return " · the first trial runs alone until its first metric"
     return " · no new point is left to try" if progress.exhausted and progress.running else ""
 
 
 def _line(text: Text, width: int) -> Text:
-    """Cut the text to one line, because a picture that changes its height by wrapping would jump."""
+    """Cut the text to one line, because a picture that changes its height by wrapping would
+    jump.
+    """
     text.no_wrap = True
     text.truncate(width, overflow="ellipsis")
     return text

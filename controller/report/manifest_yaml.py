@@ -23,7 +23,11 @@ def yaml_documents(objects: Sequence[Mapping[str, object]]) -> str:
 def _lines(data: object) -> list[str]:
     match data:
         case dict() if data:
-            return [line for key, value in data.items() for line in _entry(_text(str(key)) + ":", value, "  ")]
+            return [
+                line
+                for key, value in data.items()
+                for line in _entry(_text(str(key)) + ":", value, "  ")
+            ]
         case list() if data:
             return [line for item in data for line in _item(item)]
     return [_scalar(data)]
@@ -36,7 +40,10 @@ def _entry(key: str, value: object, indent: str) -> list[str]:
         case list() if value:
             return [key, *_lines(value)]
         case str() if body := _block(value):
-            return [f"{key} {'|' if value.endswith(_END) else '|-'}", *(f"{indent}{line}" for line in body)]
+            return [
+                f"{key} {'|' if value.endswith(_END) else '|-'}",
+                *(f"{indent}{line}" for line in body),
+            ]
     return [f"{key} {_scalar(value)}"]
 
 
@@ -49,9 +56,14 @@ def _item(value: object) -> list[str]:
 
 
 def _block(text: str) -> list[str]:
-    """Return the text's lines if it has several and a block keeps them unchanged; otherwise an empty list."""
+    """Return the text's lines if it has several and a block keeps them unchanged.
+
+    Otherwise an empty list.
+    """
     body = text.removesuffix(_END).split(_END)
-    is_literal = all(line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body)
+    is_literal = all(
+        line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body
+    )
     return body if is_literal and len(body) > 1 else []
 
 

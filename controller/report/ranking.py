@@ -1,6 +1,7 @@
 """`tuner report`: an experiment's trials, best first, and the effect of each parameter.
 
-Pure: a record and the parameters' importances in, text or JSON out. The effects are computed in `effects`.
+Pure: a record and the parameters' importances in, text or JSON out. The effects are computed in
+`effects`.
 """
 
 from __future__ import annotations
@@ -33,20 +34,32 @@ _BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the
 
 
 def ranked(record: ExperimentRecord) -> ExperimentRecord:
-    """Return the record with sorted trials: succeeded ones, best first; pruned ones, best first; all others by number.
+    """Return the record with sorted trials: succeeded ones, best first; pruned ones, best first.
 
-    With several objectives, the Pareto front comes first. Trials that violate a constraint come after those that meet
-    all of them.
+    All others by number.
+
+    With several objectives, the Pareto front comes first. Trials that violate a constraint come
+    after those that meet all of them.
     """
     spec = record.experiment.spec
     sign = spec.objective.direction.sign
     best = {trial.number for trial in record.front}
 
     def place(entry: TrialRecord) -> tuple[int, bool, float, float, int]:
-        violation = spec.criteria.violation(entry.trial) if entry.state is TrialState.SUCCEEDED else 0.0
-        value = entry.trial.value if entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
+        violation = (
+            spec.criteria.violation(entry.trial) if entry.state is TrialState.SUCCEEDED else 0.0
+        )
+        value = (
+            entry.trial.value if entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
+        )
         at = math.inf if value is None or not math.isfinite(value) else sign * value
-        return _ORDER.index(entry.state), entry.trial.number not in best, violation, at, entry.trial.number
+        return (
+            _ORDER.index(entry.state),
+            entry.trial.number not in best,
+            violation,
+            at,
+            entry.trial.number,
+        )
 
     return replace(record, trials=sorted(record.trials, key=place))
 
@@ -60,11 +73,17 @@ def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ())
     """Return the effects, with the most important parameters first."""
     spec = record.experiment.spec
     by_parameter = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
-    places = {importance.name: place for place, importance in enumerate(importances) if importance.value is not None}
+    places = {
+        importance.name: place
+        for place, importance in enumerate(importances)
+        if importance.value is not None
+    }
     return sorted(by_parameter, key=lambda effect: places.get(effect.name, len(places)))
 
 
-def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, limit: int | None) -> str:
+def text(
+    record: ExperimentRecord, importances: Sequence[Importance] = (), *, limit: int | None
+) -> str:
     """Return the report as text.
 
     Args:
@@ -86,9 +105,17 @@ def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, li
 def _headline(record: ExperimentRecord) -> str:
     spec = record.experiment.spec
     states = [entry.state for entry in record.trials]
-    counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
-    goals = "; ".join(f"{objective.metric}, {_BETTER[objective.direction]}" for objective in spec.objectives)
-    front = f"\nThe first {quantity(len(record.front), 'trial')} are the Pareto front." if len(record.front) > 1 else ""
+    counts = ", ".join(
+        f"{states.count(state)} {state.value}" for state in _ORDER if state in states
+    )
+    goals = "; ".join(
+        f"{objective.metric}, {_BETTER[objective.direction]}" for objective in spec.objectives
+    )
+    front = (
+        f"\nThe first {quantity(len(record.front), 'trial')} are the Pareto front."
+        if len(record.front) > 1
+        else ""
+    )
     return f"{record.experiment.name}: {counts or 'no trials yet'}; {goals}{front}\n"
 
 
@@ -105,14 +132,26 @@ def _rows(record: ExperimentRecord, limit: int | None) -> str:
             formatting.number(entry.trial.value),
             _seconds(entry),
             *(
-                formatting.parameter(entry.trial.parameters[name]) if name in entry.trial.parameters else ""
+                formatting.parameter(entry.trial.parameters[name])
+                if name in entry.trial.parameters
+                else ""
                 for name in names
             ),
-            *(formatting.number(record.metrics.get(entry.trial.number, {}).get(name)) for name in metrics),
+            *(
+                formatting.number(record.metrics.get(entry.trial.number, {}).get(name))
+                for name in metrics
+            ),
         ]
         for entry in listed
     ]
-    headings = ["TRIAL", "STATE", "VALUE", "SECONDS", *names, *(f"metrics.{name}" for name in metrics)]
+    headings = [
+        "TRIAL",
+        "STATE",
+        "VALUE",
+        "SECONDS",
+        *names,
+        *(f"metrics.{name}" for name in metrics),
+    ]
     table = text_tables.aligned(headings, rows)
     omitted = len(record.trials) - len(listed)
     return table + (f"and {omitted} more: --all\n" if omitted else "")
@@ -127,7 +166,10 @@ def _seconds(entry: TrialRecord) -> str:
 
 
 def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
-    """Return the grid as a table; "" unless every combination of levels was tried and the table fits a screen."""
+    """Return the grid as a table.
+
+    Return "" unless every combination of levels was tried and the table fits a screen.
+    """
     space = record.experiment.spec.space
     levels = {effect.name: [level.low for level in effect.levels] for effect in by_parameter}
     names = [parameter.name for parameter in space.parameters if parameter.name in levels]
@@ -139,7 +181,8 @@ def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
     cells: dict[tuple[object, ...], list[TrialRecord]] = {}
     for entry in record.trials:
         if entry.trial.finished and not entry.value_of:
-            point = space.canonical(entry.trial.parameters)  # as in the levels
+            # As in the levels.
+            point = space.canonical(entry.trial.parameters)
             if any(name not in point for name in names):
                 return ""
             cells.setdefault(tuple(identity(point[name]) for name in names), []).append(entry)
@@ -157,14 +200,18 @@ def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
 
 
 def _cell(ones: Sequence[TrialRecord]) -> str:
-    """Return the mean of the succeeded trials and their seconds; if there are none, the outcome of the first trial."""
+    """Return the mean of the succeeded trials and their seconds.
+
+    If there are none, the outcome of the first trial.
+    """
     values = [value for entry in ones if (value := succeeded(entry.trial)) is not None]
     if not values:
         return ones[0].state.value
     spent = [
         seconds
         for entry in ones
-        if succeeded(entry.trial) is not None and (seconds := text_tables.seconds(entry)) is not None
+        if succeeded(entry.trial) is not None
+        and (seconds := text_tables.seconds(entry)) is not None
     ]
     took = f" ({sum(spent) / len(spent):.0f} s)" if spent else ""
     return formatting.number(sum(values) / len(values)) + took
@@ -175,7 +222,9 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
 
 def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
     metric = record.experiment.spec.objective.metric
-    judged = sum(entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) for entry in record.trials)
+    judged = sum(
+        entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) for entry in record.trials
+    )
     if not judged or len(importances) < 2:
         return ""
     if all(importance.value is None for importance in importances):
@@ -183,11 +232,16 @@ def _importances(record: ExperimentRecord, importances: Sequence[Importance]) ->
             return "The parameters cannot be ranked: the trials do not differ enough.\n"
         needed = f"{judged} succeeded or pruned, {MIN_TRIALS_TO_RANK} are needed"
         return f"Not enough trials to rank the parameters: {needed}.\n"
-    rows = [[importance.name, _importance(importance), str(importance.trials)] for importance in importances]
+    rows = [
+        [importance.name, _importance(importance), str(importance.trials)]
+        for importance in importances
+    ]
     return (
-        f"How much each parameter matters for a good {metric}, as shares of 1 with their standard deviations:\n\n"
+        f"How much each parameter matters for a good {metric}, as shares of 1 with their standard "
+        "deviations:\n\n"
         + text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
-        + "\nAn importance below twice its deviation may be due to chance (PED-ANOVA, on resampled trials).\n"
+        + "\nAn importance below twice its deviation may be due to chance (PED-ANOVA, on resampled "
+        "trials).\n"
     )
 
 
@@ -219,16 +273,20 @@ def _effects(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
     notes.append(text_tables.aligned(header, rows))
     if some_steps:
         notes.append(
-            "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are\n"
+            "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS "
+            "of points that are\n"
             "equal otherwise, and the RANGE of these differences.\n"
         )
-    correlations = [(e.name, e.rank_correlation) for e in by_parameter if e.rank_correlation is not None]
+    correlations = [
+        (e.name, e.rank_correlation) for e in by_parameter if e.rank_correlation is not None
+    ]
     if correlations:
         listed = ", ".join(f"{name} {value:+.2f}" for name, value in correlations)
         notes.append(f"\nSpearman's rank correlation with {metric}: {listed}\n")
     if some_left_out:
         notes.append(
-            "\nLEFT OUT: trials that did not succeed have no value to compare. If many were pruned, the level looks\n"
+            "\nLEFT OUT: trials that did not succeed have no value to compare. If many were "
+            "pruned, the level looks\n"
             "better than it is.\n"
         )
     return "".join(notes)
@@ -248,7 +306,11 @@ def _level_cells(level: ParameterLevel) -> list[str]:
 def _step_cells(effect: Effect, level: ParameterLevel) -> list[str]:
     for step in effect.steps:
         if identity(step.level) == identity(level.low):
-            return [_signed(step.mean), str(step.pairs), f"{_signed(step.lowest)} to {_signed(step.highest)}"]
+            return [
+                _signed(step.mean),
+                str(step.pairs),
+                f"{_signed(step.lowest)} to {_signed(step.highest)}",
+            ]
     return ["", "", ""]
 
 
@@ -294,7 +356,9 @@ def _trial(record: ExperimentRecord, entry: TrialRecord) -> Json:
         value=value if value is not None and math.isfinite(value) else None,
         seconds=text_tables.seconds(entry),
         parameters=dict(entry.trial.parameters),
-        metrics={name: formatting.json_number(number) for name, number in metrics.items()} if metrics else None,
+        metrics={name: formatting.json_number(number) for name, number in metrics.items()}
+        if metrics
+        else None,
     )
 
 

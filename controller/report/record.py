@@ -1,4 +1,7 @@
-"""The record of an experiment at one moment. Everything else in `report` is a function of such a record. Pure."""
+"""The record of an experiment at one moment.
+
+Everything else in `report` is a function of such a record. Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,22 @@ from suggest.trial import IMPORTED_FROM, PROPOSED_BY, REUSED, Measurement, Trial
 def gpus_of(template: TrialTemplate) -> float:
     """Return the GPUs of one attempt.
 
-    For a template of a whole object, this counts the GPUs that its pods request, unless a parameter determines them.
+    For a template of a whole object, this counts the GPUs that its pods request, unless a parameter
+    determines them.
     """
     manifest = template.cluster.get("template")
     if not isinstance(manifest, dict):
         return template.resources.gpu * template.workers
-    from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu  # lazy: most templates are programs
+    # Lazy: most templates are programs.
+    from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu
 
     try:
         demand = demand_of([manifest]).total()
     except ValueError:
         return 0.0
-    return float(sum(amount for key, amount in demand.items() if is_gpu(key.removeprefix("requests."))))
+    return float(
+        sum(amount for key, amount in demand.items() if is_gpu(key.removeprefix("requests.")))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,10 @@ class TrialRecord:
 
     @property
     def value_doubt(self) -> str:
-        """Return why its value or its curve may be another without that gap; "" if neither depends on it."""
+        """Return why its value or its curve may be another without that gap.
+
+        Return "" if neither depends on it.
+        """
         return "" if self.newest is None else self.newest.value_doubt
 
     @property
@@ -73,12 +83,18 @@ class TrialRecord:
 
     @property
     def value_of(self) -> str:
-        """Return the number of the trial whose value it reuses without having run; "" for any other trial."""
+        """Return the number of the trial whose value it reuses without having run.
+
+        Return "" for any other trial.
+        """
         return self.trial.labels.get(REUSED, "")
 
     @property
     def proposed_by(self) -> str:
-        """Return the algorithm that proposed the point because the study's own was not ready; "" otherwise."""
+        """Return the algorithm that proposed the point because the study's own was not ready.
+
+        Return "" otherwise.
+        """
         return self.trial.labels.get(PROPOSED_BY, "")
 
     @property
@@ -90,19 +106,23 @@ class TrialRecord:
     def state(self) -> TrialState:
         """Return the state that people see.
 
-        A trial that the study calls running is shown as waiting until an attempt of it runs. So is a failed trial that
-        will run again.
+        A trial that the study calls running is shown as waiting until an attempt of it runs. So is
+        a failed trial that will run again.
         """
         if self.by_client:
             return self.trial.state
         if self.trial.state is TrialState.FAILED and self.newest is not None and self.newest.rerun:
             return TrialState.QUEUED
-        if self.trial.state is TrialState.RUNNING and (self.newest is None or self.newest.ended or self.waiting):
+        if self.trial.state is TrialState.RUNNING and (
+            self.newest is None or self.newest.ended or self.waiting
+        ):
             return TrialState.QUEUED
         return self.trial.state
 
     def so_far(self, last: Measurement | None) -> TrialRecord:
-        """Return a running trial with the last value that it has reported: the study has none before the trial ends."""
+        """Return a running trial with the last value that it has reported: the study has none
+        before the trial ends.
+        """
         newest = self.newest
         if last is None or self.trial.state is not TrialState.RUNNING:
             return self
@@ -115,7 +135,10 @@ class TrialRecord:
         """Return the start time of its first attempt that began."""
         if self.by_client:
             return self.trial.create_time
-        return min((attempt.start_time for attempt in self.attempts if attempt.start_time is not None), default=None)
+        return min(
+            (attempt.start_time for attempt in self.attempts if attempt.start_time is not None),
+            default=None,
+        )
 
     @property
     def end_time(self) -> datetime | None:
@@ -129,7 +152,8 @@ Metrics = Mapping[int, Mapping[str, float]]
 
 
 class TrialList(Protocol):
-    """The trials of an experiment, or of a study without one, and what else lists and figures of them show.
+    """The trials of an experiment, or of a study without one, and what else lists and figures of
+    them show.
 
     metrics: by trial, the last values of all metrics except the objective's.
     totals: if given, it is not computed from `trials`.
@@ -174,11 +198,16 @@ class TrialList(Protocol):
 
 
 def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
-    """Return the best trial, or the Pareto front sorted by the first objective. Imported trials also count."""
+    """Return the best trial, or the Pareto front sorted by the first objective.
+
+    Imported trials also count.
+    """
     return in_order(criteria.best(record.trial for record in trials), criteria)
 
 
-def note_latest(latest: dict[int, dict[str, Measurement]], measured: Iterable[tuple[int, Measurement]]) -> None:
+def note_latest(
+    latest: dict[int, dict[str, Measurement]], measured: Iterable[tuple[int, Measurement]]
+) -> None:
     """Keep, by trial and metric, the measurement at the last step of the newest attempt."""
     for number, measurement in measured:
         last = latest.setdefault(number, {})
@@ -190,12 +219,18 @@ def note_latest(latest: dict[int, dict[str, Measurement]], measured: Iterable[tu
             last[measurement.metric] = measurement
 
 
-def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
-    """Return, by trial, each metric's value at the last step of the newest attempt, except for the metric `without`."""
+def last_values(
+    measured: Iterable[tuple[int, Measurement]], *, without: str
+) -> dict[int, dict[str, float]]:
+    """Return, by trial, each metric's value at the last step of the newest attempt, except for the
+    metric `without`.
+    """
     latest: dict[int, dict[str, Measurement]] = {}
     note_latest(latest, measured)
     values = {
-        number: {name: measurement.value for name, measurement in by_metric.items() if name != without}
+        number: {
+            name: measurement.value for name, measurement in by_metric.items() if name != without
+        }
         for number, by_metric in latest.items()
     }
     return {number: by_metric for number, by_metric in values.items() if by_metric}
@@ -203,7 +238,8 @@ def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What follows from all trials together, for readers that keep it up to date instead of computing it each time.
+    """What follows from all trials together, for readers that keep it up to date instead of
+    computing it each time.
 
     counts: as `ExperimentRecord.counts`. best: as `ExperimentRecord.front`.
     """
@@ -219,13 +255,18 @@ def in_order(best: Iterable[Trial], criteria: Criteria) -> list[Trial]:
 
 
 def counted(record: TrialRecord) -> bool:
-    """Return whether `counts` includes the trial: it is one of the search's own, and ran or will run."""
+    """Return whether `counts` includes the trial: it is one of the search's own, and ran or will
+    run.
+    """
     return not (record.imported_from or record.value_of)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyTrials(TrialList):
-    """The trials of a study without an experiment, which clients of the service run. Only controllers record events."""
+    """The trials of a study without an experiment, which clients of the service run.
+
+    Only controllers record events.
+    """
 
     study: Study
     trials: Sequence[TrialRecord] = ()
@@ -258,7 +299,8 @@ class ExperimentRecord(TrialList):
     """Everything that is known about an experiment at one moment.
 
     controlled_by: the process that runs it now; "" if none does.
-    trouble: what keeps that process from its work; without one, why the last one ended with an error.
+    trouble: what keeps that process from its work; without one, why the last one ended with an
+        error.
     """
 
     experiment: Experiment
@@ -286,7 +328,9 @@ class ExperimentRecord(TrialList):
 
     @property
     def counts(self) -> Mapping[TrialState, int]:
-        """Return the counts of its own trials that ran, in the order of `TrialState`, without states that have none."""
+        """Return the counts of its own trials that ran, in the order of `TrialState`, without
+        states that have none.
+        """
         if self.totals is not None:
             return self.totals.counts
         states = [record.state for record in self.trials if counted(record)]
@@ -298,17 +342,29 @@ class ExperimentRecord(TrialList):
 
     @property
     def best(self) -> Trial | None:
-        """Return the best trial; with several objectives, the one of the Pareto front that is best in the first."""
+        """Return the best trial.
+
+        With several objectives, the one of the Pareto front that is best in the first.
+        """
         return next(iter(self.front), None)
 
     @property
     def dominated_share(self) -> float | None:
-        """Return `pareto.dominated_share` of succeeded trials that meet the constraints; None with one objective."""
+        """Return `pareto.dominated_share` of succeeded trials that meet the constraints.
+
+        None with one objective.
+        """
         criteria = self.criteria
         if len(criteria.objectives) == 1:
             return None
-        succeeded = [entry.trial for entry in self.trials if entry.trial.state is TrialState.SUCCEEDED]
-        feasible = [losses for t in succeeded if (losses := criteria.losses(t)) and criteria.violation(t) == 0]
+        succeeded = [
+            entry.trial for entry in self.trials if entry.trial.state is TrialState.SUCCEEDED
+        ]
+        feasible = [
+            losses
+            for t in succeeded
+            if (losses := criteria.losses(t)) and criteria.violation(t) == 0
+        ]
         return pareto.dominated_share(feasible)
 
     @property
@@ -317,7 +373,9 @@ class ExperimentRecord(TrialList):
         return gpus_of(self.experiment.spec.trial)
 
     def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
-        """Return the GPU seconds that the attempt has held so far, whether or not it used the GPUs."""
+        """Return the GPU seconds that the attempt has held so far, whether or not it used the
+        GPUs.
+        """
         if attempt.start_time is None:
             return 0.0
         gpus = gpus_of(self.experiment.spec.template_of(attempt.trial))
@@ -330,7 +388,9 @@ class ExperimentRecord(TrialList):
             return record.trial.reason or (newest.reason if newest is not None else "")
         experiment, newest = self.experiment, record.newest
         if experiment.state is ExperimentState.PAUSED:
-            if newest is not None and (newest.rerun or newest.failure_class is FailureClass.CONFIGURATION):
+            if newest is not None and (
+                newest.rerun or newest.failure_class is FailureClass.CONFIGURATION
+            ):
                 return f"runs again when the experiment is resumed: {newest.reason}"
             return "the experiment is paused"
         if not self.controlled_by:

@@ -20,14 +20,22 @@ from suggest.trial import TrialState
 Row = Sequence[object]
 
 
-def widths(header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[int] = ()) -> list[int]:
-    """Return the widths of the columns, at least `least`, which are those of a part printed before."""
+def widths(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[int] = ()
+) -> list[int]:
+    """Return the widths of the columns, at least `least`, which are those of a part printed
+    before.
+    """
     columns = zip(header, *rows, strict=True)
     return [max([*map(len, column), *least[i : i + 1]]) for i, column in enumerate(columns)]
 
 
 def aligned(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, least: Sequence[int] = ()
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    headers: bool = True,
+    least: Sequence[int] = (),
 ) -> str:
     """Return a table with columns two spaces apart, where the last column is not padded.
 
@@ -38,7 +46,8 @@ def aligned(
         return ""
     wide = least or widths(lines[0], lines[1:])
     return "".join(
-        "  ".join(cell.ljust(w) for cell, w in zip(line, wide, strict=True)).rstrip() + "\n" for line in lines
+        "  ".join(cell.ljust(w) for cell, w in zip(line, wide, strict=True)).rstrip() + "\n"
+        for line in lines
     )
 
 
@@ -52,7 +61,10 @@ def csv_text(header: Sequence[str], rows: Sequence[Row], *, headers: bool = True
 
 
 class _CsvLines(list[str]):
-    """Lines without their ends. A writer quotes a cell with a carriage return only if its lines end in one."""
+    """Lines without their ends.
+
+    A writer quotes a cell with a carriage return only if its lines end in one.
+    """
 
     def write(self, line: str) -> None:
         self.append(line.removesuffix("\r\n"))
@@ -77,7 +89,9 @@ def experiment_rows(records: Sequence[ExperimentRecord], *, now: datetime) -> li
 
 
 def shown_state(record: ExperimentRecord) -> str:
-    """Return the experiment's state, and say so if no controller runs it, so that it needs `tuner resume`."""
+    """Return the experiment's state, and say so if no controller runs it, so that it needs `tuner
+    resume`.
+    """
     state = record.experiment.state
     abandoned = not record.controlled_by and state.value in ("running", "stopping")
     return f"{state.value} (no controller)" if abandoned else state.value
@@ -100,9 +114,13 @@ def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[l
             study["namespace"],
             study["algorithm"],
             study["metric"],
-            ", ".join(f"{n} {state}" for state, n in study["trials"].items()) if "trials" in study else "?",
+            ", ".join(f"{n} {state}" for state, n in study["trials"].items())
+            if "trials" in study
+            else "?",
             formatting.number(study["best"]["value"]) if "best" in study else "",
-            formatting.between(datetime.fromisoformat(study["createTime"]), now) if "createTime" in study else "",
+            formatting.between(datetime.fromisoformat(study["createTime"]), now)
+            if "createTime" in study
+            else "",
         ]
         for study in studies
     ]
@@ -141,10 +159,12 @@ class Column:
 _IN_TABLES = ("number", "state", "value", "step", "time")
 CSV_COLUMNS = ("number", "name", "state", "value", "step", "reason", "failureClass", "attempts", "startTime", "endTime",
                "seconds")  # fmt: skip
-MOST_METRICS = 5  # columns of metrics in a table; `--columns` may name others
+# Columns of metrics in a table; `--columns` may name others.
+MOST_METRICS = 5
 
 
-# The columns that every list of trials may show besides its parameters and metrics, with their headings in a table.
+# The columns that every list of trials may show besides its parameters and metrics, with their
+# headings in a table.
 HEADINGS = {
     "number": "TRIAL",
     "value": "VALUE",
@@ -187,7 +207,8 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
         "reason": lambda row: one_line(record.reason_of(row)),
     }
     fixed = [
-        Column(name, heading, raw[name], shown.get(name, _as_text(raw[name]))) for name, heading in HEADINGS.items()
+        Column(name, heading, raw[name], shown.get(name, _as_text(raw[name])))
+        for name, heading in HEADINGS.items()
     ]
     parameters = [_parameter_column(name) for name in record.parameter_names]
     measured = [_metric_column(record, name) for name in metric_names(record)]
@@ -207,7 +228,9 @@ def _parameter_column(name: str) -> Column:
         return value if isinstance(value, str) or number(value) is not None else compact_json(value)
 
     def shown(row: TrialRecord) -> str:
-        return formatting.parameter(row.trial.parameters[name]) if name in row.trial.parameters else ""
+        if name in row.trial.parameters:
+            return formatting.parameter(row.trial.parameters[name])
+        return ""
 
     return Column(f"parameters.{name}", name, raw, shown)
 
@@ -216,12 +239,16 @@ def _metric_column(record: TrialList, name: str) -> Column:
     def value(row: TrialRecord) -> float | None:
         return record.metrics.get(row.trial.number, {}).get(name)
 
-    return Column(f"metrics.{name}", f"metrics.{name}", value, lambda row: formatting.number(value(row)))
+    return Column(
+        f"metrics.{name}", f"metrics.{name}", value, lambda row: formatting.number(value(row))
+    )
 
 
 def metric_names(record: TrialList) -> list[str]:
     """Return the metrics other than the objective's, most frequently reported first."""
-    counts = Counter(name for row in record.trials for name in record.metrics.get(row.trial.number, ()))
+    counts = Counter(
+        name for row in record.trials for name in record.metrics.get(row.trial.number, ())
+    )
     return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
@@ -235,11 +262,18 @@ def table_columns(record: TrialList) -> list[str]:
 
 def csv_columns(record: TrialList) -> list[str]:
     parameters = (f"parameters.{name}" for name in record.parameter_names)
-    return [*CSV_COLUMNS, *parameters, *(f"metrics.{name}" for name in sorted(metric_names(record)))]
+    return [
+        *CSV_COLUMNS,
+        *parameters,
+        *(f"metrics.{name}" for name in sorted(metric_names(record))),
+    ]
 
 
 def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
-    """Return the column of that name or heading, or of the parameter or metric of that name; None if there is none."""
+    """Return the column of that name or heading, or of the parameter or metric of that name.
+
+    None if there is none.
+    """
     by_heading = {column.heading.lower(): column.name for column in columns.values()}
     for name in (word, f"parameters.{word}", f"metrics.{word}", by_heading.get(word.lower(), "")):
         if name in columns:
@@ -254,7 +288,10 @@ def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> Inval
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
-    """Return the names of the columns that a person asked for. Raises InvalidArgument for an unknown one."""
+    """Return the names of the columns that a person asked for.
+
+    Raises InvalidArgument for an unknown one.
+    """
     chosen = []
     for word in words:
         column = column_named(word, columns)
@@ -264,8 +301,12 @@ def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[
     return chosen
 
 
-def in_order(trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Column]) -> list[TrialRecord]:
-    """Return the trials sorted by a column, in reverse with a leading `-`; trials without a value always come last.
+def in_order(
+    trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Column]
+) -> list[TrialRecord]:
+    """Return the trials sorted by a column, in reverse with a leading `-`.
+
+    Trials without a value always come last.
 
     Raises InvalidArgument for an unknown column.
     """
@@ -291,7 +332,9 @@ def _sort_key(value: object) -> tuple[int, float, str] | None:
             return 1, 0.0, str(value)
 
 
-def table_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[list[str]]:
+def table_rows(
+    record: TrialList, names: Sequence[str], columns: Mapping[str, Column]
+) -> list[list[str]]:
     chosen = [columns[name] for name in names]
     return [[column.shown(row) for column in chosen] for row in record.trials]
 
@@ -321,7 +364,9 @@ _EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
     "bestValue": lambda record: record.best and record.best.value,
     "startTime": lambda record: _time(record.experiment.start_time),
     "endTime": lambda record: _time(record.experiment.end_time),
-    "reasonCode": lambda record: record.experiment.reason_code and record.experiment.reason_code.value,
+    "reasonCode": lambda record: (
+        record.experiment.reason_code and record.experiment.reason_code.value
+    ),
 }
 EXPERIMENT_CSV = tuple(_EXPERIMENT_CSV)
 
@@ -374,7 +419,10 @@ def seconds(row: TrialRecord) -> float | None:
 
 
 def run_time(row: TrialRecord, *, now: datetime) -> str:
-    """Return the run time of the newest attempt, up to now if it runs; "" if the trial waits to run again."""
+    """Return the run time of the newest attempt, up to now if it runs.
+
+    Return "" if the trial waits to run again.
+    """
     return formatting.between(*_span(row, now))
 
 

@@ -1,4 +1,7 @@
-"""`tuner top`: the current activity of an experiment, and the free quota of its namespace. Pure text."""
+"""`tuner top`: the current activity of an experiment, and the free quota of its namespace.
+
+Pure text.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,13 @@ class QuotaUse:
         return f"{self.used} of {self.allowed} {self.resource} used (quota {self.quota})"
 
 
-def top(record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble: str, now: datetime) -> str:
+def top(
+    record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble: str, now: datetime
+) -> str:
     """Return the page.
 
-    `quotas` are those of the namespace for GPUs, CPU and memory. None means that they are unknown because of `trouble`,
-    or that the experiment does not run on a cluster.
+    `quotas` are those of the namespace for GPUs, CPU and memory. None means that they are unknown
+    because of `trouble`, or that the experiment does not run on a cluster.
     """
     parts = [_headline(record)]
     if record.trouble:
@@ -49,13 +54,17 @@ def top(record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble:
         ending = f": {final.newest.reason}" if final.newest.reason else ""
         age = formatting.between(final.newest.start_time, now)
         parts.append(
-            f"\nfinal stage  {final.state}{ending}  of trial {final.run.trial}  {age}  {final.newest.node}".rstrip()
+            f"\nfinal stage  {final.state}{ending}  of trial {final.run.trial}  {age}  "
+            f"{final.newest.node}".rstrip()
             + "\n"
         )
     else:
         parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
     if queued:
-        rows = [[str(entry.trial.number), one_line(record.reason_of(entry))] for entry in queued[:MOST_QUEUED]]
+        rows = [
+            [str(entry.trial.number), one_line(record.reason_of(entry))]
+            for entry in queued[:MOST_QUEUED]
+        ]
         truncation = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
         parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + truncation)
     return "".join(parts)
@@ -63,13 +72,16 @@ def top(record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble:
 
 def _headline(record: ExperimentRecord) -> str:
     experiment = record.experiment
-    states = ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
+    states = (
+        ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
+    )
     limit = "" if experiment.spec.budget.trials is None else f" of {experiment.spec.budget.trials}"
     best = record.best
     description = (
         ""
         if best is None
-        else f"; best {experiment.spec.objective.metric} {formatting.number(best.value)} (trial {best.number})"
+        else f"; best {experiment.spec.objective.metric} {formatting.number(best.value)} (trial "
+        f"{best.number})"
     )
     return f"{experiment.name}  {shown_state(record)}  {states}{limit}{description}\n"
 
@@ -80,7 +92,11 @@ def _gpus(record: ExperimentRecord, quotas: Sequence[QuotaUse] | None, trouble: 
     if record.final is not None and record.final.state == "running":
         running, gpus = 1, gpus_of(record.experiment.spec.template_of(FINAL))
     holds = "holds" if record.controlled_by or not running else "when last seen held"
-    gpus_held = f"this experiment {holds} {gpus:g}" if record.gpus or gpus else "this experiment asks for none"
+    gpus_held = (
+        f"this experiment {holds} {gpus:g}"
+        if record.gpus or gpus
+        else "this experiment asks for none"
+    )
     scope = f"GPUs in {record.experiment.namespace}"
     if quotas is None:
         return f"{scope}: unknown, {trouble}; {gpus_held}\n"
@@ -91,7 +107,9 @@ def _gpus(record: ExperimentRecord, quotas: Sequence[QuotaUse] | None, trouble: 
 def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: datetime) -> str:
     columns = {
         "TRIAL": [str(entry.trial.number) for entry in running],
-        "STATE": [entry.newest.state.value if entry.newest is not None else "" for entry in running],
+        "STATE": [
+            entry.newest.state.value if entry.newest is not None else "" for entry in running
+        ],
         "AGE": [run_time(entry, now=now) for entry in running],
         "STEP": ["" if entry.trial.step is None else str(entry.trial.step) for entry in running],
         "VALUE": [formatting.number(entry.trial.value) for entry in running],
@@ -99,5 +117,7 @@ def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: d
     if record.gpus:
         columns["GPUS"] = [f"{record.gpus:g}" for _ in running]
     if record.experiment.spec.traits.on_cluster:
-        columns["NODE"] = [entry.newest.node if entry.newest is not None else "" for entry in running]
+        columns["NODE"] = [
+            entry.newest.node if entry.newest is not None else "" for entry in running
+        ]
     return aligned(list(columns), list(zip(*columns.values(), strict=True)))

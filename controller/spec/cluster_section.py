@@ -1,4 +1,6 @@
-"""What the keys under `spec.trial` that only a cluster reads consist of: volumes, tolerations, conditions."""
+"""What the keys under `spec.trial` that only a cluster reads consist of: volumes, tolerations,
+conditions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _LABEL_WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 LABEL_KEY = rf"({DNS_NAME}/)?{_LABEL_WORD}"
 LABEL_KEY_RULE = (
-    "at most 63 letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"
+    "at most 63 letters, digits, _ . - with a letter or digit at both ends, and a "
+    "domain/ before them if need be"
 )
 LABEL_VALUE = Text(
     "a label's value",
@@ -33,10 +36,19 @@ LABEL_VALUE = Text(
 
 VOLUME = Section(
     (
-        Key("mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Mount path.", REQUIRED),
+        Key(
+            "mount",
+            Text("an absolute path", r"/.*", "a path that begins with /"),
+            "Mount path.",
+            REQUIRED,
+        ),
         Key(
             "claim",
-            Text("the name of a PersistentVolumeClaim", DNS_NAME, "lower-case letters, digits, - and ."),
+            Text(
+                "the name of a PersistentVolumeClaim",
+                DNS_NAME,
+                "lower-case letters, digits, - and .",
+            ),
             "A PersistentVolumeClaim.",
         ),
         Key(
@@ -49,14 +61,25 @@ VOLUME = Section(
             ),
             "An NFS export.",
         ),
-        Key("emptyDir", AnyMapping(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
+        Key(
+            "emptyDir",
+            AnyMapping(),
+            "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`.",
+        ),
         Key("readOnly", FLAG, "Mounted read-only.", False),
     ),
-    refused={"hostPath": "a trial must not access the disk of its node; use claim, nfs or emptyDir"},
+    refused={
+        "hostPath": "a trial must not access the disk of its node; use claim, nfs or emptyDir"
+    },
 )
 BY_TYPE = Section(
     (
-        Key("type", Text("the type of a condition"), "Type of the condition in `status.conditions`.", REQUIRED),
+        Key(
+            "type",
+            Text("the type of a condition"),
+            "Type of the condition in `status.conditions`.",
+            REQUIRED,
+        ),
         Key("status", Text("the status of a condition"), "Status of that condition.", "True"),
     )
 )
@@ -64,7 +87,11 @@ BY_PATH = Section(
     (
         Key(
             "path",
-            Text("a path", r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+", "keys joined by dots, such as status.phase"),
+            Text(
+                "a path",
+                r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+",
+                "keys joined by dots, such as status.phase",
+            ),
             "A field of the object, instead of `type`: its keys, joined by dots.",
             REQUIRED,
         ),
@@ -98,13 +125,21 @@ TOLERATION = Section(
         Key("key", Text("a taint's key"), "The taint's key; none, with `Exists`: every taint."),
         Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
         Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
-        Key("effect", Word(("NoSchedule", "PreferNoSchedule", "NoExecute")), "The taint's effect; none means all."),
+        Key(
+            "effect",
+            Word(("NoSchedule", "PreferNoSchedule", "NoExecute")),
+            "The taint's effect; none means all.",
+        ),
         Key("tolerationSeconds", WholeNumber(0), "How long NoExecute is tolerated."),
     )
 )
 AFFINITY = Section(
     tuple(
-        Key(name, AnyMapping(f"a mapping as in a pod's affinity.{name}"), f"The {words}, as in Kubernetes.")
+        Key(
+            name,
+            AnyMapping(f"a mapping as in a pod's affinity.{name}"),
+            f"The {words}, as in Kubernetes.",
+        )
         for name, words in (
             ("nodeAffinity", "nodes that are required or preferred"),
             ("podAffinity", "pods whose node, or whose zone, it shares"),
@@ -116,27 +151,80 @@ AFFINITY = Section(
 _HONOR = Word(("Honor", "Ignore"))
 SPREAD = Section(
     (
-        Key("maxSkew", WholeNumber(1), "How many more pods a domain may have than the one with the fewest.", REQUIRED),
-        Key("topologyKey", Text("a label of nodes", LABEL_KEY, LABEL_KEY_RULE), "Label that names a domain.", REQUIRED),
-        Key("whenUnsatisfiable", Word(("DoNotSchedule", "ScheduleAnyway")), "Required or preferred.", REQUIRED),
-        Key("labelSelector", AnyMapping("a label selector"), "Pods that count.", says="those of the experiment"),
+        Key(
+            "maxSkew",
+            WholeNumber(1),
+            "How many more pods a domain may have than the one with the fewest.",
+            REQUIRED,
+        ),
+        Key(
+            "topologyKey",
+            Text("a label of nodes", LABEL_KEY, LABEL_KEY_RULE),
+            "Label that names a domain.",
+            REQUIRED,
+        ),
+        Key(
+            "whenUnsatisfiable",
+            Word(("DoNotSchedule", "ScheduleAnyway")),
+            "Required or preferred.",
+            REQUIRED,
+        ),
+        Key(
+            "labelSelector",
+            AnyMapping("a label selector"),
+            "Pods that count.",
+            says="those of the experiment",
+        ),
         Key(
             "matchLabelKeys",
             ListOf(Text("a label"), "a list of labels"),
             "Labels whose values also have to be those of the pod.",
         ),
         Key("minDomains", WholeNumber(1), "Least number of domains, with `DoNotSchedule`."),
-        Key("nodeAffinityPolicy", _HONOR, "Whether nodes that the affinity excludes count.", says="`Honor`"),
-        Key("nodeTaintsPolicy", _HONOR, "Whether nodes with taints that are not tolerated count.", says="`Ignore`"),
+        Key(
+            "nodeAffinityPolicy",
+            _HONOR,
+            "Whether nodes that the affinity excludes count.",
+            says="`Honor`",
+        ),
+        Key(
+            "nodeTaintsPolicy",
+            _HONOR,
+            "Whether nodes with taints that are not tolerated count.",
+            says="`Ignore`",
+        ),
     )
 )
 LABELS = MapOf(LABEL_VALUE, "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
-# Values of any form: of experiments, which may run without a cluster, and of pods, whose annotations count, too.
-FREE_LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
-ANNOTATIONS = MapOf(Text("an annotation's value", r"[\s\S]*"), "a mapping of annotations", LABEL_KEY, LABEL_KEY_RULE)
+# Values of any form: of experiments, which may run without a cluster, and of pods, whose
+# annotations count, too.
+FREE_LABELS = MapOf(
+    Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE
+)
+ANNOTATIONS = MapOf(
+    Text("an annotation's value", r"[\s\S]*"), "a mapping of annotations", LABEL_KEY, LABEL_KEY_RULE
+)
 INSTEAD_OF_TEMPLATE = frozenset(
-    {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
-    | {"nodeSelector", "tolerations", "affinity", "topologySpread", "priorityClass", "schedulerName", "runtimeClass"}
+    {
+        "command",
+        "args",
+        "env",
+        "resources",
+        "image",
+        "imagePullPolicy",
+        "imagePullSecrets",
+        "shm",
+        "volumes",
+    }
+    | {
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "topologySpread",
+        "priorityClass",
+        "schedulerName",
+        "runtimeClass",
+    }
     | {"serviceAccount", "readOnlyRootFilesystem"}
     | {"distributed", "workingDir", "parametersFile", "devices", "files"}
 )

@@ -1,8 +1,9 @@
-"""An experiment as plain JSON data in one canonical form: what is stored, hashed, compared and shown.
+"""An experiment as plain JSON data in one canonical form: what is stored, hashed, compared and
+shown.
 
-A document is made from a checked file. It becomes an `ExperimentSpec` without YAML and without another check. Its
-values are those that the person gave, including secrets in `env`, because a resumed experiment needs them. Show people
-only `redacted_document`.
+A document is made from a checked file. It becomes an `ExperimentSpec` without YAML and without
+another check. Its values are those that the person gave, including secrets in `env`, because a
+resumed experiment needs them. Show people only `redacted_document`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from controller.spec.trial_section import CLUSTER_KEYS, TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Pruning, ValueRule
 
-Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
+# Plain data in the shape that `native.FILE` describes.
+Json = dict[str, Any]
 
 DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
@@ -68,30 +70,51 @@ SETTABLE = (
 
 
 def fill_defaults(document: Json) -> None:
-    """Fill in the defaults that depend on other keys, in a document without problems. The tables have all others."""
+    """Fill in the defaults that depend on other keys, in a document without problems.
+
+    The tables have all others.
+    """
     spec = document["spec"]
     budget, trial = spec["budget"], spec["trial"]
     if "template" in trial:
-        spec["trial"] = {key: value for key, value in trial.items() if key not in INSTEAD_OF_TEMPLATE}
+        spec["trial"] = {
+            key: value for key, value in trial.items() if key not in INSTEAD_OF_TEMPLATE
+        }
     if "trials" not in budget and spec["algorithm"]["name"] not in END_BY_THEMSELVES:
         budget["trials"] = DEFAULT_TRIALS
     budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
 
 
 def space_of(parameters: Json) -> Space:
-    return Space(tuple(Parameter(name, _domain(fields), _when(fields)) for name, fields in parameters.items()))
+    return Space(
+        tuple(
+            Parameter(name, _domain(fields), _when(fields)) for name, fields in parameters.items()
+        )
+    )
 
 
 def _domain(fields: Json) -> Domain:
     if fields["type"] == "choice":
         return Choice(tuple(fields["values"]))
-    low, high, scale, step = fields["min"], fields["max"], Scale(fields["scale"]), fields.get("step")
+    low, high, scale, step = (
+        fields["min"],
+        fields["max"],
+        Scale(fields["scale"]),
+        fields.get("step"),
+    )
     normal = None
     if "distribution" in fields:
         normal = Normal.within(low, high, scale, fields.get("mean"), fields.get("deviation"))
     if fields["type"] == "int":
         return Int(low, high, scale, fields["step"], normal)
-    return Float(float(low), float(high), scale, None if step is None else float(step), fields.get("points"), normal)
+    return Float(
+        float(low),
+        float(high),
+        scale,
+        None if step is None else float(step),
+        fields.get("points"),
+        normal,
+    )
 
 
 def _when(fields: Json) -> tuple[Condition, ...]:
@@ -99,7 +122,9 @@ def _when(fields: Json) -> tuple[Condition, ...]:
 
 
 def from_document(document: Mapping[str, object]) -> ExperimentSpec:
-    """Return the experiment that a canonical document (`ExperimentSpec.document`) describes, also as it is stored."""
+    """Return the experiment that a canonical document (`ExperimentSpec.document`) describes, also
+    as it is stored.
+    """
     whole: Json = dict(document)
     is_katib = whole.pop(FORMAT, "") == "katib"
     metadata, spec = whole["metadata"], whole["spec"]
@@ -114,13 +139,18 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         objective=first,
         further=tuple(further),
         constraints=tuple(
-            Constraint(**fields_of(CONSTRAINT.keys, constraint)) for constraint in spec.get("constraints", ())
+            Constraint(**fields_of(CONSTRAINT.keys, constraint))
+            for constraint in spec.get("constraints", ())
         ),
         metrics=MetricsRule(source=_metrics_source(metrics), **fields_of(METRICS.keys, metrics)),
         initial=tuple(space.canonical(point) for point in spec["initial"]),
-        algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
+        algorithm=Algorithm(
+            spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]
+        ),
         pruning=_pruning(spec.get("pruning")),
-        fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"])) if "fidelity" in spec else None,
+        fidelity=Fidelity(**fields_of(FIDELITY.keys, spec["fidelity"]))
+        if "fidelity" in spec
+        else None,
         budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
@@ -131,10 +161,16 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     )
 
 
-def _weights(choose: str | Mapping[str, float] | None, objectives: Sequence[ExperimentObjective]) -> tuple[float, ...]:
+def _weights(
+    choose: str | Mapping[str, float] | None, objectives: Sequence[ExperimentObjective]
+) -> tuple[float, ...]:
     if choose is None or choose == "first":
         return ()
-    weights = dict.fromkeys((objective.metric for objective in objectives), 1.0) if isinstance(choose, str) else choose
+    weights = (
+        dict.fromkeys((objective.metric for objective in objectives), 1.0)
+        if isinstance(choose, str)
+        else choose
+    )
     return tuple(float(weights.get(objective.metric, 0.0)) for objective in objectives)
 
 
@@ -146,7 +182,9 @@ def _metrics_source(fields: Json) -> MetricsSource | None:
     if "prometheus" in fields:
         return PrometheusEndpoint(**fields_of(PROMETHEUS.keys, fields["prometheus"]))
     if "file" in fields:
-        return MetricsFile(fields["file"], MetricsFormat(fields.get("format", MetricsFormat.TEXT.value)))
+        return MetricsFile(
+            fields["file"], MetricsFormat(fields.get("format", MetricsFormat.TEXT.value))
+        )
     return None
 
 
@@ -163,7 +201,9 @@ def _objective(fields: Json) -> ExperimentObjective:
 def _pruning(fields: Json | None) -> Pruning | None:
     if fields is None:
         return None
-    return Pruning(fields["name"], {name: value for name, value in fields.items() if name != "name"})
+    return Pruning(
+        fields["name"], {name: value for name, value in fields.items() if name != "name"}
+    )
 
 
 def completed(final: Json, trial: Json) -> Json:
@@ -172,7 +212,9 @@ def completed(final: Json, trial: Json) -> Json:
     Keys that `final` lacks come from `trial`, also each environment variable and each resource.
     """
     whole = {**trial, **final}
-    return whole | {key: {**trial.get(key, {}), **final.get(key, {})} for key in ("env", "resources")}
+    return whole | {
+        key: {**trial.get(key, {}), **final.get(key, {})} for key in ("env", "resources")
+    }
 
 
 def _trial(fields: Json) -> TrialTemplate:
@@ -202,7 +244,8 @@ def _env(value: str | Mapping[str, str]) -> str | SecretRef:
 
 
 def spec_hash(document: Mapping[str, object]) -> str:
-    """Return a hash that is equal for two files exactly if they mean the same after `--set` and defaults.
+    """Return a hash that is equal for two files exactly if they mean the same after `--set` and
+    defaults.
 
     The order of keys does not matter.
     """
@@ -226,12 +269,19 @@ class Change:
 
 
 def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
-    """Return the changed values, in the order of the new document. Mappings are compared by key, lists as a whole.
+    """Return the changed values, in the order of the new document.
 
-    A key that `old` lacks and that has its default in `new` is no change: `old` was stored before there was the key.
+    Mappings are compared by key, lists as a whole.
+
+    A key that `old` lacks and that has its default in `new` is no change: `old` was stored before
+    there was the key.
     """
     changes = _diff("", old, new)
-    return [change for change in changes if change.old is not None or change.new != _default(change.path)]
+    return [
+        change
+        for change in changes
+        if change.old is not None or change.new != _default(change.path)
+    ]
 
 
 def _default(path: str) -> object:
@@ -254,13 +304,16 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
             changes += _diff(below, before, after)
-        elif json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):  # true is not 1
+        elif json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):
+            # True is not 1.
             changes.append(Change(below, before, after))
     return changes
 
 
 def allowed_in_revision(change: Change) -> bool:
-    """Return whether `tuner resume FILE` accepts the change, a renaming under the condition that its caller knows."""
+    """Return whether `tuner resume FILE` accepts the change, a renaming under the condition that
+    its caller knows.
+    """
     return _under(change.path, REVISABLE) or is_renaming(change)
 
 
@@ -270,7 +323,9 @@ def is_renaming(change: Change) -> bool:
 
 
 def _same_but_for(change: Change, keys: Sequence[str]) -> bool:
-    """Return whether objectives or constraints, which are compared as whole lists, differ in these keys only."""
+    """Return whether objectives or constraints, which are compared as whole lists, differ in these
+    keys only.
+    """
     if change.path not in ("spec.objectives", "spec.constraints"):
         return False
     return _without(change.old, keys) == _without(change.new, keys) is not None
@@ -288,7 +343,10 @@ def allowed_while_running(change: Change) -> bool:
 
 
 def is_label(change: Change) -> bool:
-    """Return whether the change is of a label. Labels do not affect the search, so they may always change."""
+    """Return whether the change is of a label.
+
+    Labels do not affect the search, so they may always change.
+    """
     return _under(change.path, (LABELS,))
 
 
@@ -298,7 +356,11 @@ def allowed_in_extension(change: Change) -> bool:
     Those rules are checked by the service.
     """
     if change.path == "spec.initial":
-        return isinstance(change.new, list) and isinstance(change.old, list) and _begins_with(change.new, change.old)
+        return (
+            isinstance(change.new, list)
+            and isinstance(change.old, list)
+            and _begins_with(change.new, change.old)
+        )
     is_target = change.path == "spec.objective.target" or _same_but_for(change, ("target",))
     return is_target or allowed_in_revision(change) or _under(change.path, ("spec.parameters",))
 

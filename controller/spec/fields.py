@@ -1,8 +1,10 @@
-"""The kinds of values in an experiment's file: how each is checked, described to people and written in a schema.
+"""The kinds of values in an experiment's file: how each is checked, described to people and written
+in a schema.
 
-A reader is a table of keys (`sections.Section`). The check of a file, its JSON Schema and its reference all use the
-same table, so they cannot disagree. `take` turns raw data into the canonical form of the document, or reports a problem
-and returns INVALID. A value in canonical form is returned unchanged. This module does not know the names of the keys.
+A reader is a table of keys (`sections.Section`). The check of a file, its JSON Schema and its
+reference all use the same table, so they cannot disagree. `take` turns raw data into the canonical
+form of the document, or reports a problem and returns INVALID. A value in canonical form is
+returned unchanged. This module does not know the names of the keys.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def found(raw: object) -> str:
             return f"the number {as_text(raw) if isinstance(raw, int | float) else raw}"
 
 
-def refuse(raw: object, at: str, problems: ProblemCollector, expected: str, *, cure: str = "") -> object:
+def refuse(
+    raw: object, at: str, problems: ProblemCollector, expected: str, *, cure: str = ""
+) -> object:
     problems.add(at, f"expected {expected}, got {found(raw)}{cure}")
     return INVALID
 
@@ -69,7 +73,11 @@ class Text:
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, int | float):
-            problems.add(at, f'expected {self.expected}, got {found(raw)}; put quotes around it: "{as_text(raw)}"')
+            problems.add(
+                at,
+                f"expected {self.expected}, got {found(raw)}; put quotes around it: "
+                f'"{as_text(raw)}"',
+            )
             return INVALID
         if not isinstance(raw, str):
             return refuse(raw, at, problems, self.expected)
@@ -89,11 +97,14 @@ class Text:
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
     least: int | None = None
-    most: int = 2**53  # up to here, a double holds every whole number, and so does any JSON
+    # Up to here, a double holds every whole number, and so does any JSON.
+    most: int = 2**53
 
     @property
     def expected(self) -> str:
-        return "a whole number" if self.least is None else f"a whole number of at least {self.least}"
+        if self.least is None:
+            return "a whole number"
+        return f"a whole number of at least {self.least}"
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         integral = isinstance(raw, float) and raw.is_integer() and abs(raw) <= _SAFE_INTEGER
@@ -108,7 +119,9 @@ class WholeNumber:
         return int(raw)
 
     def schema(self) -> Schema:
-        return {"type": "integer"} if self.least is None else {"type": "integer", "minimum": self.least}
+        if self.least is None:
+            return {"type": "integer"}
+        return {"type": "integer", "minimum": self.least}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +167,9 @@ class Number:
         return int(value) if value.is_integer() and abs(value) <= _SAFE_INTEGER else value
 
     def schema(self) -> Schema:
-        return {"type": "number"} if self.least is None else {"type": "number", "minimum": self.least}
+        if self.least is None:
+            return {"type": "number"}
+        return {"type": "number", "minimum": self.least}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +222,9 @@ class AnyMapping:
 
 def _json(raw: object, at: str, problems: ProblemCollector, cure: str) -> object:
     """Return the plain data, or report its numbers that JSON does not have."""
-    wrong = [(place, x) for place, x in nodes(raw, at) if isinstance(x, float) and not math.isfinite(x)]
+    wrong = [
+        (place, x) for place, x in nodes(raw, at) if isinstance(x, float) and not math.isfinite(x)
+    ]
     for place, x in wrong:
         problems.add(place, f"{x} is not finite, and JSON has only finite numbers; {cure}")
     return INVALID if wrong else raw
@@ -215,7 +232,10 @@ def _json(raw: object, at: str, problems: ProblemCollector, cure: str) -> object
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """Any JSON value, kept with its type: a choice, or a reference to one. The domain checks its depth and length."""
+    """Any JSON value, kept with its type: a choice, or a reference to one.
+
+    The domain checks its depth and length.
+    """
 
     expected: str = "a value"
 
@@ -234,7 +254,9 @@ class Word:
 
     @property
     def expected(self) -> str:
-        return " or ".join((", ".join(self.words[:-1]), self.words[-1]) if len(self.words) > 1 else self.words)
+        return " or ".join(
+            (", ".join(self.words[:-1]), self.words[-1]) if len(self.words) > 1 else self.words
+        )
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if raw in self.words:
@@ -242,7 +264,11 @@ class Word:
         if not isinstance(raw, str):
             return refuse(raw, at, problems, self.expected)
         suggestion = meant_by(raw, self.words)
-        problems.add(at, f"{raw!r} is not {self.expected}" + (f"; did you mean {suggestion}?" if suggestion else ""))
+        problems.add(
+            at,
+            f"{raw!r} is not {self.expected}"
+            + (f"; did you mean {suggestion}?" if suggestion else ""),
+        )
         return INVALID
 
     def schema(self) -> Schema:
@@ -289,7 +315,9 @@ class ListOf:
         return INVALID if any(item is INVALID for item in items) else items
 
     def schema(self) -> Schema:
-        return {"type": "array", "items": self.item.schema()} | ({"minItems": self.least} if self.least else {})
+        return {"type": "array", "items": self.item.schema()} | (
+            {"minItems": self.least} if self.least else {}
+        )
 
 
 def _unchanged(value: object) -> object:
@@ -302,8 +330,8 @@ class Key:
 
     default: in canonical form.
     says: the default in words, if it depends on other keys.
-    field: the attribute of the model's class that has the value; "" if `document` does more than copy it. If the key is
-    absent, the attribute keeps the default of its class.
+    field: the attribute of the model's class that has the value; "" if `document` does more than
+    copy it. If the key is absent, the attribute keeps the default of its class.
     value: converts the canonical form to the attribute's value.
     """
 
@@ -317,5 +345,9 @@ class Key:
 
 
 def fields_of(keys: Iterable[Key], section: Mapping[str, object]) -> dict[str, Any]:
-    """Return the values of these keys as arguments of the model's class, under the names of their fields."""
-    return {key.field: key.value(section[key.name]) for key in keys if key.field and key.name in section}
+    """Return the values of these keys as arguments of the model's class, under the names of their
+    fields.
+    """
+    return {
+        key.field: key.value(section[key.name]) for key in keys if key.field and key.name in section
+    }

@@ -1,8 +1,10 @@
-"""The second reader: converts Katib's file, `apiVersion: kubeflow.org/v1beta1`, to the data of a native one.
+"""The second reader: converts Katib's file, `apiVersion: kubeflow.org/v1beta1`, to the data of a
+native one.
 
-This reader refuses whatever Katib refuses, and whatever Katib accepts but never finishes. It also refuses, with a
-message, everything that has no native form yet, so that an accepted file means the same as in Katib. On this machine
-the primary container of a Job runs as a process; on a cluster the trial's object is created as the file has it.
+This reader refuses whatever Katib refuses, and whatever Katib accepts but never finishes. It also
+refuses, with a message, everything that has no native form yet, so that an accepted file means the
+same as in Katib. On this machine the primary container of a Job runs as a process; on a cluster the
+trial's object is created as the file has it.
 """
 
 from __future__ import annotations
@@ -36,27 +38,43 @@ _TYPES = "int, double, categorical or discrete"
 _PBT_REQUIRED = ("suggestion_trial_dir", "n_population", "truncation_threshold")
 _RESUME_POLICIES = ("Never", "LongRunning", "FromVolume")
 
-_SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
+_SPEC = {
+    "parameters",
+    "objective",
+    "algorithm",
+    "parallelTrialCount",
+    "maxTrialCount",
+    "maxFailedTrialCount",
+}
 _OF_LAYERS = ("enas", "darts")
 _LAYERS = (
-    "a search for a network's layers (nasConfig, enas, darts) is not supported; describe the layers by parameters with "
-    "conditions in a native file, as in examples/layers/experiment.yaml"
+    "a search for a network's layers (nasConfig, enas, darts) is not supported; describe the "
+    "layers by parameters with conditions in a native file, as in examples/layers/experiment.yaml"
 )
 
 
 class KatibReader(KatibSectionReader):
-    """The reader of one file. `native` returns the native data; `problems` get the paths of Katib's file."""
+    """The reader of one file.
 
-    def __init__(self, data: Json, problems: ProblemCollector, config_maps: ConfigMaps | None = None) -> None:
+    `native` returns the native data; `problems` get the paths of Katib's file.
+    """
+
+    def __init__(
+        self, data: Json, problems: ProblemCollector, config_maps: ConfigMaps | None = None
+    ) -> None:
         super().__init__(problems)
         self._data = data
         self._config_maps = config_maps or ConfigMaps()
         self.warnings: list[str] = []  # what is read and has no effect
-        self._places: dict[str, str] = {}  # of native keys in this file, more exactly than in KATIB_KEYS
+        # Of native keys in this file, more exactly than in KATIB_KEYS.
+        self._places: dict[str, str] = {}
         self._placeholders: dict[str, str] = {}  # of this file, by the native ones
 
     def place_of(self, path: str) -> str:
-        """Return the place in this file of a native key; of the nearest key around it if it has none."""
+        """Return the place in this file of a native key.
+
+        Of the nearest key around it if it has none.
+        """
         return katib_place(path, self._places)
 
     def words(self, message: str) -> str:
@@ -69,17 +87,29 @@ class KatibReader(KatibSectionReader):
         """Return the native data; None if the file has problems."""
         before = len(self._problems.found)
         if self._data["apiVersion"] != API_VERSION:
-            self._problems.add("apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}")
+            self._problems.add(
+                "apiVersion", f"{self._data['apiVersion']} is not supported; write {API_VERSION}"
+            )
         if self._data.get("kind") != "Experiment":
-            self._problems.add("kind", "only an Experiment of Katib's objects is supported; write kind: Experiment")
+            self._problems.add(
+                "kind", "only an Experiment of Katib's objects is supported; write kind: Experiment"
+            )
         spec = self._mapping(self._data, "spec", "")
         if self._searches_layers(spec):
             return None
         self._only(self._data, "", ("apiVersion", "kind", "metadata", "spec", "status"))
-        known_keys = ("trialTemplate", "metricsCollectorSpec", "earlyStopping", "resumePolicy", "runtime")
+        known_keys = (
+            "trialTemplate",
+            "metricsCollectorSpec",
+            "earlyStopping",
+            "resumePolicy",
+            "runtime",
+        )
         self._only(spec, "spec", (*_SPEC, *known_keys))
         if spec.get("resumePolicy") not in (None, *_RESUME_POLICIES):
-            self._problems.add("spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}")
+            self._problems.add(
+                "spec.resumePolicy", f"expected one of {', '.join(_RESUME_POLICIES)}"
+            )
         runtime = spec.get("runtime", DEFAULT_RUNTIME)
         parameters = self._parameters(spec)
         algorithm = self._algorithm(spec)
@@ -95,30 +125,47 @@ class KatibReader(KatibSectionReader):
             "algorithm": algorithm,
             **self._early_stopping(spec),
             **self._counts(spec),
-            # Katib knows no pause: failures end the search by their number. A trial that reports nan has succeeded.
+            # Katib knows no pause: failures end the search by their number. A trial that reports
+            # nan has succeeded.
             "metrics": metrics | {"notFinite": "infeasible"},
             "canary": "0s",
             "breaker": "off",
             **({"runtime": runtime} if "runtime" in spec else {}),
             "trial": self._trial(
-                spec, names, on_cluster=is_on_cluster(runtime), trial_dir=trial_dir, beside=collector.custom
+                spec,
+                names,
+                on_cluster=is_on_cluster(runtime),
+                trial_dir=trial_dir,
+                beside=collector.custom,
             ),
         }
         metadata = self._mapping(self._data, "metadata", "")
         name = metadata.get("name")
         if name is None and "generateName" in metadata:
             cure = "write metadata.name, or add --set metadata.name=NAME for each run"
-            self._problems.add("metadata.generateName", f"tuner run continues an experiment by its name; {cure}")
+            self._problems.add(
+                "metadata.generateName", f"tuner run continues an experiment by its name; {cure}"
+            )
         elif not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "1 to 40 lower-case letters, digits and -, with a letter first and no - last"
             self._problems.add("metadata.name", f"{name!r} is not a name; use {rule}")
-        metadata_kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+        metadata_kept = {
+            key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata
+        }
         if len(self._problems.found) > before:
             return None
-        return {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": metadata_kept, "spec": native}
+        return {
+            "apiVersion": "tuner.dev/v1",
+            "kind": "Experiment",
+            "metadata": metadata_kept,
+            "spec": native,
+        }
 
     def _searches_layers(self, spec: Json) -> bool:
-        """Return whether the file searches a network's layers. One problem says so, instead of one for each key."""
+        """Return whether the file searches a network's layers.
+
+        One problem says so, instead of one for each key.
+        """
         algorithm = spec.get("algorithm")
         name = algorithm.get("algorithmName") if isinstance(algorithm, dict) else None
         if "nasConfig" not in spec and name not in _OF_LAYERS:
@@ -130,19 +177,34 @@ class KatibReader(KatibSectionReader):
     def _objective(self, spec: Json) -> Json:
         at = "spec.objective"
         objective = self._mapping(spec, "objective", "spec")
-        self._only(objective, at, ("type", "goal", "objectiveMetricName", "additionalMetricNames", "metricStrategies"))
+        self._only(
+            objective,
+            at,
+            ("type", "goal", "objectiveMetricName", "additionalMetricNames", "metricStrategies"),
+        )
         metric = objective.get("objectiveMetricName")
         if not metric:
-            self._problems.add(f"{at}.objectiveMetricName", "must be specified; write the name of a metric")
+            self._problems.add(
+                f"{at}.objectiveMetricName", "must be specified; write the name of a metric"
+            )
         if objective.get("type") not in ("minimize", "maximize"):
             self._problems.add(f"{at}.type", "must be minimize or maximize")
         if metric and metric in self._optional(objective, "additionalMetricNames", at):
-            self._problems.add(f"{at}.additionalMetricNames", f"should not contain the objective's metric, {metric}")
+            self._problems.add(
+                f"{at}.additionalMetricNames",
+                f"should not contain the objective's metric, {metric}",
+            )
         native = {"metric": metric, "direction": objective.get("type"), "value": "best"}
         best = "min" if objective.get("type") == "minimize" else "max"
         for i, strategy in enumerate(self._optional(objective, "metricStrategies", at)):
-            if not isinstance(strategy, dict) or strategy.get("value") not in ("min", "max", "latest"):
-                self._problems.add(f"{at}.metricStrategies[{i}]", "must have a name, and value: min, max or latest")
+            if not isinstance(strategy, dict) or strategy.get("value") not in (
+                "min",
+                "max",
+                "latest",
+            ):
+                self._problems.add(
+                    f"{at}.metricStrategies[{i}]", "must have a name, and value: min, max or latest"
+                )
             elif strategy.get("name") == metric and strategy["value"] == "latest":
                 native["value"] = "last"
             elif strategy.get("name") == metric and strategy["value"] != best:
@@ -160,28 +222,38 @@ class KatibReader(KatibSectionReader):
             return {}
         algorithm = ALGORITHMS[name]
         native: Json = {"name": algorithm.name}
-        settings = dict(algorithm.settings) | self._settings(section, at, f"{at}.settings", name, algorithm.takes)
+        settings = dict(algorithm.settings) | self._settings(
+            section, at, f"{at}.settings", name, algorithm.takes
+        )
         if "seed" in settings:
             native["seed"] = settings.pop("seed")
         return native | ({"settings": settings} if settings else {})
 
-    def _settings(self, section: Json, at: str, native_at: str, algorithm: str, takes: dict[str, KatibSetting]) -> Json:
+    def _settings(
+        self, section: Json, at: str, native_at: str, algorithm: str, takes: dict[str, KatibSetting]
+    ) -> Json:
         """Return the settings under their native names. Katib writes all of them as text."""
         native: Json = {}
         names: set[str] = set()
         for i, assignment in enumerate(self._optional(section, "algorithmSettings", at)):
             below = f"{at}.algorithmSettings[{i}]"
             key, value = (
-                (assignment.get("name"), assignment.get("value")) if isinstance(assignment, dict) else (None, None)
+                (assignment.get("name"), assignment.get("value"))
+                if isinstance(assignment, dict)
+                else (None, None)
             )
             setting = takes.get(key) if isinstance(key, str) else None
             if setting is None:
                 cure = f"write {', '.join(takes)}" if takes else "remove it"
-                self._problems.add(below, f"unknown setting {key!r} for algorithm {algorithm}; {cure}")
+                self._problems.add(
+                    below, f"unknown setting {key!r} for algorithm {algorithm}; {cure}"
+                )
             elif key in names:
                 self._problems.add(below, f"{key} occurs twice; remove one")
             elif not isinstance(value, str):
-                self._problems.add(f"{below}.value", f"expected text, got {value!r}; write it in quotes")
+                self._problems.add(
+                    f"{below}.value", f"expected text, got {value!r}; write it in quotes"
+                )
             else:
                 try:
                     parsed = setting.take(value)
@@ -193,13 +265,17 @@ class KatibReader(KatibSectionReader):
                     if parsed is not None:
                         native[setting.to] = parsed
                 else:
-                    self.warnings.append(f"{below}: {key} has no effect here: {algorithm} has its own rule for it")
+                    self.warnings.append(
+                        f"{below}: {key} has no effect here: {algorithm} has its own rule for it"
+                    )
             if isinstance(key, str):
                 names.add(key)
         return native
 
     def _fidelity(self, algorithm: Json, parameters: Json) -> Json:
-        """Return the fidelity of hyperband, whose resource is a parameter in Katib and none in the native file."""
+        """Return the fidelity of hyperband, whose resource is a parameter in Katib and none in the
+        native file.
+        """
         if algorithm.get("name") != "hyperband":
             return {}
         settings = algorithm.pop("settings", {})
@@ -209,15 +285,27 @@ class KatibReader(KatibSectionReader):
             return {}
         resource, max_resource, eta = settings["parameter"], settings["max"], settings.get("eta", 3)
         if resource not in parameters:
-            self._problems.add(at, f"value of resource_name setting must be in parameters; {resource!r} is not")
+            self._problems.add(
+                at, f"value of resource_name setting must be in parameters; {resource!r} is not"
+            )
             return {}
         if parameters.pop(resource).get("type", "int") != "int":
             self._problems.add(at, f"{resource}, of resource_name, must have parameterType: int")
         fidelity = Fidelity.of_resource(resource, max_resource, eta)
-        return {"fidelity": {"parameter": resource, "min": fidelity.min, "max": fidelity.max, "eta": eta}}
+        return {
+            "fidelity": {
+                "parameter": resource,
+                "min": fidelity.min,
+                "max": fidelity.max,
+                "eta": eta,
+            }
+        }
 
     def _trial_dir(self, spec: Json, algorithm: Json) -> str:
-        """Return the folder where a trial of pbt expects its checkpoint; "" for other algorithms."""
+        """Return the folder where a trial of pbt expects its checkpoint.
+
+        Return "" for other algorithms.
+        """
         if algorithm.get("name") != "pbt":
             return ""
         listed = self._optional(spec["algorithm"], "algorithmSettings", "spec.algorithm")
@@ -228,11 +316,15 @@ class KatibReader(KatibSectionReader):
         return str(algorithm["settings"].pop(TRIAL_DIR, ""))
 
     def _check_grid(self, algorithm: Json, parameters: Json) -> None:
-        """Refuse a grid over a float without a step, in the words of Katib's file, which knows no `points`."""
+        """Refuse a grid over a float without a step, in the words of Katib's file, which knows no
+        `points`.
+        """
         for name, domain in parameters.items() if algorithm.get("name") == "grid" else ():
             if domain.get("type") == "float" and "step" not in domain:
                 at = f"{self._places[f'spec.parameters.{name}']}.feasibleSpace.step"
-                self._problems.add(at, 'must be specified for grid; write a number in quotes, such as "0.1"')
+                self._problems.add(
+                    at, 'must be specified for grid; write a number in quotes, such as "0.1"'
+                )
 
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"
@@ -242,7 +334,9 @@ class KatibReader(KatibSectionReader):
         self._only(early_stopping, at, ("algorithmName", "algorithmSettings"))
         name = early_stopping.get("algorithmName")
         if name != "medianstop":
-            self._problems.add(f"{at}.algorithmName", f"unknown algorithm name {name!r}; write medianstop")
+            self._problems.add(
+                f"{at}.algorithmName", f"unknown algorithm name {name!r}; write medianstop"
+            )
             return {}
         takes = {
             "min_trials_required": KatibSetting(lambda text: whole(text, 1), "minTrials"),
@@ -255,14 +349,21 @@ class KatibReader(KatibSectionReader):
         max_trials = self._count(spec, "maxTrialCount", 1)
         if max_trials is None:
             if spec.get("maxTrialCount") is None:
-                self._problems.add("spec.maxTrialCount", "is missing, so it would never end; write maxTrialCount: 100")
+                self._problems.add(
+                    "spec.maxTrialCount",
+                    "is missing, so it would never end; write maxTrialCount: 100",
+                )
             return {}
         parallel = self._count(spec, "parallelTrialCount", 1)
         failed = self._count(spec, "maxFailedTrialCount", 0)
         for key, count in (("parallelTrialCount", parallel), ("maxFailedTrialCount", failed)):
             if count is not None and count > max_trials:
-                self._problems.add(f"spec.{key}", f"should be less than or equal to spec.maxTrialCount, {max_trials}")
-        # In Katib, 0 fails an experiment at the first failed trial, and a missing count never fails it.
+                self._problems.add(
+                    f"spec.{key}",
+                    f"should be less than or equal to spec.maxTrialCount, {max_trials}",
+                )
+        # In Katib, 0 fails an experiment at the first failed trial, and a missing count never fails
+        # it.
         failures = "none" if failed is None else max(failed, 1)
         budget = {"trials": max_trials, "failedTrials": failures}
         return {"parallelism": parallel or min(_DEFAULT_PARALLEL, max_trials), "budget": budget}
@@ -272,21 +373,39 @@ class KatibReader(KatibSectionReader):
         if count is None:
             return None
         if isinstance(count, bool) or not isinstance(count, int) or count < least:
-            self._problems.add(f"spec.{key}", f"expected a whole number from {least}, got {count!r}")
+            self._problems.add(
+                f"spec.{key}", f"expected a whole number from {least}, got {count!r}"
+            )
             return None
         return count
 
     def _trial(
-        self, spec: Json, parameters: set[str], *, on_cluster: bool, trial_dir: str, beside: CustomCollector | None
+        self,
+        spec: Json,
+        parameters: set[str],
+        *,
+        on_cluster: bool,
+        trial_dir: str,
+        beside: CustomCollector | None,
     ) -> Json:
         metadata = self._data.get("metadata")
-        namespace = str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
+        namespace = (
+            str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
+        )
         reader = KatibTemplateReader(self._problems, self._config_maps, namespace=namespace)
         if beside is not None and not on_cluster:
-            cure = "run with --runtime kubernetes, or use StdOut or File, or Push with a trial that reports by itself"
-            self._problems.add(f"{COLLECTOR}.collector.kind", f"Custom is a container, which needs a cluster; {cure}")
+            cure = (
+                "run with --runtime kubernetes, or use StdOut or File, or Push with a trial "
+                "that reports by itself"
+            )
+            self._problems.add(
+                f"{COLLECTOR}.collector.kind",
+                f"Custom is a container, which needs a cluster; {cure}",
+            )
             return {}
-        native = reader.native(spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside)
+        native = reader.native(
+            spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside
+        )
         self._places |= reader.places
         self._placeholders = reader.placeholders
         return native
@@ -297,16 +416,25 @@ class KatibReader(KatibSectionReader):
             at = f"spec.parameters[{i}]"
             name = parameter.get("name") if isinstance(parameter, dict) else None
             if not isinstance(name, str) or not name:
-                self._problems.add(at, "must be a mapping with a name, parameterType and feasibleSpace")
+                self._problems.add(
+                    at, "must be a mapping with a name, parameterType and feasibleSpace"
+                )
             elif name in native:
                 self._problems.add(f"{at}.name", f"{name} occurs twice; rename one")
             else:
                 self._only(parameter, at, ("name", "parameterType", "feasibleSpace"))
                 native[name] = self._domain(parameter, at)
                 self._places[f"spec.parameters.{name}"] = at
-                for key, native_key in (("min", "min"), ("max", "max"), ("step", "step"), ("values", "list")):
+                for key, native_key in (
+                    ("min", "min"),
+                    ("max", "max"),
+                    ("step", "step"),
+                    ("values", "list"),
+                ):
                     if key in native[name]:
-                        self._places[f"spec.parameters.{name}.{key}"] = f"{at}.feasibleSpace.{native_key}"
+                        self._places[f"spec.parameters.{name}.{key}"] = (
+                            f"{at}.feasibleSpace.{native_key}"
+                        )
         return native
 
     def _domain(self, parameter: Json, at: str) -> Json:
@@ -316,38 +444,51 @@ class KatibReader(KatibSectionReader):
         self._only(space, at_space, ("min", "max", "step", "list", "distribution"))
         if kind in ("categorical", "discrete"):
             for key in space.keys() & {"min", "max", "step"}:
-                self._problems.add(f"{at_space}.{key}", f"a {kind} parameter has a list only; remove it")
+                self._problems.add(
+                    f"{at_space}.{key}", f"a {kind} parameter has a list only; remove it"
+                )
             values = self._list(space, "list", at_space)
             if any(not isinstance(value, str) for value in values):
-                self._problems.add(f"{at_space}.list", "expected text only; write each value in quotes")
+                self._problems.add(
+                    f"{at_space}.list", "expected text only; write each value in quotes"
+                )
             return {"type": "choice", "values": values}
         if kind not in ("int", "double"):
             self._problems.add(f"{at}.parameterType", f"{kind!r} is not supported; write {_TYPES}")
             return {}
         if "list" in space:
-            self._problems.add(f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it")
+            self._problems.add(
+                f"{at_space}.list", f"a parameter of type {kind} has min and max; remove it"
+            )
         shape = space.get("distribution", "uniform")
         if not isinstance(shape, str) or shape not in _DISTRIBUTIONS:
             words = ", ".join(_DISTRIBUTIONS)
-            self._problems.add(f"{at_space}.distribution", f"{shape!r} is not supported; write {words}")
+            self._problems.add(
+                f"{at_space}.distribution", f"{shape!r} is not supported; write {words}"
+            )
             return {}
         scale, is_normal = _DISTRIBUTIONS[shape]
         before = len(self._problems.found)
         numbers = {key: self._number(space, key, kind, at_space) for key in ("min", "max", "step")}
         low, high = numbers["min"], numbers["max"]
         if low is not None and high is not None and low > high:
-            self._problems.add(at_space, f"min {space['min']} is above max {space['max']}; exchange them")
+            self._problems.add(
+                at_space, f"min {space['min']} is above max {space['max']}; exchange them"
+            )
         if scale == "log" and low is not None and low <= 0:
             self._problems.add(f"{at_space}.min", f"must be above 0 with distribution: {shape}")
         step = numbers["step"]
         if step is not None and step <= 0:
-            self._problems.add(f"{at_space}.step", f"{space['step']} is not a step; use a number above 0")
+            self._problems.add(
+                f"{at_space}.step", f"{space['step']} is not a step; use a number above 0"
+            )
         if len(self._problems.found) > before or low is None or high is None:
             return {}
         last = high if step is None else last_step(low, high, step)
         native: Json = {"type": "int" if kind == "int" else "float", "min": low, "max": last}
         if last == low < high:
-            return native  # the step leads beyond max, so min is the only value
+            # The step leads beyond max, so min is the only value.
+            return native
         native |= {"scale": scale} if scale == "log" else {}
         native |= {"step": step} if step is not None else {}
         native |= {"distribution": "normal"} if is_normal else {}
@@ -373,5 +514,7 @@ class KatibReader(KatibSectionReader):
             if math.isfinite(value):
                 return value
         expected = "a whole number" if kind == "int" else "a number"
-        self._problems.add(f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {raw!r}')
+        self._problems.add(
+            f"{at}.{key}", f'expected {expected} in quotes, such as "1", got {raw!r}'
+        )
         return None

@@ -1,7 +1,9 @@
-"""Katib's `metricsCollectorSpec`, converted to the native `spec.metrics`. Refuses what Katib refuses.
+"""Katib's `metricsCollectorSpec`, converted to the native `spec.metrics`.
 
-A collector of Katib is a sidecar that Katib adds; here it is a source that the controller or a sidecar of ours reads.
-This module reads the section only; it does not know where trials run.
+Refuses what Katib refuses.
+
+A collector of Katib is a sidecar that Katib adds; here it is a source that the controller or a
+sidecar of ours reads. This module reads the section only; it does not know where trials run.
 """
 
 from __future__ import annotations
@@ -18,20 +20,30 @@ _LOG, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"  # Katib
 _PORT, _PATH = 8080, "/metrics"
 # Katib's own filter for lines of text, which finds the end of a name such as val/loss:
 # ([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?). This one also reads nan and inf.
-DEFAULT_FILTER = r"([\w|-]+)\s*=\s*([+-]?(?:(?i:nan|inf(?:inity)?)\b|\d*(?:\.\d+)?(?:[Ee][+-]?\d+)?))"
-_NONE_HINT = f"{AT}.collector.kind: None is read as Push, its newer name: trials report to Katib's DBManager"
+DEFAULT_FILTER = (
+    r"([\w|-]+)\s*=\s*([+-]?(?:(?i:nan|inf(?:inity)?)\b|\d*(?:\.\d+)?(?:[Ee][+-]?\d+)?))"
+)
+_NONE_HINT = (
+    f"{AT}.collector.kind: None is read as Push, its newer name: trials report to Katib's DBManager"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CustomCollector:
-    """A container of the user's beside the trial. `folder`: a directory that both see; "" for none."""
+    """A container of the user's beside the trial.
+
+    `folder`: a directory that both see; "" for none.
+    """
 
     container: Json
     folder: str
 
 
 class KatibCollectorReader(KatibSectionReader):
-    """Reads the section of one file. `custom` is the container of a Custom collector, once `native` has been called."""
+    """Reads the section of one file.
+
+    `custom` is the container of a Custom collector, once `native` has been called.
+    """
 
     custom: CustomCollector | None = None
 
@@ -45,14 +57,21 @@ class KatibCollectorReader(KatibSectionReader):
         if self._given is None:
             return {"pattern": DEFAULT_FILTER}
         section = self._section(self._given, AT, ("collector", "source"))
-        collector = self._section(section.get("collector", {}), f"{AT}.collector", ("kind", "customCollector"))
+        collector = self._section(
+            section.get("collector", {}), f"{AT}.collector", ("kind", "customCollector")
+        )
         source = section.get("source")
         source = (
-            {} if source is None else self._section(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
+            {}
+            if source is None
+            else self._section(source, f"{AT}.source", ("filter", "fileSystemPath", "httpGet"))
         )
         kind = collector.get("kind", "StdOut")
         if "customCollector" in collector and kind != "Custom":
-            self._problems.add(f"{AT}.collector.customCollector", f"cannot be combined with kind: {kind}; remove it")
+            self._problems.add(
+                f"{AT}.collector.customCollector",
+                f"cannot be combined with kind: {kind}; remove it",
+            )
         match kind:
             case "StdOut":
                 self._without(source, kind, "httpGet")
@@ -92,9 +111,16 @@ class KatibCollectorReader(KatibSectionReader):
                 self._problems.add(f"{at}.{key}", "must be specified")
         path = ""
         if source.get("fileSystemPath") is not None:
-            file_system_path = self._section(source["fileSystemPath"], f"{AT}.source.fileSystemPath")
+            file_system_path = self._section(
+                source["fileSystemPath"], f"{AT}.source.fileSystemPath"
+            )
             is_file = file_system_path.get("kind") != "Directory"
-            path, _ = self._file(source, _LOG, "File" if is_file else "Directory", ("TEXT", "JSON") if is_file else ())
+            path, _ = self._file(
+                source,
+                _LOG,
+                "File" if is_file else "Directory",
+                ("TEXT", "JSON") if is_file else (),
+            )
             path = path.rpartition("/")[0] if is_file else path.rstrip("/")
         return CustomCollector(container, path)
 
@@ -110,10 +136,14 @@ class KatibCollectorReader(KatibSectionReader):
         for key in keys:
             if source.get(key) is not None:
                 self._problems.add(
-                    f"{AT}.source.{key}", f"cannot be combined with kind: {kind}; remove it", at_key=True
+                    f"{AT}.source.{key}",
+                    f"cannot be combined with kind: {kind}; remove it",
+                    at_key=True,
                 )
 
-    def _file(self, source: Json, default: str, kind: str, formats: tuple[str, ...]) -> tuple[str, str]:
+    def _file(
+        self, source: Json, default: str, kind: str, formats: tuple[str, ...]
+    ) -> tuple[str, str]:
         """Return the path and the format of `fileSystemPath`."""
         at = f"{AT}.source.fileSystemPath"
         if source.get("fileSystemPath") is None:
@@ -121,14 +151,21 @@ class KatibCollectorReader(KatibSectionReader):
         file_system_path = self._section(source["fileSystemPath"], at, ("path", "kind", "format"))
         path = file_system_path.get("path", default)
         if not isinstance(path, str) or not path.startswith("/"):
-            self._problems.add(f"{at}.path", f"expected an absolute path, got {path!r}; write one such as {default}")
+            self._problems.add(
+                f"{at}.path",
+                f"expected an absolute path, got {path!r}; write one such as {default}",
+            )
             path = default
         if file_system_path.get("kind", kind) != kind:
-            self._problems.add(f"{at}.kind", f"expected {kind}, got {file_system_path['kind']!r}; write {kind}")
+            self._problems.add(
+                f"{at}.kind", f"expected {kind}, got {file_system_path['kind']!r}; write {kind}"
+            )
         form = file_system_path.get("format")
         if form is not None and form not in formats:
             cure = f"write {' or '.join(formats)}" if formats else "remove it"
-            self._problems.add(f"{at}.format", f"{form!r} cannot be combined with this collector; {cure}")
+            self._problems.add(
+                f"{at}.format", f"{form!r} cannot be combined with this collector; {cure}"
+            )
         return path, form if isinstance(form, str) else "TEXT"
 
     def _patterns(self, source: Json) -> Json:
@@ -156,13 +193,18 @@ class KatibCollectorReader(KatibSectionReader):
         http_get = self._section(http_get, at, ("path", "port", "scheme", "host"))
         port, path = http_get.get("port", _PORT), http_get.get("path", _PATH)
         if isinstance(port, str) and port.isascii() and port.isdigit():
-            port = int(port)  # Katib takes both
+            # Katib takes both.
+            port = int(port)
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            self._problems.add(f"{at}.port", f"expected a port from 1 to 65535, got {http_get.get('port')!r}")
+            self._problems.add(
+                f"{at}.port", f"expected a port from 1 to 65535, got {http_get.get('port')!r}"
+            )
         if not isinstance(path, str) or not path.startswith("/"):
             self._problems.add(f"{at}.path", f"expected a path that begins with /, got {path!r}")
         if http_get.get("scheme") not in (None, "HTTP"):
-            self._problems.add(f"{at}.scheme", f"{http_get['scheme']!r} is not supported; write HTTP")
+            self._problems.add(
+                f"{at}.scheme", f"{http_get['scheme']!r} is not supported; write HTTP"
+            )
         if http_get.get("host") is not None:
             self._problems.add(f"{at}.host", "the endpoint is the trial's own; remove it")
         return {"port": port, "path": path}

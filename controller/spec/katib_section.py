@@ -1,4 +1,6 @@
-"""Reading a mapping of Katib's file: keys that must be there, keys of a type, keys that are not read."""
+"""Reading a mapping of Katib's file: keys that must be there, keys of a type, keys that are not
+read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import Any, TypeAlias
 
 from controller.spec.problems import ProblemCollector
 
-Json: TypeAlias = dict[str, Any]  # a file's plain data, whose shape is not checked yet
+# A file's plain data, whose shape is not checked yet.
+Json: TypeAlias = dict[str, Any]
 
 
 class KatibSectionReader:
@@ -25,7 +28,8 @@ class KatibSectionReader:
     def _optional(self, parent: Json, key: str, at: str) -> list[Any]:
         return [] if parent.get(key) is None else self._list(parent, key, at)
 
-    def _taken(self, parent: Json, key: str, at: str, kind: type, expected: str) -> Any:  # Any: of `kind`, or None
+    # Any: of `kind`, or None.
+    def _taken(self, parent: Json, key: str, at: str, kind: type, expected: str) -> Any:
         below = f"{at}.{key}" if at else key
         value = parent.get(key)
         if value is None:
@@ -35,7 +39,9 @@ class KatibSectionReader:
             return None
         return value
 
-    def _only(self, section: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None) -> None:
+    def _only(
+        self, section: Json, at: str, keys: Iterable[str], refused: dict[str, str] | None = None
+    ) -> None:
         for name in section:
             if name not in keys:
                 problem = (refused or {}).get(name, "is not supported; remove it")

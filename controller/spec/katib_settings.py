@@ -1,4 +1,6 @@
-"""Katib's algorithms, their settings under the names of all of Katib's engines, and what they are in a native file."""
+"""Katib's algorithms, their settings under the names of all of Katib's engines, and what they are
+in a native file.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ def whole(text: str, least: int) -> int:
 
 
 def _real(text: str) -> float:
-    value = float(text) if re.fullmatch(r"[+-]?([0-9]*[.])?[0-9]+([eE][+-]?[0-9]+)?", text) else math.nan
+    value = (
+        float(text)
+        if re.fullmatch(r"[+-]?([0-9]*[.])?[0-9]+([eE][+-]?[0-9]+)?", text)
+        else math.nan
+    )
     if not math.isfinite(value):
         raise ValueError("expected a number")
     return value
@@ -53,7 +59,9 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _growth(text: str) -> int | None:
-    """Return the factor by which the population of cmaes grows with a restart: none with `none`, else the default."""
+    """Return the factor by which the population of cmaes grows with a restart: none with `none`,
+    else the default.
+    """
     return 1 if _one_of("ipop", "bipop", "none", "None")(text) in ("none", "None") else None
 
 
@@ -61,15 +69,16 @@ def _growth(text: str) -> int | None:
 class KatibSetting:
     """A setting of an algorithm.
 
-    take: reads its text; None is the default of the native setting. to: its name in the native file; "" if it has no
-    effect here, which a warning says.
+    take: reads its text; None is the default of the native setting. to: its name in the native
+    file; "" if it has no effect here, which a warning says.
     """
 
     take: Callable[[str], object]
     to: str = ""
 
 
-TRIAL_DIR = "trialDir"  # where the program of a pbt trial expects its checkpoint; not a setting of the native file
+# Where the program of a pbt trial expects its checkpoint; not a setting of the native file.
+TRIAL_DIR = "trialDir"
 _SEED = KatibSetting(lambda text: whole(text, 0), "seed")
 _TPE_SETTINGS = {  # of Optuna's service
     "random_state": _SEED,
@@ -94,7 +103,9 @@ class KatibAlgorithm:
 
 ALGORITHMS = {
     "random": KatibAlgorithm("random", takes={"random_state": _SEED}),
-    "grid": KatibAlgorithm("grid", takes={"random_state": KatibSetting(lambda text: whole(text, 0))}),
+    "grid": KatibAlgorithm(
+        "grid", takes={"random_state": KatibSetting(lambda text: whole(text, 0))}
+    ),
     "tpe": KatibAlgorithm("tpe", {"multivariate": False}, _TPE_SETTINGS | _HYPEROPT_SETTINGS),
     "multivariate-tpe": KatibAlgorithm("tpe", {"multivariate": True}, _TPE_SETTINGS),
     "bayesianoptimization": KatibAlgorithm(

@@ -1,7 +1,8 @@
-"""The trial template of Katib's file: an object of a cluster, or a process for the primary container of a Job.
+"""The trial template of Katib's file: an object of a cluster, or a process for the primary
+container of a Job.
 
-Templates are in the file, or in a ConfigMap. Katib's placeholders become native ones; its conditions in GJSON become
-conditions by type or by field.
+Templates are in the file, or in a ConfigMap. Katib's placeholders become native ones; its
+conditions in GJSON become conditions by type or by field.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from controller.spec.substitute import TRIAL_NAME
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
-# What Kubernetes expands in commands and environment variables, and `${`, which this project's files escape.
+# What Kubernetes expands in commands and environment variables, and `${`, which this project's
+# files escape.
 _EXPANDED = re.compile(r"(?P<escaped>\$\$)\{?|\$\((?P<name>[^)]*)\)|\$\{")
 _METADATA = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]*)\])?\}")
-# Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order, and
-# `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is optional.
+# Conditions in GJSON. `status.conditions.#(type=="Complete")#|#(status=="True")#`, in either order,
+# and `status.[@this].#(phase=="Succeeded")#`, which makes a list of one mapping. The last # is
+# optional.
 _TYPE, _STATUS = (rf"""#\({key}==["']?(?P<{key}>\w+)["']?\)""" for key in ("type", "status"))
 _CONDITIONS = (
     re.compile(rf"status\.conditions\.{_TYPE}#\|{_STATUS}#?"),
@@ -36,21 +39,24 @@ _VALUE = r'(?:"(?P<text>[^"]*)"|(?P<plain>[^"()]+))'
 _FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VALUE}\)#?")
 # Kinds whose conditions Katib fills in, in templates that are in the file.
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
-_SHARED = "metrics-volume"  # the volume of a Custom collector, as in Katib
+# The volume of a Custom collector, as in Katib.
+_SHARED = "metrics-volume"
 _CHECKPOINT = "$(TUNER_CHECKPOINT_DIR)"  # Kubernetes expands it in command and args
-# The fields of a Job of Kubernetes 1.35, of its pod template and of its pods. Katib reads a Job strictly, too.
+# The fields of a Job of Kubernetes 1.35, of its pod template and of its pods. Katib reads a Job
+# strictly, too.
 _JOB = (
-    "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector "
-    "maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector successPolicy suspend template "
-    "ttlSecondsAfterFinished"
+    "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy "
+    "manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector "
+    "successPolicy suspend template ttlSecondsAfterFinished"
 )
 _TEMPLATE = "metadata spec"
 _POD = (
-    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
-    "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets "
-    "initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates "
-    "resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates securityContext "
-    "serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy "
+    "enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers "
+    "hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead "
+    "preemptionPolicy priority priorityClassName readinessGates resourceClaims resources "
+    "restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount "
+    "serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
     "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef"
 )
 _RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
@@ -72,22 +78,38 @@ _WITHOUT_EFFECT = (
 )
 _ON_CLUSTER = "or run with --runtime kubernetes"
 _NOT_ON_THIS_MACHINE = {
-    "volumeMounts": f"volumes are not mounted on this machine; give the command a path that is there, {_ON_CLUSTER}",
+    "volumeMounts": "volumes are not mounted on this machine; give the command a path that is "
+    f"there, {_ON_CLUSTER}",
     "volumeDevices": f"this machine attaches no volumes; remove it, {_ON_CLUSTER}",
     "envFrom": f"is not read on this machine; write the variables out under env, {_ON_CLUSTER}",
-    "workingDir": f"trials start in the file's folder on this machine; write paths from there, {_ON_CLUSTER}",
-    "lifecycle": f"its commands do not run on this machine; run them in the container's command, {_ON_CLUSTER}",
+    "workingDir": "trials start in the file's folder on this machine; write paths from there, "
+    f"{_ON_CLUSTER}",
+    "lifecycle": "its commands do not run on this machine; run them in the container's command, "
+    f"{_ON_CLUSTER}",
 }
-# Fields of a Job and of its pods that change what a trial computes, where a process on this machine cannot do the same.
+# Fields of a Job and of its pods that change what a trial computes, where a process on this machine
+# cannot do the same.
 _NOT_A_PROCESS = (
     (
         "spec.template.spec",
         "initContainers",
         f"they do not run on this machine; do their work in the container's command, {_ON_CLUSTER}",
     ),
-    ("spec.template.spec", "hostAliases", f"names of hosts are those of this machine; remove it, {_ON_CLUSTER}"),
-    ("spec.template.spec", "resourceClaims", f"this machine has no such devices; remove it, {_ON_CLUSTER}"),
-    ("spec", "suspend", f"a trial that waits for someone to start it never ends; remove it, {_ON_CLUSTER}"),
+    (
+        "spec.template.spec",
+        "hostAliases",
+        f"names of hosts are those of this machine; remove it, {_ON_CLUSTER}",
+    ),
+    (
+        "spec.template.spec",
+        "resourceClaims",
+        f"this machine has no such devices; remove it, {_ON_CLUSTER}",
+    ),
+    (
+        "spec",
+        "suspend",
+        f"a trial that waits for someone to start it never ends; remove it, {_ON_CLUSTER}",
+    ),
 )
 _DEADLINE = "activeDeadlineSeconds"
 # Numbers of pods of a Job. A trial on this machine is one process.
@@ -96,7 +118,9 @@ _PODS = ("parallelism", "completions")
 
 @dataclass(frozen=True, slots=True)
 class ConfigMaps:
-    """The ConfigMaps in the experiment's own file, and `of_cluster`, which reads those of the cluster."""
+    """The ConfigMaps in the experiment's own file, and `of_cluster`, which reads those of the
+    cluster.
+    """
 
     in_file: Sequence[Json] = ()
     of_cluster: Callable[[str, str], Mapping[str, str]] | None = None
@@ -109,7 +133,10 @@ class ConfigMaps:
                     if metadata.get("namespace", namespace) == namespace:
                         return self._value(config_map.get("data"), namespace, name, key)
         if not on_cluster or self.of_cluster is None:
-            cure = "add it to this file as another document, or run with --runtime kubernetes to read the cluster's"
+            cure = (
+                "add it to this file as another document, or run with --runtime kubernetes to "
+                "read the cluster's"
+            )
             raise NoConfigMap(f"the ConfigMap {namespace}/{name} is not in this file; {cure}")
         return self._value(self.of_cluster(namespace, name), namespace, name, key)
 
@@ -118,14 +145,18 @@ class ConfigMaps:
         text = keys.get(key)
         if not isinstance(text, str):
             content = f"it has {', '.join(map(str, keys))}" if keys else "it has no data"
-            raise NoConfigMap(f"the ConfigMap {namespace}/{name} has no text under {key!r}; {content}")
+            raise NoConfigMap(
+                f"the ConfigMap {namespace}/{name} has no text under {key!r}; {content}"
+            )
         return text
 
 
 class KatibTemplateReader(KatibSectionReader):
     """Reads `spec.trialTemplate`. namespace: the experiment's own."""
 
-    def __init__(self, problems: ProblemCollector, config_maps: ConfigMaps, *, namespace: str) -> None:
+    def __init__(
+        self, problems: ProblemCollector, config_maps: ConfigMaps, *, namespace: str
+    ) -> None:
         super().__init__(problems)
         self._config_maps = config_maps
         self._namespace = namespace
@@ -153,16 +184,24 @@ class KatibTemplateReader(KatibSectionReader):
                  "successCondition", "failureCondition")  # fmt: skip
         self._only(template, at, known_keys)
         if not isinstance(template.get("retain", False), bool):
-            self._problems.add(f"{at}.retain", f"expected true or false, got {template['retain']!r}")
+            self._problems.add(
+                f"{at}.retain", f"expected true or false, got {template['retain']!r}"
+            )
         job = self._template(template, at, on_cluster=on_cluster)
         if not job:
             return {}
         if not isinstance(template.get("primaryContainerName"), str):
-            self._problems.add(f"{at}.primaryContainerName", "must be specified; write the name of a container")
+            self._problems.add(
+                f"{at}.primaryContainerName", "must be specified; write the name of a container"
+            )
         for key, pattern in (("successCondition", "Complete"), ("failureCondition", "Failed")):
-            if template.get(key) is None and ("configMap" in template or job.get("kind") not in _WITH_CONDITIONS):
+            if template.get(key) is None and (
+                "configMap" in template or job.get("kind") not in _WITH_CONDITIONS
+            ):
                 example = f'status.conditions.#(type=="{pattern}")#|#(status=="True")#'
-                self._problems.add(f"{at}.{key}", f"must be specified for this template, such as {example}")
+                self._problems.add(
+                    f"{at}.{key}", f"must be specified for this template, such as {example}"
+                )
         names = self._names(template, job, parameters)
         ends = {
             key: self._condition(template, theirs, at)
@@ -174,8 +213,12 @@ class KatibTemplateReader(KatibSectionReader):
                 job = self._with_collector(job, beside, template.get("primaryContainerName"))
             claim = ""
             if trial_dir:
-                job, claim = self._with_checkpoints(job, trial_dir, template.get("primaryContainerName"))
-            return self._object(template, job, names, ends) | ({"checkpoints": {"claim": claim}} if claim else {})
+                job, claim = self._with_checkpoints(
+                    job, trial_dir, template.get("primaryContainerName")
+                )
+            return self._object(template, job, names, ends) | (
+                {"checkpoints": {"claim": claim}} if claim else {}
+            )
         if (job.get("apiVersion"), job.get("kind")) != ("batch/v1", "Job"):
             cure = "run it with --runtime kubernetes, or write a batch/v1 Job"
             self._problems.add(f"{at}.trialSpec.kind", f"{job.get('kind')} needs a cluster; {cure}")
@@ -190,18 +233,25 @@ class KatibTemplateReader(KatibSectionReader):
         for i, parameter in enumerate(self._list(template, "trialParameters", at)):
             below = f"{at}.trialParameters[{i}]"
             name, reference = (
-                (parameter.get("name"), parameter.get("reference")) if isinstance(parameter, dict) else (None, None)
+                (parameter.get("name"), parameter.get("reference"))
+                if isinstance(parameter, dict)
+                else (None, None)
             )
             if not isinstance(name, str) or not isinstance(reference, str):
                 self._problems.add(below, "must have a name and a reference")
             elif not name or not reference or "{" in name or "}" in name:
-                self._problems.add(below, f"{name!r} is not a name, or has no reference; a name has no braces")
+                self._problems.add(
+                    below, f"{name!r} is not a name, or has no reference; a name has no braces"
+                )
             elif name in names or reference in references:
                 self._problems.add(below, "its name or reference occurs twice; remove one")
             elif reference.startswith("${trialSpec."):
                 names[name] = self._of_metadata(reference, job, f"{below}.reference")
-            elif parameters and reference not in parameters:  # without parameters, a problem says so already
-                self._problems.add(f"{below}.reference", f"{reference} is not a parameter of this file")
+            elif parameters and reference not in parameters:
+                # Without parameters, a problem says so already.
+                self._problems.add(
+                    f"{below}.reference", f"{reference} is not a parameter of this file"
+                )
                 names[name] = ""
             else:
                 names[name] = "${" + reference + "}"
@@ -230,24 +280,41 @@ class KatibTemplateReader(KatibSectionReader):
                 return "${" + TRIAL_NAME + "}"
             case _:
                 self._problems.add(
-                    at, f"{reference} is not one of Name, Namespace, Kind, APIVersion, Labels, Annotations"
+                    at,
+                    f"{reference} is not one of Name, Namespace, Kind, APIVersion, Labels, "
+                    "Annotations",
                 )
         return ""
 
     def _condition(self, template: Json, key: str, at: str) -> Json:
         condition = native_condition(template[key]) if isinstance(template[key], str) else None
         if condition is None:
-            examples = 'status.conditions.#(type=="Complete")#|#(status=="True")# or status.[@this].#(phase=="Failed")#'
-            self._problems.add(f"{at}.{key}", f"expected a condition such as {examples}, got {template[key]!r}")
+            examples = (
+                'status.conditions.#(type=="Complete")#|#(status=="True")# or '
+                'status.[@this].#(phase=="Failed")#'
+            )
+            self._problems.add(
+                f"{at}.{key}", f"expected a condition such as {examples}, got {template[key]!r}"
+            )
             return {}
         return condition
 
     def _template(self, template: Json, at: str, *, on_cluster: bool) -> Json:
-        """Return the trial's object, from the file or from a ConfigMap; empty if it has problems."""
+        """Return the trial's object, from the file or from a ConfigMap.
+
+        Empty if it has problems.
+        """
         if template and ("trialSpec" in template) == ("configMap" in template):
-            self._problems.add(at, "has trialSpec or configMap, exactly one of them; write the object under trialSpec")
+            self._problems.add(
+                at,
+                "has trialSpec or configMap, exactly one of them; write the object under trialSpec",
+            )
             return {}
-        job = self._template_in_config_map(template, at, on_cluster=on_cluster) if "configMap" in template else None
+        job = (
+            self._template_in_config_map(template, at, on_cluster=on_cluster)
+            if "configMap" in template
+            else None
+        )
         place = f"{at}.configMap" if "configMap" in template else f"{at}.trialSpec"
         if job is None:
             job = {} if "configMap" in template else self._mapping(template, "trialSpec", at)
@@ -275,50 +342,76 @@ class KatibTemplateReader(KatibSectionReader):
             at = f"{at}.{key}"
             for name in part if isinstance(part, dict) else ():
                 if name not in fields.split():
-                    self._problems.add(f"{at}.{name}", f"is not a field of a {owner}; remove it", at_key=True)
+                    self._problems.add(
+                        f"{at}.{name}", f"is not a field of a {owner}; remove it", at_key=True
+                    )
 
     def _template_in_config_map(self, template: Json, at: str, *, on_cluster: bool) -> Json | None:
         at = f"{at}.configMap"
         source = self._mapping(template, "configMap", at.rpartition(".")[0])
         keys = ("configMapNamespace", "configMapName", "templatePath")
         self._only(source, at, keys)
-        missing_keys = [key for key in keys if not isinstance(source.get(key), str) or not source[key]]
+        missing_keys = [
+            key for key in keys if not isinstance(source.get(key), str) or not source[key]
+        ]
         for key in missing_keys:
             self._problems.add(f"{at}.{key}", "must be specified")
         if missing_keys:
             return None
         namespace, name, path = (source[key] for key in keys)
         try:
-            data, _ = parse(self._config_maps.text(namespace, name, path, on_cluster=on_cluster), f"{name}: {path}")
+            data, _ = parse(
+                self._config_maps.text(namespace, name, path, on_cluster=on_cluster),
+                f"{name}: {path}",
+            )
         except NoConfigMap as error:
             self._problems.add(at, str(error))
             return None
         except SpecErrors as error:
-            reasons = "; ".join(f"line {located.mark.line}: {located.message}" for located in error.located[:3])
-            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {reasons}")
+            reasons = "; ".join(
+                f"line {located.mark.line}: {located.message}" for located in error.located[:3]
+            )
+            self._problems.add(
+                at,
+                f"the template {path!r} of the ConfigMap {namespace}/{name} is not YAML: {reasons}",
+            )
             return None
         if not isinstance(data, dict):
-            self._problems.add(at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object")
+            self._problems.add(
+                at, f"the template {path!r} of the ConfigMap {namespace}/{name} is not an object"
+            )
             return None
         return data
 
     def _with_collector(self, job: Json, beside: CustomCollector, primary: object) -> Json:
         """Return the Job with the collector's container, as Katib's webhook adds it.
 
-        It may look at the trial's processes, and see its files. The pod ends when both containers have ended.
+        It may look at the trial's processes, and see its files. The pod ends when both containers
+        have ended.
         """
         job = copy.deepcopy(job)
         match job:
-            case {"kind": "Job", "spec": {"template": {"spec": {"containers": list(containers)} as pod}}}:
+            case {
+                "kind": "Job",
+                "spec": {"template": {"spec": {"containers": list(containers)} as pod}},
+            }:
                 pass
             case _:
-                kind, cure = job.get("kind"), "write a batch/v1 Job, or put it into the template and write kind: Push"
-                self._problems.add(COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}")
+                kind, cure = (
+                    job.get("kind"),
+                    "write a batch/v1 Job, or put it into the template and write kind: Push",
+                )
+                self._problems.add(
+                    COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}"
+                )
                 return job
         container = copy.deepcopy(beside.container)
         if beside.folder:
             mount = {"name": _SHARED, "mountPath": beside.folder}
-            for target in (container, *(c for c in containers if isinstance(c, dict) and c.get("name") == primary)):
+            for target in (
+                container,
+                *(c for c in containers if isinstance(c, dict) and c.get("name") == primary),
+            ):
                 target["volumeMounts"] = [*(target.get("volumeMounts") or ()), mount]
             pod["volumes"] = [*(pod.get("volumes") or ()), {"name": _SHARED, "emptyDir": {}}]
         containers.append(container)
@@ -326,16 +419,20 @@ class KatibTemplateReader(KatibSectionReader):
         return job
 
     def _with_checkpoints(self, job: Json, folder: str, primary: object) -> tuple[Json, str]:
-        """Return a Job of pbt and the claim of its checkpoints: that of the volume which it mounts at `folder`.
+        """Return a Job of pbt and the claim of its checkpoints: that of the volume which it mounts
+        at `folder`.
 
-        In Katib, each trial mounts a folder of its own there. Here that folder has another path, which a variable has.
+        In Katib, each trial mounts a folder of its own there. Here that folder has another path,
+        which a variable has.
         """
         job = copy.deepcopy(job)
         for container, mount, claim in _claims(job):
             if container.get("name") == primary and mount["mountPath"].rstrip("/") == folder:
                 container["volumeMounts"].remove(mount)
                 for key in container.keys() & {"command", "args"}:
-                    container[key] = [str(word).replace(folder, _CHECKPOINT) for word in container[key] or ()]
+                    container[key] = [
+                        str(word).replace(folder, _CHECKPOINT) for word in container[key] or ()
+                    ]
                 return job, claim
         cure = "mount the volume of a persistentVolumeClaim there in the primary container of a Job"
         message = f"has no volume for the checkpoints at suggestion_trial_dir, {folder}; {cure}"
@@ -361,16 +458,26 @@ class KatibTemplateReader(KatibSectionReader):
         if isinstance(data, str):
             return self._filled(data, at, names, used)
         if isinstance(data, list):
-            return [self._filled_data(item, f"{at}[{i}]", names, used) for i, item in enumerate(data)]
+            return [
+                self._filled_data(item, f"{at}[{i}]", names, used) for i, item in enumerate(data)
+            ]
         if isinstance(data, dict):
-            return {key: self._filled_data(item, f"{at}.{key}", names, used) for key, item in data.items()}
+            return {
+                key: self._filled_data(item, f"{at}.{key}", names, used)
+                for key, item in data.items()
+            }
         return data
 
     def _unused(self, names: dict[str, str], used: set[str]) -> None:
         for name in names.keys() - used:
-            self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the template; remove it")
+            self._problems.add(
+                "spec.trialTemplate.trialParameters",
+                f"{name} is not used in the template; remove it",
+            )
 
-    def _container(self, template: Json, job: Json, names: dict[str, str], *, trial_dir: str) -> Json:
+    def _container(
+        self, template: Json, job: Json, names: dict[str, str], *, trial_dir: str
+    ) -> Json:
         at = "spec.trialTemplate.trialSpec.spec.template.spec.containers"
         match job:
             case {"spec": {"template": {"spec": {"containers": list(containers)}}}}:
@@ -378,27 +485,46 @@ class KatibTemplateReader(KatibSectionReader):
             case _:
                 containers = []
         primary = template.get("primaryContainerName")
-        matching = [(i, c) for i, c in enumerate(containers) if isinstance(c, dict) and c.get("name") == primary]
+        matching = [
+            (i, c)
+            for i, c in enumerate(containers)
+            if isinstance(c, dict) and c.get("name") == primary
+        ]
         if not matching:
-            if isinstance(primary, str):  # otherwise a problem says that it is missing
+            # Otherwise a problem says that it is missing.
+            if isinstance(primary, str):
                 path = "spec.trialTemplate.primaryContainerName"
-                self._problems.add(path, f"{primary!r} is not a container of the Job; write the name of one")
+                self._problems.add(
+                    path, f"{primary!r} is not a container of the Job; write the name of one"
+                )
             return {}
         index, container = matching[0]
         for i in range(len(containers)):
             if i != index:
-                self._problems.add(f"{at}[{i}]", "only the primary container runs on this machine; remove the others")
+                self._problems.add(
+                    f"{at}[{i}]",
+                    "only the primary container runs on this machine; remove the others",
+                )
         self._check_process(job)
-        self._only(container, f"{at}[{index}]", (*_CONTAINER, *_WITHOUT_EFFECT), _NOT_ON_THIS_MACHINE)
+        self._only(
+            container, f"{at}[{index}]", (*_CONTAINER, *_WITHOUT_EFFECT), _NOT_ON_THIS_MACHINE
+        )
         used: set[str] = set()
         env: dict[str, str] = {}
-        known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}  # Katib adds it to the container
+        # Katib adds it to the container.
+        known = {"KATIB_TRIAL_NAME": "${" + TRIAL_NAME + "}"}
         for i, variable in enumerate(self._optional(container, "env", f"{at}[{index}]")):
             below = f"{at}[{index}].env[{i}]"
-            if not isinstance(variable, dict) or not isinstance(variable.get("name"), str) or "valueFrom" in variable:
+            if (
+                not isinstance(variable, dict)
+                or not isinstance(variable.get("name"), str)
+                or "valueFrom" in variable
+            ):
                 self._problems.add(below, "only a name with a value is read; write the value out")
             else:
-                env[variable["name"]] = self._filled(variable.get("value", ""), below, names, used, known | env)
+                env[variable["name"]] = self._filled(
+                    variable.get("value", ""), below, names, used, known | env
+                )
         words = {
             key: [
                 self._filled(word, f"{at}[{index}].{key}[{i}]", names, used, known | env)
@@ -409,18 +535,26 @@ class KatibTemplateReader(KatibSectionReader):
         }
         self.places = {f"spec.trial.{key}": f"{at}[{index}].{key}" for key in words}
         if "command" not in words:
-            self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
+            self._problems.add(
+                f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it"
+            )
         if all(isinstance(container.get(key), list | None) for key in words):
             self._unused(names, used)
         if trial_dir:
             self.places = {}
-            words = {"command": _with_checkpoint([word for some in words.values() for word in some], trial_dir)}
+            words = {
+                "command": _with_checkpoint(
+                    [word for some in words.values() for word in some], trial_dir
+                )
+            }
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         resources = self._resources(container, f"{at}[{index}].resources")
         return {**words, "env": env, **image, **resources, **_times(job)}
 
     def _check_process(self, job: Json) -> None:
-        """Refuse fields that a process on this machine cannot follow, and that change what the trial computes."""
+        """Refuse fields that a process on this machine cannot follow, and that change what the
+        trial computes.
+        """
         at = "spec.trialTemplate.trialSpec"
         for path, key, message in _NOT_A_PROCESS:
             if _at(job, path).get(key):
@@ -442,9 +576,12 @@ class KatibTemplateReader(KatibSectionReader):
         native: Json = {}
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
             if key == "ephemeral-storage":
-                continue  # a limit of the disk does not change what the trial computes
+                # A limit of the disk does not change what the trial computes.
+                continue
             if key not in _RESOURCES:
-                self._problems.add(f"{at}.{key}", f"this machine cannot give {key}; remove it, {_ON_CLUSTER}")
+                self._problems.add(
+                    f"{at}.{key}", f"this machine cannot give {key}; remove it, {_ON_CLUSTER}"
+                )
             elif key == "memory":
                 native["memory"] = amount
             else:
@@ -461,9 +598,17 @@ class KatibTemplateReader(KatibSectionReader):
             return None
 
     def _filled(
-        self, text: object, at: str, names: dict[str, str], used: set[str], env: Mapping[str, str] | None = None
+        self,
+        text: object,
+        at: str,
+        names: dict[str, str],
+        used: set[str],
+        env: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the text in this project's syntax. env: replaces `$(NAME)`; None where Kubernetes does that."""
+        """Return the text in this project's syntax. env: replaces `$(NAME)`.
+
+        None where Kubernetes does that.
+        """
         literal = _escaped if env is None else functools.partial(_expanded, env=env)
         if not isinstance(text, str):
             self._problems.add(at, f"expected text, got {text!r}; write it in quotes")
@@ -472,7 +617,9 @@ class KatibTemplateReader(KatibSectionReader):
         end = 0
         for match in _PLACEHOLDER.finditer(text):
             if match[1] not in names:
-                self._problems.add(at, f"{match[0]} is not one of trialParameters; declare it there")
+                self._problems.add(
+                    at, f"{match[0]} is not one of trialParameters; declare it there"
+                )
             used.add(match[1])
             parts += [literal(text[end : match.start()]), names.get(match[1], "")]
             end = match.end()
@@ -490,7 +637,11 @@ def _at(data: Json, path: str) -> Json:
 def _times(job: Json) -> Json:
     """Return the native keys of a Job's deadline and of its pods' grace period, in seconds."""
     pod = _at(job, "spec.template.spec")
-    deadlines = [each for each in (_at(job, "spec").get(_DEADLINE), pod.get(_DEADLINE)) if isinstance(each, int)]
+    deadlines = [
+        each
+        for each in (_at(job, "spec").get(_DEADLINE), pod.get(_DEADLINE))
+        if isinstance(each, int)
+    ]
     grace = pod.get("terminationGracePeriodSeconds")
     return {
         **({"timeout": f"{min(deadlines)}s"} if deadlines else {}),
@@ -503,7 +654,9 @@ def _escaped(text: str) -> str:
 
 
 def _expanded(text: str, env: Mapping[str, str]) -> str:
-    """Escape the text, and replace `$(NAME)` and `$$` as Kubernetes does: `$$` is `$`, an unknown name stays."""
+    """Escape the text, and replace `$(NAME)` and `$$` as Kubernetes does: `$$` is `$`, an unknown
+    name stays.
+    """
 
     def expanded(found: re.Match[str]) -> str:
         if found["escaped"]:
@@ -518,7 +671,8 @@ def _expanded(text: str, env: Mapping[str, str]) -> str:
 def _with_checkpoint(words: list[str], folder: str) -> list[str]:
     """Return a command line in which the trial's checkpoint folder takes the place of `folder`.
 
-    A shell fills it in; all text of the words stays in arguments, so that the shell reads none of it.
+    A shell fills it in; all text of the words stays in arguments, so that the shell reads none of
+    it.
     """
     if not any(folder in word for word in words):
         return words
@@ -527,7 +681,9 @@ def _with_checkpoint(words: list[str], folder: str) -> list[str]:
     for word in words:
         parts = word.split(folder)
         places = range(len(texts) + 1, len(texts) + len(parts) + 1)
-        script.append('"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"')
+        script.append(
+            '"' + "$TUNER_CHECKPOINT_DIR".join(f"$${{{place}}}" for place in places) + '"'
+        )
         texts += parts
     return ["sh", "-c", f"exec {' '.join(script)}", "sh", *texts]
 
@@ -537,7 +693,9 @@ def _claims(job: Json) -> Iterator[tuple[Json, Json, str]]:
     match job:
         case {
             "kind": "Job",
-            "spec": {"template": {"spec": {"containers": list(containers), "volumes": list(volumes)}}},
+            "spec": {
+                "template": {"spec": {"containers": list(containers), "volumes": list(volumes)}}
+            },
         }:
             pass
         case _:
@@ -557,7 +715,10 @@ def _claims(job: Json) -> Iterator[tuple[Json, Json, str]]:
 
 
 def native_condition(expression: str) -> Json | None:
-    """Return the native condition of a GJSON expression of Katib's; None for one of another form."""
+    """Return the native condition of a GJSON expression of Katib's.
+
+    None for one of another form.
+    """
     for pattern in _CONDITIONS:
         if match := pattern.fullmatch(expression):
             return {"type": match["type"], "status": match["status"]}

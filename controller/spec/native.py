@@ -1,4 +1,7 @@
-"""The table of the keys of the native file, `apiVersion: tuner.dev/v1`. Rules between keys are in `rules`."""
+"""The table of the keys of the native file, `apiVersion: tuner.dev/v1`.
+
+Rules between keys are in `rules`.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,12 @@ _FINAL_HELP = {
     "resources": "Resources of an attempt; those not given here are as in `trial`.",
     "timeout": "An attempt that runs longer is stopped and failed.",
 }
-_OWN_RESOURCES = replace(RESOURCES, keys=tuple(replace(key, default=ABSENT, says=AS_TRIAL) for key in RESOURCES.keys))
-_FINAL_ELSEWHERE = {key.name: f"spec.trial.{key.name}" for key in TRIAL.keys if key.name not in _FINAL_HELP}
+_OWN_RESOURCES = replace(
+    RESOURCES, keys=tuple(replace(key, default=ABSENT, says=AS_TRIAL) for key in RESOURCES.keys)
+)
+_FINAL_ELSEWHERE = {
+    key.name: f"spec.trial.{key.name}" for key in TRIAL.keys if key.name not in _FINAL_HELP
+}
 
 
 class FrontRule:
@@ -87,8 +94,8 @@ FINAL_STAGE = Section(
         Key(
             "choose",
             FrontRule(),
-            "Which trial of the Pareto front it takes: the best in the `first` objective, the `knee`, or the best by "
-            "weights.",
+            "Which trial of the Pareto front it takes: the best in the `first` objective, the "
+            "`knee`, or the best by weights.",
             ABSENT,
             says="`first`",
         ),
@@ -100,12 +107,18 @@ FINAL_STAGE = Section(
 
 def _pattern(raw: str | int | float) -> str:
     if not isinstance(raw, str):
-        raise ValueError(f"{raw} is not a pattern; write one with two groups, name and value: '(\\w+)=(\\S+)'")
+        raise ValueError(
+            f"{raw} is not a pattern; write one with two groups, name and value: '(\\w+)=(\\S+)'"
+        )
     LinePattern(raw)
     return raw
 
 
-METRIC = Text("the name of a metric", r"[^\s=](?:[^\r\n]*[^\s=])?", "a name in one line, without = at its ends")
+METRIC = Text(
+    "the name of a metric",
+    r"[^\s=](?:[^\r\n]*[^\s=])?",
+    "a name in one line, without = at its ends",
+)
 OBJECTIVE = Section(
     (
         Key(
@@ -114,9 +127,21 @@ OBJECTIVE = Section(
             "The metric to optimize, as the trial prints it.",
             REQUIRED,
         ),
-        Key("direction", Word(("maximize", "minimize")), "Whether larger or smaller values are better.", REQUIRED),
-        Key("target", Number(), "The experiment ends when a trial reaches this value.", says="none"),
-        Key("value", Word(("last", "best", "worst")), "Which of a trial's measurements is its value.", "last"),
+        Key(
+            "direction",
+            Word(("maximize", "minimize")),
+            "Whether larger or smaller values are better.",
+            REQUIRED,
+        ),
+        Key(
+            "target", Number(), "The experiment ends when a trial reaches this value.", says="none"
+        ),
+        Key(
+            "value",
+            Word(("last", "best", "worst")),
+            "Which of a trial's measurements is its value.",
+            "last",
+        ),
     ),
     expected="a mapping such as {metric: accuracy, direction: maximize}",
 )
@@ -136,7 +161,9 @@ CONSTRAINT = Section(
 )
 
 
-PATTERN = Parsed("a regular expression with two groups", _pattern, {"type": "string", "format": "regex"})
+PATTERN = Parsed(
+    "a regular expression with two groups", _pattern, {"type": "string", "format": "regex"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,35 +235,52 @@ METRICS = Section(
         ),
         Key(
             "file",
-            Text("the path of a file", r"[^\r\n$]*[^\r\n$/]", "a path without $ that does not end in /"),
-            "File to read instead of the standard output; a relative path starts at `TUNER_OUTPUT_DIR`.",
+            Text(
+                "the path of a file",
+                r"[^\r\n$]*[^\r\n$/]",
+                "a path without $ that does not end in /",
+            ),
+            "File to read instead of the standard output; a relative path starts at "
+            "`TUNER_OUTPUT_DIR`.",
             says="none",
         ),
         Key(
             "format",
             Word(tuple(each.value for each in MetricsFormat)),
-            "What `file` is: lines as on the standard output, JSON objects in lines, or a directory of event files.",
+            "What `file` is: lines as on the standard output, JSON objects in lines, or a "
+            "directory of event files.",
             says="`text`",
         ),
-        Key("prometheus", PROMETHEUS, "Endpoint of the trial to scrape instead.", ABSENT, says="none"),
-        Key("push", FLAG, "The trial reports its metrics with `tuner.push` instead.", says="`false`"),
+        Key(
+            "prometheus",
+            PROMETHEUS,
+            "Endpoint of the trial to scrape instead.",
+            ABSENT,
+            says="none",
+        ),
+        Key(
+            "push", FLAG, "The trial reports its metrics with `tuner.push` instead.", says="`false`"
+        ),
         Key(
             "dbManager",
             FLAG,
-            "The trial reports to Katib's DBManager instead, for example by `report_metrics` of Katib's SDK.",
+            "The trial reports to Katib's DBManager instead, for example by `report_metrics` of "
+            "Katib's SDK.",
             says="`false`",
         ),
         Key(
             "collectorImage",
             Text("the name of an image", r"\S+", "a name without spaces"),
-            "On a cluster, the image of the sidecar that reads `file`, `prometheus`, `push` or `dbManager`.",
+            "On a cluster, the image of the sidecar that reads `file`, `prometheus`, `push` or "
+            "`dbManager`.",
             says="`TUNER_COLLECTOR_IMAGE`, else `tuner/collector:1`",
             field="collector_image",
         ),
         Key(
             "notFinite",
             Word(("failed", "infeasible")),
-            "What a trial is whose value is nan or infinite; an infeasible one does not count as a failure.",
+            "What a trial is whose value is nan or infinite; an infeasible one does not count as a "
+            "failure.",
             says="`failed`",
             field="not_finite_fails",
             value=lambda word: word == "failed",
@@ -254,8 +298,9 @@ ALGORITHM = Section(
         Key(
             "seed",
             WholeNumber(0, most=2**63 - 1),
-            "Repeats the random numbers of each trial. Algorithms that learn repeat the search only if one trial runs "
-            "at a time, because what they have learned depends on the order in which trials end.",
+            "Repeats the random numbers of each trial. Algorithms that learn repeat the search "
+            "only if one trial runs at a time, because what they have learned depends on the order "
+            "in which trials end.",
             says="drawn once",
         ),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
@@ -279,13 +324,26 @@ FIDELITY = Section(
         Key(
             "parameter",
             Text("a name", r"[^{}]+", NAME_RULE, MAX_NAME),
-            "Name of the fidelity, such as `epochs`; `${epochs}` in the command is the fidelity of the current step.",
+            "Name of the fidelity, such as `epochs`; `${epochs}` in the command is the fidelity of "
+            "the current step.",
             REQUIRED,
             field="parameter",
         ),
         Key("min", Number(), "Fidelity of a trial's first step; above 0.", REQUIRED, field="min"),
-        Key("max", Number(), "Fidelity of a complete trial; at least `eta` times `min`.", REQUIRED, field="max"),
-        Key("eta", WholeNumber(2), "The best 1/eta of the trials continue, to eta times the fidelity.", 3, field="eta"),
+        Key(
+            "max",
+            Number(),
+            "Fidelity of a complete trial; at least `eta` times `min`.",
+            REQUIRED,
+            field="max",
+        ),
+        Key(
+            "eta",
+            WholeNumber(2),
+            "The best 1/eta of the trials continue, to eta times the fidelity.",
+            3,
+            field="eta",
+        ),
     ),
     expected="a mapping such as {parameter: epochs, min: 1, max: 81}",
 )
@@ -301,7 +359,8 @@ BUDGET = Section(
         Key(
             "failedTrials",
             NumberOrNone(WholeNumber(1)),
-            "The experiment fails when this many trials have failed; with `none`, failures do not end it.",
+            "The experiment fails when this many trials have failed; with `none`, failures do not "
+            "end it.",
             says="a tenth of `trials`, at least 5",
             field="failed_trials",
             value=lambda limit: None if limit == "none" else limit,
@@ -324,13 +383,18 @@ BUDGET = Section(
         Key(
             "regretBelow",
             Number(0),
-            "Stop when a model gives probability 0.9 that no point beats the best trial by more than this.",
+            "Stop when a model gives probability 0.9 that no point beats the best trial by more "
+            "than this.",
             says="none",
             field="regret_below",
         ),
     ),
     expected="a mapping such as {trials: 100}",
-    elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
+    elsewhere={
+        "parallelism": "spec.parallelism",
+        "timeout": "wallClock",
+        "target": "spec.objective.target",
+    },
 )
 SPEC = Section(
     (
@@ -349,11 +413,24 @@ SPEC = Section(
             says="none",
         ),
         Key("metrics", METRICS, "Where a trial's metrics are read, and how.", {}),
-        Key("parameters", MapOf(ParameterKind(), "a mapping of names to parameters"), "The search space.", REQUIRED),
-        Key("initial", ListOf(POINT, "a list of points"), "Points to try first; missing parameters are filled in.", []),
+        Key(
+            "parameters",
+            MapOf(ParameterKind(), "a mapping of names to parameters"),
+            "The search space.",
+            REQUIRED,
+        ),
+        Key(
+            "initial",
+            ListOf(POINT, "a list of points"),
+            "Points to try first; missing parameters are filled in.",
+            [],
+        ),
         Key("algorithm", ALGORITHM, "The algorithm that proposes points.", {}),
         Key(
-            "pruning", PRUNING, "The rule that stops unpromising trials; the other keys are its settings.", says="none"
+            "pruning",
+            PRUNING,
+            "The rule that stops unpromising trials; the other keys are its settings.",
+            says="none",
         ),
         Key(
             "fidelity",
@@ -362,7 +439,13 @@ SPEC = Section(
             ABSENT,
             says="none: each trial runs to its end",
         ),
-        Key("parallelism", WholeNumber(1), "Number of trials that run at the same time.", 1, field="parallelism"),
+        Key(
+            "parallelism",
+            WholeNumber(1),
+            "Number of trials that run at the same time.",
+            1,
+            field="parallelism",
+        ),
         Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
         Key(
             "canary",
@@ -375,12 +458,15 @@ SPEC = Section(
         Key(
             "breaker",
             Word(("on", "off")),
-            "Whether the experiment pauses when its first trials, or several in a row, fail for one reason.",
+            "Whether the experiment pauses when its first trials, or several in a row, fail for "
+            "one reason.",
             "on",
             field="breaker",
             value=lambda word: word == "on",
         ),
-        Key("runtime", Word(tuple(RUNTIMES)), "Where trials run.", DEFAULT_RUNTIME, field="runtime"),
+        Key(
+            "runtime", Word(tuple(RUNTIMES)), "Where trials run.", DEFAULT_RUNTIME, field="runtime"
+        ),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
         Key(
             "final",
@@ -423,7 +509,12 @@ METADATA = Section(
             "The experiment's namespace.",
             "default",
         ),
-        Key("labels", FREE_LABELS, "Labels of the experiment; on a cluster its Jobs and pods get them.", {}),
+        Key(
+            "labels",
+            FREE_LABELS,
+            "Labels of the experiment; on a cluster its Jobs and pods get them.",
+            {},
+        ),
     ),
     expected="a mapping with a name",
 )
@@ -432,7 +523,12 @@ FILE = Section(
         Key("apiVersion", Word((API_VERSION,)), f"`{API_VERSION}`.", REQUIRED),
         Key("kind", Word(("Experiment",)), "`Experiment`.", REQUIRED),
         Key("metadata", METADATA, "The experiment's name, namespace and labels.", REQUIRED),
-        Key("spec", SPEC, "The search: what to optimize, over which parameters, and how to run a trial.", REQUIRED),
+        Key(
+            "spec",
+            SPEC,
+            "The search: what to optimize, over which parameters, and how to run a trial.",
+            REQUIRED,
+        ),
     ),
     expected="a mapping with apiVersion, kind, metadata and spec",
     elsewhere={key.name: f"spec.{key.name}" for key in SPEC.keys} | {"name": "metadata.name"},
@@ -440,5 +536,8 @@ FILE = Section(
 
 
 def schema() -> dict[str, Any]:  # Any: JSON Schema is JSON
-    """Return the JSON Schema 2020-12 of the native file, for editors. It lacks the rules between keys."""
+    """Return the JSON Schema 2020-12 of the native file, for editors.
+
+    It lacks the rules between keys.
+    """
     return {"$schema": DIALECT, "title": "Tuner experiment", **FILE.schema()}

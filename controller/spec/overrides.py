@@ -1,7 +1,7 @@
 """Apply `--set PATH=VALUE`, which replaces a value of the file before the file is checked.
 
-VALUE is YAML. null removes the key, except in an initial point or a condition, where null is a value. This module works
-on plain data; the reader finds out whether the path is a key of the file.
+VALUE is YAML. null removes the key, except in an initial point or a condition, where null is a
+value. This module works on plain data; the reader finds out whether the path is a key of the file.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
     """Apply `override` to `data` and `marks`. Problems with overrides are sorted by `position`.
 
     Raises:
-        SpecErrors: The override is not PATH=VALUE, VALUE is not YAML, or PATH leads through a value that is neither a
-            mapping nor a list.
+        SpecErrors: The override is not PATH=VALUE, VALUE is not YAML, or PATH leads through a value
+            that is neither a mapping nor a list.
     """
     mark = Mark(position, 0, f"--set {override}")
     until_equals = _PATH.match(override)
-    assert until_equals is not None  # it matches every text
+    # It matches every text.
+    assert until_equals is not None
     path = until_equals[0].strip()
     equals, text = override[until_equals.end() :][:1], override[until_equals.end() + 1 :]
     if not equals or not path:
@@ -52,7 +53,8 @@ def _error(mark: Mark, path: str, message: str) -> SpecErrors:
 
 def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
     if not _YAML.search(text):
-        return plain_scalar(text.strip()), Marks({}, {})  # avoids importing YAML in the common case
+        # Avoids importing YAML in the common case.
+        return plain_scalar(text.strip()), Marks({}, {})
     try:
         return parse(text, "")
     except SpecErrors as error:
@@ -65,7 +67,9 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
     steps = list(_steps(path, data))
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
-        below = f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
+        below = (
+            f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
+        )
         if isinstance(step, int):
             if not isinstance(node, list):
                 raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
@@ -78,7 +82,9 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
                 node = node[step]
         else:
             if not isinstance(node, dict):
-                raise _OverrideError(f"{walked or 'the file'} is not a mapping, so it has no {step}")
+                raise _OverrideError(
+                    f"{walked or 'the file'} is not a mapping, so it has no {step}"
+                )
             if last and value is None and not _NULLABLE.match(below):
                 node.pop(step, None)
             elif last:
@@ -103,7 +109,10 @@ def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
 
 
 def _steps(path: str, data: Data) -> Iterator[str | int]:
-    """Yield the keys and indices of a path. A key with a dot is recognized if it exists or is in double quotes."""
+    """Yield the keys and indices of a path.
+
+    A key with a dot is recognized if it exists or is in double quotes.
+    """
     remaining, node = path, data
     while remaining:
         if index := _INDEX.match(remaining):
@@ -131,7 +140,9 @@ def _key(remaining: str, node: Data) -> str:
         candidates = [
             key
             for key in node
-            if key and remaining.startswith(key) and remaining[len(key) : len(key) + 1] in ("", ".", "[")
+            if key
+            and remaining.startswith(key)
+            and remaining[len(key) : len(key) + 1] in ("", ".", "[")
         ]
         if candidates:
             return max(candidates, key=len)

@@ -23,7 +23,10 @@ from controller.spec.spelling import meant_by
 
 
 class OneOrMore:
-    """A value or a list of values, kept as a list. A single value that is a list is therefore written `[[1, 2]]`."""
+    """A value or a list of values, kept as a list.
+
+    A single value that is a list is therefore written `[[1, 2]]`.
+    """
 
     expected = "a value or a list of values"
 
@@ -35,7 +38,10 @@ class OneOrMore:
 
 
 SCALE = Key(
-    "scale", Word(("linear", "log")), "Whether the search treats equal differences or equal ratios alike.", "linear"
+    "scale",
+    Word(("linear", "log")),
+    "Whether the search treats equal differences or equal ratios alike.",
+    "linear",
 )
 DISTRIBUTION = (
     Key(
@@ -53,7 +59,8 @@ DISTRIBUTION = (
     Key(
         "deviation",
         Number(),
-        "Standard deviation of `distribution: normal`; with `scale: log`, the geometric one, a factor above 1.",
+        "Standard deviation of `distribution: normal`; with `scale: log`, the geometric one, a "
+        "factor above 1.",
         says="a sixth of the range on the scale",
     ),
 )
@@ -74,7 +81,8 @@ TYPES: dict[str, Section] = {
             Key(
                 "points",
                 WholeNumber(),
-                "How many values a grid tries, evenly spaced on the scale; other algorithms ignore it.",
+                "How many values a grid tries, evenly spaced on the scale; other algorithms ignore "
+                "it.",
             ),
             *DISTRIBUTION,
             WHEN,
@@ -94,7 +102,12 @@ TYPES: dict[str, Section] = {
     "choice": Section(
         (
             Key("type", Word(("choice",)), "One of several values.", REQUIRED),
-            Key("values", VALUES, "The values: strings, numbers, booleans, null, lists, mappings.", REQUIRED),
+            Key(
+                "values",
+                VALUES,
+                "The values: strings, numbers, booleans, null, lists, mappings.",
+                REQUIRED,
+            ),
             WHEN,
         )
     ),
@@ -102,7 +115,10 @@ TYPES: dict[str, Section] = {
 
 
 class ParameterKind:
-    """A parameter. A plain list is a choice and has the same canonical form as the mapping with `type: choice`."""
+    """A parameter.
+
+    A plain list is a choice and has the same canonical form as the mapping with `type: choice`.
+    """
 
     expected = "a list of choices, or a mapping such as {type: float, min: 0, max: 1}"
 
@@ -126,17 +142,29 @@ class ParameterKind:
             cure = f"did you mean {suggestion}?" if suggestion else "use float, int or choice"
             if kind in ("bool", "boolean"):
                 name = at.removeprefix("spec.parameters.")
-                cure = f"write [true, false]; ${{{name}:+--{name}}} in the command is then the flag, or nothing"
+                cure = (
+                    f"write [true, false]; ${{{name}:+--{name}}} in the command is then the "
+                    "flag, or nothing"
+                )
             problems.add(f"{at}.type", f"{kind!r} is not a type of parameter; {cure}")
             return INVALID
         before = len(problems.found)
         parameter = section.take(raw, at, problems)
         if isinstance(parameter, dict) and parameter.get("distribution") == "uniform":
-            del parameter["distribution"]  # the same as if it were absent
+            # The same as if it were absent.
+            del parameter["distribution"]
         if isinstance(parameter, dict) and "distribution" not in parameter:
             for key in parameter.keys() & {"mean", "deviation"}:
-                problems.add(f"{at}.{key}", "belongs to a normal distribution; add distribution: normal, or remove it")
+                problems.add(
+                    f"{at}.{key}",
+                    "belongs to a normal distribution; add distribution: normal, or remove it",
+                )
         return parameter if len(problems.found) == before else INVALID
 
     def schema(self) -> Schema:
-        return {"oneOf": [VALUES.schema() | {"minItems": 1}, *(section.schema() for section in TYPES.values())]}
+        return {
+            "oneOf": [
+                VALUES.schema() | {"minItems": 1},
+                *(section.schema() for section in TYPES.values()),
+            ]
+        }

@@ -1,7 +1,7 @@
 """The problems of a file: collected by path, given lines, and shown all at once.
 
-A check knows the path of a problem (`spec.parameters.lr.min`) but not its line. `yaml_text` provides the lines, and
-this module combines the two. It does not know the keys of the file.
+A check knows the path of a problem (`spec.parameters.lr.min`) but not its line. `yaml_text`
+provides the lines, and this module combines the two. It does not know the keys of the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from suggest.errors import InvalidArgument, Problem
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the text, with line and column counted from 1, or the `--set` that a value came from."""
+    """A place in the text, with line and column counted from 1, or the `--set` that a value came
+    from.
+    """
 
     line: int
     column: int
@@ -26,7 +28,8 @@ class NoConfigMap(Exception):
     """A ConfigMap cannot be read. The message says why, and the cure."""
 
 
-NOWHERE = Mark(0, 0)  # for problems of the whole file, such as a missing file
+# For problems of the whole file, such as a missing file.
+NOWHERE = Mark(0, 0)
 
 
 def _itself(text: str) -> str:
@@ -42,8 +45,8 @@ def _is_at(path: str, root: str) -> bool:
 class Marks:
     """The places of each path's key and value. The path of the root is "".
 
-    place_of: returns the path in the text of a native path, for a text in another format. words: returns a message with
-    the keys of that format.
+    place_of: returns the path in the text of a native path, for a text in another format. words:
+    returns a message with the keys of that format.
     """
 
     keys: dict[str, Mark]
@@ -54,7 +57,11 @@ class Marks:
     def below(self, path: str) -> Marks:
         """Return the marks of what is at `path`, as those of a text of its own."""
         keys, values = (
-            {key[len(path) :].removeprefix("."): mark for key, mark in table.items() if _is_at(key, path)}
+            {
+                key[len(path) :].removeprefix("."): mark
+                for key, mark in table.items()
+                if _is_at(key, path)
+            }
             for table in (self.keys, self.values)
         )
         return Marks(keys, values)
@@ -88,7 +95,8 @@ class LocatedProblem:
         # Do not repeat the path that the override itself spells out.
         overridden = self.mark.override.removeprefix("--set ").partition("=")[0].strip()
         return (
-            f"{self.mark.override}: {self.message if self.path in ('', overridden) else f'{self.path}: {self.message}'}"
+            f"{self.mark.override}: "
+            f"{self.message if self.path in ('', overridden) else f'{self.path}: {self.message}'}"
         )
 
 
@@ -99,7 +107,9 @@ class SpecErrors(InvalidArgument):
 
     def __init__(self, source: str, problems: Iterable[LocatedProblem]) -> None:
         self.source = source
-        self.located = tuple(sorted(problems, key=lambda p: (p.mark.override != "", p.mark.line, p.mark.column)))
+        self.located = tuple(
+            sorted(problems, key=lambda p: (p.mark.override != "", p.mark.line, p.mark.column))
+        )
         super().__init__([Problem(p.path, p.message) for p in self.located])
 
     def __str__(self) -> str:

@@ -1,4 +1,5 @@
-"""Parse durations and amounts such as `1h30m` and `512Mi`, and write them in one canonical spelling.
+"""Parse durations and amounts such as `1h30m` and `512Mi`, and write them in one canonical
+spelling.
 
 Pure functions. `parse_*` raise ValueError with a message that ends with the cure.
 """
@@ -47,10 +48,15 @@ def parse_bytes(raw: str | int | float) -> int:
         match = _LOOSE_AMOUNT.fullmatch(text)
         cure = f"{match[1]}{match[2].upper()}i" if match else "512Mi or 16Gi"
         raise ValueError(f"{text!r} is not an amount of memory; write {cure}")
-    amount = int(float(amount_match[1]) * _BYTES[amount_match[2]]) if amount_match[2] else int(float(amount_match[1]))
+    amount = (
+        int(float(amount_match[1]) * _BYTES[amount_match[2]])
+        if amount_match[2]
+        else int(float(amount_match[1]))
+    )
     if 0 < amount < MIN_BYTES:
         raise ValueError(
-            f"{text} is {amount} bytes; write {amount_match[1].removesuffix('.0')}Mi or {amount_match[1]}Gi"
+            f"{text} is {amount} bytes; write {amount_match[1].removesuffix('.0')}Mi or "
+            f"{amount_match[1]}Gi"
         )
     return amount
 

@@ -1,4 +1,5 @@
-"""The parts of a file with problems that can still be checked, so that all its problems are reported at once.
+"""The parts of a file with problems that can still be checked, so that all its problems are
+reported at once.
 
 A value that depends on an unreadable one is left out and never reported. Pure functions.
 """
@@ -11,7 +12,16 @@ from dataclasses import replace
 from controller.spec.document import Json, space_of
 from suggest.errors import Problem
 from suggest.space import Choice, Parameter, Space, is_name
-from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
+from suggest.study import (
+    Algorithm,
+    Constraint,
+    Direction,
+    Fidelity,
+    Objective,
+    Pruning,
+    StudySpec,
+    ValueRule,
+)
 
 _ANY_SPACE = Space((Parameter("any", Choice((0, 1))),))
 _ANY_OBJECTIVE = Objective("any", Direction.MINIMIZE)
@@ -20,22 +30,39 @@ _ANY_FIDELITY = Fidelity("_any", 1, 9)
 
 
 def readable_space(parameters: Json, raw: object) -> Space:
-    """Return the parameters that could be read, without conditions on those of `raw` that could not."""
+    """Return the parameters that could be read, without conditions on those of `raw` that could
+    not.
+    """
     lost = {name for name in raw if name not in parameters} if isinstance(raw, dict) else set()
     space = space_of(parameters)
     return Space(
-        tuple(replace(p, when=tuple(c for c in p.when if c.parameter not in lost)) for p in space.parameters)
+        tuple(
+            replace(p, when=tuple(c for c in p.when if c.parameter not in lost))
+            for p in space.parameters
+        )
         if lost
         else space.parameters
     )
 
 
 def valid_part(space: Space, problems: Sequence[Problem]) -> Space:
-    """Return the parameters with a valid domain, possibly none; without conditions if any condition is wrong."""
+    """Return the parameters with a valid domain, possibly none.
+
+    Without conditions if any condition is wrong.
+    """
     if not problems:
         return space
-    right = {p.name: p for p in space.parameters if is_name(p.name) and not any(True for _ in p.domain.problems())}
-    valid = Space(tuple(replace(p, when=tuple(c for c in p.when if c.parameter in right)) for p in right.values()))
+    right = {
+        p.name: p
+        for p in space.parameters
+        if is_name(p.name) and not any(True for _ in p.domain.problems())
+    }
+    valid = Space(
+        tuple(
+            replace(p, when=tuple(c for c in p.when if c.parameter in right))
+            for p in right.values()
+        )
+    )
     return unconditional(valid) if any(".when." in problem.path for problem in problems) else valid
 
 
@@ -44,7 +71,10 @@ def unconditional(space: Space) -> Space:
 
 
 def study_part(document: Json, raw_document: Json) -> StudySpec:
-    """Return the part of a file that the service checks. Unreadable parts are replaced by harmless values."""
+    """Return the part of a file that the service checks.
+
+    Unreadable parts are replaced by harmless values.
+    """
     spec, raw = document.get("spec"), raw_document.get("spec")
     spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
     space = readable_space(spec.get("parameters", {}), raw.get("parameters"))
@@ -56,7 +86,9 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
         algorithm=Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))
         if "name" in algorithm
         else _ANY_ALGORITHM,
-        pruning=Pruning(pruning["name"], {key: value for key, value in pruning.items() if key != "name"})
+        pruning=Pruning(
+            pruning["name"], {key: value for key, value in pruning.items() if key != "name"}
+        )
         if "name" in pruning
         else None,
         fidelity=_fidelity(spec, raw),
@@ -64,7 +96,9 @@ def study_part(document: Json, raw_document: Json) -> StudySpec:
 
 
 def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
-    """Return the fidelity, under a harmless name if a parameter has the same one, which the reader reports."""
+    """Return the fidelity, under a harmless name if a parameter has the same one, which the reader
+    reports.
+    """
     fidelity, parameters = spec.get("fidelity"), raw.get("parameters")
     if "fidelity" not in raw:
         return None
@@ -76,10 +110,15 @@ def _fidelity(spec: Json, raw: Json) -> Fidelity | None:
 
 
 def _objectives(spec: Json) -> tuple[Objective, ...]:
-    """Return the objectives of the file's list. A single objective needs no check by the service."""
+    """Return the objectives of the file's list.
+
+    A single objective needs no check by the service.
+    """
     objectives = spec.get("objectives", ())
     return tuple(
-        Objective(objective["metric"], Direction(objective["direction"]), ValueRule(objective["value"]))
+        Objective(
+            objective["metric"], Direction(objective["direction"]), ValueRule(objective["value"])
+        )
         for objective in objectives
         if objective.keys() >= {"metric", "direction", "value"}
     )
@@ -92,7 +131,8 @@ def _constraints(spec: Json) -> tuple[Constraint, ...]:
         if "metric" in constraint and constraint.keys() & {"min", "max"}
     ]
     return tuple(
-        Constraint(constraint["metric"], constraint.get("min"), constraint.get("max")) for constraint in complete
+        Constraint(constraint["metric"], constraint.get("min"), constraint.get("max"))
+        for constraint in complete
     )
 
 

@@ -1,7 +1,7 @@
 """Read a file's text into an experiment, and report all problems of the file at once.
 
-The order is: YAML, overrides, types (by the tables), rules, the canonical document, the spec. Reading one file makes no
-other request.
+The order is: YAML, overrides, types (by the tables), rules, the canonical document, the spec.
+Reading one file makes no other request.
 """
 
 from __future__ import annotations
@@ -21,14 +21,22 @@ from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
 from controller.spec.native import FILE
 from controller.spec.overrides import apply
-from controller.spec.problems import NOWHERE, LocatedProblem, Mark, Marks, ProblemCollector, SpecErrors
+from controller.spec.problems import (
+    NOWHERE,
+    LocatedProblem,
+    Mark,
+    Marks,
+    ProblemCollector,
+    SpecErrors,
+)
 from controller.spec.readable import study_part
 from controller.spec.yaml_text import MAX_BYTES, Data, parse_documents, second_document, too_large
 from suggest.errors import InvalidArgument, Problem
 from suggest.study import StudySpec
 
 STDIN = "-"
-Service = Callable[[StudySpec], None]  # raises InvalidArgument for a study that the service would refuse
+# Raises InvalidArgument for a study that the service would refuse.
+Service = Callable[[StudySpec], None]
 NamespaceOf = Callable[[str], str]  # from the experiment's name
 ConfigMapOf = Callable[[str, str], Mapping[str, str]]  # from namespace and name; raises NoConfigMap
 # The places in the file of the service's field names.
@@ -97,10 +105,11 @@ def read(
         source: The name of the file in messages.
         is_file: A person can open the file; otherwise messages have no lines.
         overrides: The arguments of `--set`, in order.
-        service: Checks the study of a file that has other problems, so that all of them are reported at once. If the
-            file has no problems, the caller has to let the service check it.
-        namespace_of: Returns the namespace of an experiment that runs on a cluster and whose file names none; "" is the
-            default namespace.
+        service: Checks the study of a file that has other problems, so that all of them are
+            reported at once. If the file has no problems, the caller has to let the service check
+            it.
+        namespace_of: Returns the namespace of an experiment that runs on a cluster and whose file
+            names none; "" is the default namespace.
         config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
 
     Raises:
@@ -121,11 +130,14 @@ def read(
     problems = ProblemCollector()
     is_katib = _is_katib(data)
     if _is_katib(data):
-        from controller.spec.katib import KatibReader  # lazy: most files are native
+        # Lazy: most files are native.
+        from controller.spec.katib import KatibReader
         from controller.spec.katib_template import ConfigMaps
 
         katib = KatibReader(
-            data, problems, ConfigMaps([each for each in others if _is_config_map(each)], config_map_of)
+            data,
+            problems,
+            ConfigMaps([each for each in others if _is_config_map(each)], config_map_of),
         )
         data = katib.native()
         document = _check(data, native := ProblemCollector())
@@ -146,20 +158,31 @@ def read(
 
 
 def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
-    """Return the experiment, its marks, and the other objects that a file of Katib's has beside it."""
+    """Return the experiment, its marks, and the other objects that a file of Katib's has beside
+    it.
+    """
     documents = parse_documents(text, source)
     objects = [each for data, marks in documents for each in _objects(data, marks)]
-    experiments = [each for each in objects if _is_katib(each[0]) and each[0].get("kind") == "Experiment"]
+    experiments = [
+        each for each in objects if _is_katib(each[0]) and each[0].get("kind") == "Experiment"
+    ]
     if len(experiments) > 1:
         names = ", ".join(_name_of(data) for data, _ in experiments)
-        message = f"another experiment begins here, of {names}; write each into its own file, and run each file"
+        message = (
+            f"another experiment begins here, of {names}; write each into its own file, and "
+            "run each file"
+        )
         raise SpecErrors(source, [LocatedProblem(experiments[1][1].values[""], "", message)])
     if not experiments:
         if len(documents) > 1:
             raise SpecErrors(source, [second_document(documents[1][1])])
         return (*documents[0], [])
     data, marks = experiments[0]
-    return data, marks, [other for other, _ in objects if isinstance(other, dict) and other is not data]
+    return (
+        data,
+        marks,
+        [other for other, _ in objects if isinstance(other, dict) and other is not data],
+    )
 
 
 def _objects(data: Data, marks: Marks) -> Iterator[tuple[Data, Marks]]:
@@ -188,15 +211,23 @@ def _not_created(others: Iterable[Json]) -> Iterator[str]:
     for other in others:
         if not _is_config_map(other):
             name = f"{other.get('kind', 'object')} {_name_of(other)}"
-            yield f"{name}: only the experiment of this file is read; if its trials need this, create it with kubectl"
+            yield (
+                f"{name}: only the experiment of this file is read; if its trials need this, "
+                "create it with kubectl"
+            )
 
 
 def _without_namespace(data: Data) -> str:
-    """Return the name of an experiment that runs on a cluster but has no namespace; "" for any other."""
+    """Return the name of an experiment that runs on a cluster but has no namespace.
+
+    Return "" for any other.
+    """
     match data:
         case {"metadata": {"namespace": str()}}:
             return ""
-        case {"metadata": {"name": str(name)}, "spec": {"runtime": runtime}} if is_on_cluster(runtime):
+        case {"metadata": {"name": str(name)}, "spec": {"runtime": runtime}} if is_on_cluster(
+            runtime
+        ):
             return name
     return ""
 
@@ -268,7 +299,9 @@ def _content(source: str) -> bytes:
             source, "is a directory; name the file in it: " + str(Path(source) / "experiment.yaml")
         ) from None
     except (OSError, ValueError) as error:
-        raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise _unreadable(
+            source, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:

@@ -1,8 +1,9 @@
 """Redact the values of environment variables that look like secrets.
 
-Everything that is printed, exported, logged or written beside a trial goes through this module. Stored data keeps the
-values, because a resumed experiment needs them: the file as the person wrote it (mode 0600), and the document in
-`controller.db` (in a directory of mode 0700). A value that must not be stored at all belongs in `{secret: name/key}`.
+Everything that is printed, exported, logged or written beside a trial goes through this module.
+Stored data keeps the values, because a resumed experiment needs them: the file as the person wrote
+it (mode 0600), and the document in `controller.db` (in a directory of mode 0700). A value that must
+not be stored at all belongs in `{secret: name/key}`.
 """
 
 from __future__ import annotations

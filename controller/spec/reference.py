@@ -1,4 +1,5 @@
-"""Generate the reference of the native file: the table of all keys and defaults in docs/experiment.md.
+"""Generate the reference of the native file: the table of all keys and defaults in
+docs/experiment.md.
 
     python -m controller.spec.reference docs/experiment.md
 
@@ -31,7 +32,10 @@ def table() -> str:
 def _rows(section: Section, at: str) -> Iterator[str]:
     for key in section.keys:
         path = f"{at}.{key.name}" if at else key.name
-        yield f"| `{path}` | {_cell(key.kind.expected)} | {_cell(_default(key))} | {_cell(key.help)} |"
+        yield (
+            f"| `{path}` | {_cell(key.kind.expected)} | {_cell(_default(key))} | "
+            f"{_cell(key.help)} |"
+        )
         yield from _below(key.kind, path)
 
 

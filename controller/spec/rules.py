@@ -1,6 +1,7 @@
 """The rules between the keys of a file, each of which is valid alone. Pure.
 
-The rules of the search space are in `suggest.space`. The service knows the algorithms and their settings.
+The rules of the search space are in `suggest.space`. The service knows the algorithms and their
+settings.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from controller.spec.fields import found
 from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, unconditional, valid_part
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import OPTIONAL, TRIAL_NAME, bodies, is_nothing, nodes, placeholders, unclosed
+from controller.spec.substitute import (
+    OPTIONAL,
+    TRIAL_NAME,
+    bodies,
+    is_nothing,
+    nodes,
+    placeholders,
+    unclosed,
+)
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -41,11 +50,14 @@ GIVEN = frozenset(
 )
 _SET_BY_TUNER = {
     "app.kubernetes.io/managed-by": "is set by Tuner, which finds its objects by it; omit it",
-    "kueue.x-k8s.io/queue-name": "would queue a trial that Tuner does not know to be queued; write spec.trial.queue",
+    "kueue.x-k8s.io/queue-name": "would queue a trial that Tuner does not know to be queued; write "
+    "spec.trial.queue",
 }
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # likely environment variables
+# Likely environment variables.
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
-# Words in the names of metrics of which larger values are better, and of those of which smaller ones are.
+# Words in the names of metrics of which larger values are better, and of those of which smaller
+# ones are.
 _USUAL = {
     "maximize": {
         "accuracy", "acc", "auc", "auroc", "auprc", "precision", "recall", "iou", "miou", "bleu", "psnr", "ssim",
@@ -58,11 +70,15 @@ _USUAL = {
 }  # fmt: skip
 _NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
 WORKLOAD = ("command", "args", "env", "template")
-POPULATION_BASED = "pbt"  # the algorithm whose trials continue from the checkpoints of others
+# The algorithm whose trials continue from the checkpoints of others.
+POPULATION_BASED = "pbt"
 
 
 def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
-    """Check the rules. `document` is canonical and lacks refused values; `raw` is what the person wrote."""
+    """Check the rules.
+
+    `document` is canonical and lacks refused values; `raw` is what the person wrote.
+    """
     spec, raw_spec = document.get("spec"), raw.get("spec")
     if not isinstance(spec, dict) or not isinstance(raw_spec, dict):
         return
@@ -95,19 +111,32 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         _choose(final, spec, problems)
         _given(final, "spec.final", problems)
         if isinstance(raw_parameters, dict) and names is not None:
-            _placeholders(final, names, _Absence.of(spec, raw_parameters), problems, section="spec.final")
+            _placeholders(
+                final, names, _Absence.of(spec, raw_parameters), problems, section="spec.final"
+            )
 
 
 def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
     if "objective" in raw and "objectives" in raw:
-        problems.add("spec.objectives", "beside objective; write all of them under objectives", at_key=True)
+        problems.add(
+            "spec.objectives", "beside objective; write all of them under objectives", at_key=True
+        )
     elif "objective" not in raw and "objectives" not in raw:
-        problems.add("spec.objective", "is missing; write a mapping such as {metric: accuracy, direction: maximize}")
+        problems.add(
+            "spec.objective",
+            "is missing; write a mapping such as {metric: accuracy, direction: maximize}",
+        )
     if raw.get("objectives") == []:
         problems.add("spec.objectives", "expected a list of objectives, got an empty list")
-    if "regretBelow" in spec.get("budget", {}) and (spec.get("constraints") or len(raw.get("objectives") or ()) > 1):
+    if "regretBelow" in spec.get("budget", {}) and (
+        spec.get("constraints") or len(raw.get("objectives") or ()) > 1
+    ):
         cure = "use budget.noImprovement, which counts trials"
-        problems.add("spec.budget.regretBelow", f"requires one objective without constraints; {cure}", at_key=True)
+        problems.add(
+            "spec.budget.regretBelow",
+            f"requires one objective without constraints; {cure}",
+            at_key=True,
+        )
     for place, constraint in enumerate(spec.get("constraints", ())):
         if "min" not in constraint and "max" not in constraint:
             problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
@@ -118,23 +147,44 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
     sources = [key for key in ("file", "prometheus", "push", "dbManager") if metrics.get(key)]
     form = metrics.get("format")
     for key in sources[1:]:
-        problems.add(f"spec.metrics.{key}", f"cannot be combined with {sources[0]}; keep one of them", at_key=True)
+        problems.add(
+            f"spec.metrics.{key}",
+            f"cannot be combined with {sources[0]}; keep one of them",
+            at_key=True,
+        )
     if form is not None and "file" not in metrics:
-        problems.add("spec.metrics.format", "is the format of a file; write file: PATH beside it", at_key=True)
+        problems.add(
+            "spec.metrics.format",
+            "is the format of a file; write file: PATH beside it",
+            at_key=True,
+        )
     is_text = sources[:1] in ([], ["file"]) and form in (None, "text")
     if "pattern" in metrics and not is_text:
         cause = sources[0] if form is None else f"format: {form}"
-        problems.add("spec.metrics.pattern", f"is for lines of text, and cannot be combined with {cause}", at_key=True)
+        problems.add(
+            "spec.metrics.pattern",
+            f"is for lines of text, and cannot be combined with {cause}",
+            at_key=True,
+        )
     if "step" in metrics and form == "tensorboard":
         problems.add(
-            "spec.metrics.step", "cannot be combined with format: tensorboard, whose events have steps", at_key=True
+            "spec.metrics.step",
+            "cannot be combined with format: tensorboard, whose events have steps",
+            at_key=True,
         )
     if "file" in metrics:
         _metrics_path(metrics["file"], form, problems)
     endpoint = metrics.get("prometheus", {})
-    if endpoint.get("port") is not None and not _traits_of(spec).on_cluster and spec.get("parallelism", 1) > 1:
+    if (
+        endpoint.get("port") is not None
+        and not _traits_of(spec).on_cluster
+        and spec.get("parallelism", 1) > 1
+    ):
         cure = "omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1"
-        problems.add("spec.metrics.prometheus.port", f"the trials on this machine would all need this port; {cure}")
+        problems.add(
+            "spec.metrics.prometheus.port",
+            f"the trials on this machine would all need this port; {cure}",
+        )
 
 
 def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> None:
@@ -142,7 +192,10 @@ def _metrics_path(path: str, form: str | None, problems: ProblemCollector) -> No
         problems.add("spec.metrics.file", f"{path!r} leaves its folder; write a path without ..")
     elif path.startswith("/") and path.rpartition("/")[0] == "" and form != "tensorboard":
         cure = f"write it in a directory of its own, such as /metrics{path}"
-        problems.add("spec.metrics.file", f"{path!r} is in the root directory, which cannot be shared; {cure}")
+        problems.add(
+            "spec.metrics.file",
+            f"{path!r} is in the root directory, which cannot be shared; {cure}",
+        )
 
 
 def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
@@ -154,7 +207,8 @@ def _fidelity(spec: Json, names: list[str], problems: ProblemCollector) -> None:
     if name in names:
         problems.add(
             "spec.fidelity.parameter",
-            f"{name} is also in spec.parameters, but each run of a trial has its own; remove it there",
+            f"{name} is also in spec.parameters, but each run of a trial has its own; remove it "
+            "there",
         )
 
 
@@ -173,23 +227,40 @@ def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
         path = problem.path
         name = path.partition(".values")[0]
         if isinstance(raw_parameters, dict) and isinstance(raw_parameters.get(name), list):
-            path = path.replace(f"{name}.values", name, 1)  # the short form `[a, b]` has no key `values`
+            # The short form `[a, b]` has no key `values`.
+            path = path.replace(f"{name}.values", name, 1)
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
-        problems.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
+        problems.add(
+            f"spec.parameters.{path}" if path else "spec.parameters",
+            problem.message,
+            at_key=strange,
+        )
     _initial(spec.get("initial", []), valid_part(space, of_space), names, problems)
 
 
 def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:
-    """Check the initial points. `space` has the valid parameters; `names` also those with problems of their own."""
+    """Check the initial points.
+
+    `space` has the valid parameters; `names` also those with problems of their own.
+    """
     for number, point in enumerate(points):
         at = f"spec.initial[{number}]"
-        # If a value of the point could not be read, nothing is known about which parameters are active.
+        # If a value of the point could not be read, nothing is known about which parameters are
+        # active.
         judge = unconditional(space) if problems.within(at) else space
-        judged = {name: value for name, value in point.items() if name in space.by_name or name not in names}
+        judged = {
+            name: value
+            for name, value in point.items()
+            if name in space.by_name or name not in names
+        }
         for problem in judge.point_problems(judged, partial=True):
             is_parameter = problem.path in space.by_name
-            problems.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not is_parameter)
+            problems.add(
+                f"{at}.{problem.path}" if problem.path else at,
+                problem.message,
+                at_key=not is_parameter,
+            )
 
 
 def _traits_of(spec: Json) -> RuntimeTraits:
@@ -206,21 +277,36 @@ class _Absence:
 
     @classmethod
     def of(cls, spec: Json, raw: Json) -> _Absence:
-        conditional = {name for name, fields in raw.items() if isinstance(fields, dict) and fields.get("when")}
+        conditional = {
+            name for name, fields in raw.items() if isinstance(fields, dict) and fields.get("when")
+        }
         parameters = spec.get("parameters", {})
-        nothing = {name for name, fields in parameters.items() if any(map(is_nothing, fields.get("values", ())))}
-        return cls(frozenset(conditional), frozenset(nothing), frozenset(parameters.keys() - conditional - nothing))
-
-
-def _whole_gpus(workload: Json, section: str, traits: RuntimeTraits, problems: ProblemCollector) -> None:
-    gpu = workload.get("resources", {}).get("gpu", 0)
-    if not traits.shares_gpus and isinstance(gpu, float):
-        problems.add(
-            f"{section}.resources.gpu", f"{gpu} is not a whole number, and a cluster shares no GPU; use 1, or local"
+        nothing = {
+            name
+            for name, fields in parameters.items()
+            if any(map(is_nothing, fields.get("values", ())))
+        }
+        return cls(
+            frozenset(conditional),
+            frozenset(nothing),
+            frozenset(parameters.keys() - conditional - nothing),
         )
 
 
-def _final(final: Json, raw_trial: object, traits: RuntimeTraits, problems: ProblemCollector) -> None:
+def _whole_gpus(
+    workload: Json, section: str, traits: RuntimeTraits, problems: ProblemCollector
+) -> None:
+    gpu = workload.get("resources", {}).get("gpu", 0)
+    if not traits.shares_gpus and isinstance(gpu, float):
+        problems.add(
+            f"{section}.resources.gpu",
+            f"{gpu} is not a whole number, and a cluster shares no GPU; use 1, or local",
+        )
+
+
+def _final(
+    final: Json, raw_trial: object, traits: RuntimeTraits, problems: ProblemCollector
+) -> None:
     _whole_gpus(final, "spec.final", traits, problems)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
         cure = "omit it, and create your own object with the parameters that `tuner best` prints"
@@ -238,41 +324,68 @@ def _choose(final: Json, spec: Json, problems: ProblemCollector) -> None:
         return
     if len(metrics) < 2:
         problems.add(
-            "spec.final.choose", "there is one objective, so its best trial is taken; omit choose", at_key=True
+            "spec.final.choose",
+            "there is one objective, so its best trial is taken; omit choose",
+            at_key=True,
         )
     elif isinstance(choose, dict):
         for name in choose.keys() - set(metrics):
             named = ", ".join(map(str, metrics))
-            problems.add(f"spec.final.choose.{name}", f"is not an objective; there are {named}", at_key=True)
+            problems.add(
+                f"spec.final.choose.{name}", f"is not an objective; there are {named}", at_key=True
+            )
         if not any(choose.values()):
-            problems.add("spec.final.choose", "all weights are 0; give at least one objective a larger one")
+            problems.add(
+                "spec.final.choose", "all weights are 0; give at least one objective a larger one"
+            )
 
 
 def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCollector) -> None:
     _whole_gpus(trial, "spec.trial", traits, problems)
     if raw.get("template") is None:
         if raw.get("command") is None:
-            problems.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
+            problems.add(
+                "spec.trial.command", "is missing; write the program as a list: [python, train.py]"
+            )
         if traits.needs_image and "image" not in raw:
-            problems.add("spec.trial.image", "is missing; a trial on a cluster needs the image of a container")
+            problems.add(
+                "spec.trial.image",
+                "is missing; a trial on a cluster needs the image of a container",
+            )
         _working_dir(trial, traits, problems)
         if not traits.shares_files and "parametersFile" in trial:
             cure = "read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"
-            problems.add("spec.trial.parametersFile", f"a pod does not see files of this machine; {cure}", at_key=True)
+            problems.add(
+                "spec.trial.parametersFile",
+                f"a pod does not see files of this machine; {cure}",
+                at_key=True,
+            )
         return
     if not traits.takes_templates:
-        problems.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
+        problems.add(
+            "spec.trial.template",
+            "needs runtime: kubernetes; a local trial runs a command",
+            at_key=True,
+        )
     for key in raw:
         if key in INSTEAD_OF_TEMPLATE:
             problems.add(
-                f"spec.trial.{key}", "cannot be combined with template; move it into the template", at_key=True
+                f"spec.trial.{key}",
+                "cannot be combined with template; move it into the template",
+                at_key=True,
             )
     template = raw["template"]
     if isinstance(template, dict):
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
-                problems.add(f"spec.trial.template.{key}", f"expected a string, got {found(template.get(key))}")
-        if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != ("batch/v1", "Job"):
+                problems.add(
+                    f"spec.trial.template.{key}",
+                    f"expected a string, got {found(template.get(key))}",
+                )
+        if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != (
+            "batch/v1",
+            "Job",
+        ):
             message = "are mounted in a batch/v1 Job only; mount the claim in the template"
             problems.add("spec.trial.checkpoints", message, at_key=True)
 
@@ -284,7 +397,10 @@ def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector)
         problems.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
     elif not traits.shares_files and not path.startswith("/"):
         cure = f"write the path in the image, such as /app/{path}"
-        problems.add("spec.trial.workingDir", f"{path!r} is relative, and a container needs an absolute path; {cure}")
+        problems.add(
+            "spec.trial.workingDir",
+            f"{path!r} is relative, and a container needs an absolute path; {cure}",
+        )
 
 
 def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
@@ -295,7 +411,9 @@ def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
                 cure = "spec.trial.checkpoints: {claim: …} keeps it on a cluster's volume"
             elif name == "TUNER_OUTPUT_DIR":
                 cure = "pass a folder of your own by a flag, or by another variable"
-            problems.add(f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}", at_key=True)
+            problems.add(
+                f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}", at_key=True
+            )
 
 
 def _label_values(labels: Json, section: str, problems: ProblemCollector) -> None:
@@ -308,7 +426,11 @@ def _label_values(labels: Json, section: str, problems: ProblemCollector) -> Non
 def _own_labels(labels: Json, section: str, problems: ProblemCollector) -> None:
     for name in labels:
         if name.startswith("tuner.dev/"):
-            problems.add(f"{section}.{name}", "names of tuner.dev/ are set by Tuner; use another prefix", at_key=True)
+            problems.add(
+                f"{section}.{name}",
+                "names of tuner.dev/ are set by Tuner; use another prefix",
+                at_key=True,
+            )
         elif name in _SET_BY_TUNER:
             problems.add(f"{section}.{name}", _SET_BY_TUNER[name], at_key=True)
 
@@ -331,16 +453,28 @@ def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tu
 
 
 def _placeholders(
-    workload: Json, names: list[str], absence: _Absence, problems: ProblemCollector, *, section: str = "spec.trial"
+    workload: Json,
+    names: list[str],
+    absence: _Absence,
+    problems: ProblemCollector,
+    *,
+    section: str = "spec.trial",
 ) -> None:
     for path, value in nodes(workload.get("template"), f"{section}.template"):
         for key in map(str, value) if isinstance(value, dict) else ():
             for name in placeholders(key):
-                problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only")
+                problems.add(
+                    path,
+                    f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only",
+                )
     for path, text in workload_strings(workload, section):
         for opened in unclosed(text):
             foreign = _foreign_placeholder(text, names)
-            likely = opened if opened in names else meant_by(opened, names) or foreign or next(iter(names), "name")
+            likely = (
+                opened
+                if opened in names
+                else meant_by(opened, names) or foreign or next(iter(names), "name")
+            )
             problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
         for body in bodies(text):
             name, optional, word = body.partition(OPTIONAL)
@@ -348,11 +482,16 @@ def _placeholders(
                 if optional:
                     _optional_word(path, name, word, absence, problems)
                 continue
-            last = re.split(r"[.:]", name)[-1]  # as in ${params.lr}
+            # As in ${params.lr}.
+            last = re.split(r"[.:]", name)[-1]
             suggestion = None if name in GIVEN else last if last in names else meant_by(name, names)
-            if suggestion is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
+            if suggestion is None and (
+                name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)
+            ):
                 problems.add(
-                    path, f"${{{body}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
+                    path,
+                    f"${{{body}}} is not a parameter; "
+                    f"{_read_variable(workload, section, path, name, text)}",
                 )
             elif suggestion:
                 meant = f"{suggestion}{optional}{word}"
@@ -367,19 +506,30 @@ def _placeholders(
             _program(path, text, absence, problems)
 
 
-def _optional_word(path: str, name: str, word: str, absence: _Absence, problems: ProblemCollector) -> None:
+def _optional_word(
+    path: str, name: str, word: str, absence: _Absence, problems: ProblemCollector
+) -> None:
     """Check `${name:+word}`."""
     if not word:
-        problems.add(path, f"${{{name}:+}} never writes anything; write the flag in it: ${{{name}:+--{name}}}")
+        problems.add(
+            path,
+            f"${{{name}:+}} never writes anything; write the flag in it: ${{{name}:+--{name}}}",
+        )
     elif name == TRIAL_NAME or name in absence.always_something:
         cure = "write the word alone, or use a choice of true and false (without quotes)"
         problems.add(
-            path, f"${{{name}:+{word}}} is always written, because {name} is never false, null or empty; {cure}"
+            path,
+            f"${{{name}:+{word}}} is always written, because {name} is never false, null or empty; "
+            f"{cure}",
         )
 
 
-def _dropped_word(path: str, text: str, before: str, absence: _Absence, problems: ProblemCollector) -> None:
-    """Refuse a conditional parameter as a word of its own, unless the flag before it is dropped with it."""
+def _dropped_word(
+    path: str, text: str, before: str, absence: _Absence, problems: ProblemCollector
+) -> None:
+    """Refuse a conditional parameter as a word of its own, unless the flag before it is dropped
+    with it.
+    """
     alone = _ALONE.fullmatch(text)
     if alone is None or alone[1] not in absence.conditional:
         return
@@ -400,9 +550,13 @@ def _dropped_word(path: str, text: str, before: str, absence: _Absence, problems
 def _program(path: str, text: str, absence: _Absence, problems: ProblemCollector) -> None:
     """Refuse a program that some trials would not have."""
     if any(OPTIONAL in body for body in bodies(text)):
-        problems.add(path, f"{text} may be nothing, and a trial needs its program; use a choice of programs")
+        problems.add(
+            path, f"{text} may be nothing, and a trial needs its program; use a choice of programs"
+        )
     elif any(name in absence.conditional for name in placeholders(text)):
-        problems.add(path, f"{text} is conditional, and a trial needs its program; use a choice without when")
+        problems.add(
+            path, f"{text} is conditional, and a trial needs its program; use a choice without when"
+        )
 
 
 def _before(workload: Json, section: str, path: str) -> str:
@@ -423,13 +577,17 @@ def _read_variable(workload: Json, section: str, path: str, name: str, text: str
         return f'to have the shell substitute it, write "${name}" or $${{{name}}}'
     flag = text.partition("=")[0] if re.match(r"--?[A-Za-z][\w-]*=", text) else "--flag"
     shell = f"""[sh, -c, 'exec "$@" {flag}="${name}"', sh, PROGRAM, …]"""
-    return f"environment variables are not substituted; read {name} in the program, or let a shell do it: {shell}"
+    return (
+        f"environment variables are not substituted; read {name} in the program, or let a shell do "
+        f"it: {shell}"
+    )
 
 
 def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
     """Return warnings about values that are allowed but seldom intended.
 
-    is_katib: in Katib, each step of a trial with a fidelity is a trial of its own, so none loses a checkpoint.
+    is_katib: in Katib, each step of a trial with a fidelity is a trial of its own, so none loses a
+        checkpoint.
     """
     spec = document["spec"]
     return (
@@ -443,7 +601,9 @@ def warnings(document: Json, *, is_katib: bool = False) -> tuple[str, ...]:
 
 
 def _opposite_directions(spec: Json) -> Iterator[str]:
-    objectives = [objective for objective in (spec.get("objective"), *spec.get("objectives", ())) if objective]
+    objectives = [
+        objective for objective in (spec.get("objective"), *spec.get("objectives", ())) if objective
+    ]
     for objective in objectives:
         if doubt := opposite_direction(objective["metric"], objective["direction"]):
             other = "minimize" if objective["direction"] == "maximize" else "maximize"
@@ -451,7 +611,9 @@ def _opposite_directions(spec: Json) -> Iterator[str]:
 
 
 def opposite_direction(metric: str, direction: str) -> str:
-    """Return a doubt about an accuracy that is minimized, or a loss that is maximized; "" if there is none.
+    """Return a doubt about an accuracy that is minimized, or a loss that is maximized.
+
+    Return "" if there is none.
 
     A name may say neither, or both: neg_log_loss.
     """
@@ -460,17 +622,28 @@ def opposite_direction(metric: str, direction: str) -> str:
     if words & _NEGATED or len(usual) != 1 or usual == [direction]:
         return ""
     better = "larger" if usual == ["maximize"] else "smaller"
-    return f"{metric} is {direction}d, and of metrics with such a name {better} values are usually better"
+    return (
+        f"{metric} is {direction}d, and of metrics with such a name {better} values are usually "
+        "better"
+    )
 
 
 def _idle_devices(spec: Json) -> Iterator[str]:
-    gpus = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
+    gpus = [
+        workload.get("resources", {}).get("gpu", 0)
+        for workload in (spec["trial"], spec.get("final", {}))
+    ]
     if "devices" in spec["trial"] and not any(gpus) and _traits_of(spec).assigns_gpus:
-        yield "spec.trial.devices: trials request no GPU, so they get none; set spec.trial.resources.gpu"
+        yield (
+            "spec.trial.devices: trials request no GPU, so they get none; set "
+            "spec.trial.resources.gpu"
+        )
 
 
 def _unread_variables(trial: Json) -> Iterator[str]:
-    """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads, so that the program gets them literally."""
+    """Warn of words such as `--out=$TUNER_OUTPUT_DIR` that no shell reads, so that the program gets
+    them literally.
+    """
     section = "spec.trial"
     for path, word in shells.words(section, trial):
         for match in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
@@ -482,7 +655,10 @@ def _unread_variables(trial: Json) -> Iterator[str]:
 
 def _has_shell(trial: Json) -> bool:
     """Return whether the command line may contain a script."""
-    return any(word.rpartition("/")[2] in shells.SHELLS or word == "-c" for word in trial.get("command", ()))
+    return any(
+        word.rpartition("/")[2] in shells.SHELLS or word == "-c"
+        for word in trial.get("command", ())
+    )
 
 
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
@@ -491,13 +667,16 @@ def _lost_checkpoints(spec: Json) -> Iterator[str]:
     condition = "with a larger fidelity " if "fidelity" in spec else "from another one "
     if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:
         yield (
-            f"spec.trial.checkpoints: without a claim, a trial that continues {condition}starts over; "
-            "write checkpoints: {claim: NAME}"
+            f"spec.trial.checkpoints: without a claim, a trial that continues {condition}starts "
+            "over; write checkpoints: {claim: NAME}"
         )
 
 
 def _placeholder_elsewhere(name: str) -> re.Pattern[str]:
-    """Return the placeholders that other tools, templates and shells have for a name; not our own `${name}`."""
+    """Return the placeholders that other tools, templates and shells have for a name.
+
+    Not our own `${name}`.
+    """
     n = re.escape(name)
     dotted = rf"(?:[\w.]*\.)?{n}"
     forms = (
@@ -514,7 +693,9 @@ def _placeholder_elsewhere(name: str) -> re.Pattern[str]:
 
 
 def _foreign_placeholder(text: str, names: list[str]) -> str | None:
-    """Return the parameter that a text has in a placeholder of another tool, such as `${{ lr }}`."""
+    """Return the parameter that a text has in a placeholder of another tool, such as `${{ lr
+    }}`.
+    """
     return next((name for name in names if _placeholder_elsewhere(name).search(text)), None)
 
 
@@ -527,7 +708,9 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     mentioned = {name for text in texts for name in placeholders(text)}
     silent = [name for name in spec["parameters"] if name not in mentioned]
     for path, text in workload_strings(spec["trial"]):
-        found_in = [(name, found) for name in silent if (found := _placeholder_elsewhere(name).search(text))]
+        found_in = [
+            (name, found) for name in silent if (found := _placeholder_elsewhere(name).search(text))
+        ]
         for name, foreign in found_in:
             yield f"{path}: {foreign[0]} does not become the value of {name}; write ${{{name}}}"
         silent = [name for name in silent if name not in dict(found_in)]
@@ -537,6 +720,6 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
         yield f"{', '.join(silent)}: not mentioned in {places}; {it_arrives} in TUNER_PARAMETERS"
     if "fidelity" in spec and (name := spec["fidelity"]["parameter"]) not in mentioned:
         yield (
-            f"spec.fidelity.parameter: {name} is not mentioned in {places}, so each step of a trial may run equally "
-            "far; it arrives in TUNER_PARAMETERS"
+            f"spec.fidelity.parameter: {name} is not mentioned in {places}, so each step of a "
+            "trial may run equally far; it arrives in TUNER_PARAMETERS"
         )

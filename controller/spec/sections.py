@@ -1,4 +1,5 @@
-"""The mappings of a file: sections with a table of `Key`s, and mappings whose names the person chooses.
+"""The mappings of a file: sections with a table of `Key`s, and mappings whose names the person
+chooses.
 
 An unknown key is always a problem, whose message says which key was probably meant.
 """
@@ -17,7 +18,10 @@ from controller.spec.spelling import meant_by
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Names that the person chooses, each with a value of one kind. Invalid entries are left out."""
+    """Names that the person chooses, each with a value of one kind.
+
+    Invalid entries are left out.
+    """
 
     item: ValueKind
     expected: str = "a mapping"
@@ -39,20 +43,29 @@ class MapOf:
         return result
 
     def schema(self) -> Schema:
-        names = {} if self.key_pattern == r"[\s\S]+" else {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
+        names = (
+            {}
+            if self.key_pattern == r"[\s\S]+"
+            else {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
+        )
         return {"type": "object", "additionalProperties": self.item.schema(), **names}
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping with a table of keys. `rest` takes keys that the table lacks; without it they are refused."""
+    """A mapping with a table of keys.
+
+    `rest` takes keys that the table lacks; without it they are refused.
+    """
 
     keys: tuple[Key, ...]
     expected: str = "a mapping"
     rest: ValueKind | None = None
     rest_pattern: str = r"[\s\S]+"
-    refused: Mapping[str, str] = field(default_factory=dict)  # key -> the reason, and what to write instead
-    elsewhere: Mapping[str, str] = field(default_factory=dict)  # key that belongs to another section -> its path
+    # Key -> the reason, and what to write instead.
+    refused: Mapping[str, str] = field(default_factory=dict)
+    # Key that belongs to another section -> its path.
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
@@ -65,20 +78,31 @@ class Section:
                 if value is not INVALID:
                     values[key.name] = value
             elif key.name in raw:
-                problems.add(below, f"expected {key.kind.expected}, got nothing; write one, or remove the key")
+                problems.add(
+                    below,
+                    f"expected {key.kind.expected}, got nothing; write one, or remove the key",
+                )
             elif key.default is REQUIRED:
                 problems.add(below, f"is missing; write {key.kind.expected}")
             elif isinstance(key.kind, Section) and key.default is not ABSENT:
                 values[key.name] = key.kind.take({}, below, problems)
             elif key.default is not ABSENT:
-                values[key.name] = copy.copy(key.default)  # a document may be changed, the table may not
+                # A document may be changed, the table may not.
+                values[key.name] = copy.copy(key.default)
         known_keys = {key.name for key in self.keys}
         for name in raw:
             if name not in known_keys:
                 self._other(name, raw[name], f"{at}.{name}" if at else name, problems, values)
         return values
 
-    def _other(self, name: str, raw: object, below: str, problems: ProblemCollector, values: dict[str, object]) -> None:
+    def _other(
+        self,
+        name: str,
+        raw: object,
+        below: str,
+        problems: ProblemCollector,
+        values: dict[str, object],
+    ) -> None:
         names = [key.name for key in self.keys]
         if name in self.refused:
             problems.add(below, self.refused[name], at_key=True)
@@ -87,19 +111,34 @@ class Section:
             if value is not INVALID:
                 values[name] = value
         elif name == "<<":
-            problems.add(below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True)
+            problems.add(
+                below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True
+            )
         elif name in self.elsewhere:
-            problems.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
-        elif suggestion := meant_by(name, names, fits=lambda option: self._word(option, raw) is not None):
+            problems.add(
+                below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True
+            )
+        elif suggestion := meant_by(
+            name, names, fits=lambda option: self._word(option, raw) is not None
+        ):
             word = self._word(suggestion, raw)
-            problems.add(below, f"no such key; did you mean {suggestion}{f': {word}' if word else ''}?", at_key=True)
+            problems.add(
+                below,
+                f"no such key; did you mean {suggestion}{f': {word}' if word else ''}?",
+                at_key=True,
+            )
         elif (suggestion := meant_by(name, self.elsewhere)) is not None:
-            problems.add(below, f"no such key here; did you mean {self.elsewhere[suggestion]}?", at_key=True)
+            problems.add(
+                below, f"no such key here; did you mean {self.elsewhere[suggestion]}?", at_key=True
+            )
         else:
             problems.add(below, f"no such key; the keys here are {', '.join(names)}", at_key=True)
 
     def _word(self, name: str, raw: object) -> str | None:
-        """Return which of the key's words was meant; None if the key does not take one of a few words."""
+        """Return which of the key's words was meant.
+
+        None if the key does not take one of a few words.
+        """
         kind = next(key.kind for key in self.keys if key.name == name)
         if not isinstance(kind, Word) or not isinstance(raw, str):
             return None
@@ -116,4 +155,9 @@ class Section:
             other = {"additionalProperties": self.rest.schema()}
         elif self.rest is not None:
             other |= {"patternProperties": {f"^(?:{self.rest_pattern})$": self.rest.schema()}}
-        return {"type": "object", "properties": properties, **({"required": required} if required else {}), **other}
+        return {
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+            **other,
+        }

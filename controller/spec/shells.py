@@ -1,7 +1,8 @@
-"""Warn of parameters inside a shell script such as `sh -c "train --opt ${optimizer}"`, which reads them as code. Pure.
+"""Warn of parameters inside a shell script such as `sh -c "train --opt ${optimizer}"`, which reads
+them as code. Pure.
 
-This is only a warning, because the author of the file chooses the values. Numbers, booleans and null cannot be read as
-code, so only choices with strings, lists or mappings get a warning.
+This is only a warning, because the author of the file chooses the values. Numbers, booleans and
+null cannot be read as code, so only choices with strings, lists or mappings get a warning.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from controller.spec.substitute import nodes, placeholders
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})
 
-Word = tuple[str, Any]  # its path, and the word. Any: a template may have anything as a word
+# Its path, and the word. Any: a template may have anything as a word.
+Word = tuple[str, Any]
 
 
 def warnings(spec: Json) -> Iterator[str]:
-    """Yield the warnings of a canonical `spec`, each with the place, the parameters and the cure."""
+    """Yield the warnings of a canonical `spec`, each with the place, the parameters and the
+    cure.
+    """
     text = {name for name, fields in spec["parameters"].items() if _may_be_code(fields)}
     for path, script in _scripts_of(spec):
         names = [name for name in dict.fromkeys(placeholders(script)) if name in text]
@@ -29,8 +33,9 @@ def warnings(spec: Json) -> Iterator[str]:
             quoted = ", ".join(["sh", *(f'"${{{name}}}"' for name in names)])
             single = len(names) == 1
             yield (
-                f"{path}: the shell reads the text of {list_of_names} as code; write {places} in the script and append "
-                f"the words {quoted} to the command, or set {'a variable' if single else 'variables'} in env"
+                f"{path}: the shell reads the text of {list_of_names} as code; write {places} in "
+                f"the script and append the words {quoted} to the command, or set "
+                f"{'a variable' if single else 'variables'} in env"
             )
 
 
@@ -45,9 +50,15 @@ def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from scripts(words(path, value))
     if "command" in final or "args" in final:
-        parts = [("spec.final" if key in final else "spec.trial", key) for key in ("command", "args")]
+        parts = [
+            ("spec.final" if key in final else "spec.trial", key) for key in ("command", "args")
+        ]
         yield from scripts(
-            [word for section, key in parts for word in words(section, {key: {**trial, **final}.get(key)})]
+            [
+                word
+                for section, key in parts
+                for word in words(section, {key: {**trial, **final}.get(key)})
+            ]
         )
 
 
@@ -74,7 +85,10 @@ def scripts(line: Sequence[Word]) -> Iterator[tuple[str, str]]:
 
 
 def _script(arguments: Sequence[Word]) -> tuple[str, str]:
-    """Return the path and text of the first operand of a shell with the option `-c`; "" if there is none."""
+    """Return the path and text of the first operand of a shell with the option `-c`.
+
+    Return "" if there is none.
+    """
     has_command = False
     remaining = iter(arguments)
     for path, word in remaining:
@@ -88,7 +102,8 @@ def _script(arguments: Sequence[Word]) -> tuple[str, str]:
                 next(remaining, None)
         elif word[:1] in ("-", "+") and len(word) > 1 and word != "--":
             has_command |= word[0] == "-" and "c" in word
-            if word[-1] in "oO":  # takes an argument: -o pipefail, -euo pipefail
+            # Takes an argument: -o pipefail, -euo pipefail.
+            if word[-1] in "oO":
                 next(remaining, None)
         elif word != "--":
             return (path, word) if has_command else ("", "")

@@ -1,4 +1,7 @@
-"""Guess which key or word a misspelled one was meant to be. The messages are in `sections` and `fields`. Pure."""
+"""Guess which key or word a misspelled one was meant to be.
+
+The messages are in `sections` and `fields`. Pure.
+"""
 
 from __future__ import annotations
 
@@ -79,22 +82,28 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def meant_by(word: str, options: Iterable[str], *, fits: Callable[[str], bool] = lambda _: True) -> str | None:
+def meant_by(
+    word: str, options: Iterable[str], *, fits: Callable[[str], bool] = lambda _: True
+) -> str | None:
     """Return the option that `word` was meant to be; None if there is no likely one.
 
-    An option is likely if it is spelled similarly, if other tools call it `word`, or if `word` is its abbreviation.
-    `fits` says whether an option can have the given value, for words with several meanings elsewhere.
+    An option is likely if it is spelled similarly, if other tools call it `word`, or if `word` is
+    its abbreviation. `fits` says whether an option can have the given value, for words with several
+    meanings elsewhere.
     """
     candidates = list(options)
     by_plain = {_plain(option): option for option in candidates}
     if _plain(word) in by_plain:
         return by_plain[_plain(word)]
-    if foreign := [option for option in FOREIGN_PLAIN.get(_plain(word), ()) if option in candidates]:
+    if foreign := [
+        option for option in FOREIGN_PLAIN.get(_plain(word), ()) if option in candidates
+    ]:
         return next(filter(fits, foreign), foreign[0])
     for option in candidates:
         if len(option) > 1 and _initials(word) == option.lower():
             return option
-    import difflib  # lazy: it costs milliseconds and only misspellings need it
+    # Lazy: it costs milliseconds and only misspellings need it.
+    import difflib
 
     close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     return close[0] if close else None

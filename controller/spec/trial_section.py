@@ -48,7 +48,8 @@ from controller.spec.quantities import (
 from controller.spec.sections import MapOf, Section
 from controller.spec.substitute import as_text
 
-MAX_BYTES = 2**60  # 1Ei; Kubernetes takes less than eight of them
+# 1Ei; Kubernetes takes less than eight of them.
+MAX_BYTES = 2**60
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
@@ -57,13 +58,20 @@ SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
 def duration(*, above_zero: bool) -> Parsed:
     def read(raw: str | int | float) -> str:
         if not isinstance(raw, str):
-            raise ValueError(f"{as_text(raw)} has no unit; write {as_text(raw)}s, {as_text(raw)}m or {as_text(raw)}h")
+            raise ValueError(
+                f"{as_text(raw)} has no unit; write {as_text(raw)}s, {as_text(raw)}m or "
+                f"{as_text(raw)}h"
+            )
         seconds = parse_duration(raw)
         if above_zero and seconds == 0:
-            raise ValueError(f"{raw!r} is too short; write a longer one, or remove the key for no limit")
+            raise ValueError(
+                f"{raw!r} is too short; write a longer one, or remove the key for no limit"
+            )
         return format_duration(seconds)
 
-    return Parsed("a duration such as 90s, 30m or 1h30m", read, {"type": "string", "pattern": DURATION_SCHEMA})
+    return Parsed(
+        "a duration such as 90s, 30m or 1h30m", read, {"type": "string", "pattern": DURATION_SCHEMA}
+    )
 
 
 def _cpu(raw: str | int | float) -> int | float:
@@ -86,7 +94,11 @@ MEMORY = Parsed(
     _memory,
     {"type": ["string", "integer"], "pattern": AMOUNT_SCHEMA},
 )
-CPU = Parsed("a number of CPUs such as 2 or 500m", _cpu, {"type": ["number", "string"], "pattern": r"^[0-9.]+m?$"})
+CPU = Parsed(
+    "a number of CPUs such as 2 or 500m",
+    _cpu,
+    {"type": ["number", "string"], "pattern": r"^[0-9.]+m?$"},
+)
 
 
 class CommandWord:
@@ -110,7 +122,11 @@ class CommandLine:
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str):
-            problems.add(at, f"expected {self.expected}, got {found(raw)}; write [sh, -c, ...] to have a shell read it")
+            problems.add(
+                at,
+                f"expected {self.expected}, got {found(raw)}; write [sh, -c, ...] to have a shell "
+                "read it",
+            )
             return INVALID
         if self._list.least and isinstance(raw, list) and raw and raw[0] == "":
             problems.add(f"{at}[0]", "'' is not a program; write its name or path")
@@ -138,7 +154,12 @@ class EnvValue:
     def schema(self) -> Schema:
         secret = {"type": "string", "pattern": f"^{SECRET.pattern}$"}
         reference = {"type": "object", "properties": {"secret": secret}, "required": ["secret"]}
-        return {"oneOf": [{"type": ["string", "number", "boolean"]}, reference | {"additionalProperties": False}]}
+        return {
+            "oneOf": [
+                {"type": ["string", "number", "boolean"]},
+                reference | {"additionalProperties": False},
+            ]
+        }
 
 
 class DeviceName:
@@ -155,7 +176,9 @@ class DeviceName:
         if isinstance(raw, str) and re.fullmatch(self._UUID, raw):
             return raw
         problems.add(
-            at, f"expected {self.expected}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L shows them"
+            at,
+            f"expected {self.expected}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L "
+            "shows them",
         )
         return INVALID
 
@@ -172,7 +195,12 @@ RESOURCES = Section(
     (
         Key("cpu", CPU, "Cores; enforced on a cluster, advisory locally."),
         Key("memory", MEMORY, "Memory; enforced on a cluster only."),
-        Key("gpu", Number(0), "GPUs: `nvidia.com/gpu` on a cluster; locally slots, where 0.5 shares one.", 0),
+        Key(
+            "gpu",
+            Number(0),
+            "GPUs: `nvidia.com/gpu` on a cluster; locally slots, where 0.5 shares one.",
+            0,
+        ),
         Key("ephemeralStorage", MEMORY, "Scratch disk of the container."),
     ),
     expected="a mapping such as {cpu: 4, memory: 16Gi}",
@@ -182,22 +210,32 @@ RESOURCES = Section(
 )
 RETRIES = Section(
     (
-        Key("infrastructure", WholeNumber(0), "Evicted, preempted, node lost, killed from outside.", 3),
+        Key(
+            "infrastructure",
+            WholeNumber(0),
+            "Evicted, preempted, node lost, killed from outside.",
+            3,
+        ),
         Key("timeout", WholeNumber(0), "Ran past `timeout`.", 0),
         Key("outOfMemory", WholeNumber(0), "Killed for memory.", 0),
         Key("userError", WholeNumber(0), "The program exited with an error.", 0),
         Key("metricsMissing", WholeNumber(0), "Exited with 0 and reported no value.", 0),
     ),
     expected="a mapping such as {infrastructure: 3}",
-    refused={"configuration": "is never retried: it pauses the experiment; correct the cause, then resume"},
+    refused={
+        "configuration": "is never retried: it pauses the experiment; correct the cause, then "
+        "resume"
+    },
 )
 
-# The keys that only a cluster reads: `TrialTemplate.cluster` holds them, and the Kubernetes runtime interprets them.
+# The keys that only a cluster reads: `TrialTemplate.cluster` holds them, and the Kubernetes runtime
+# interprets them.
 CLUSTER_KEYS = (
     Key(
         "imagePullPolicy",
         Word(("Always", "IfNotPresent", "Never")),
-        "When the image is pulled (cluster); none: always for the tag `latest`, else when the node lacks it.",
+        "When the image is pulled (cluster); none: always for the tag `latest`, else when the node "
+        "lacks it.",
     ),
     Key(
         "imagePullSecrets",
@@ -217,17 +255,31 @@ CLUSTER_KEYS = (
     ),
     Key(
         "checkpoints",
-        Section((Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)),
-        "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the attempt (cluster).",
+        Section(
+            (Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)
+        ),
+        "The volume of `TUNER_CHECKPOINT_DIR`, a folder for each trial; none: removed with the "
+        "attempt (cluster).",
     ),
     Key("labels", LABELS, "Labels of the Jobs and pods, beside those of `metadata` (cluster)."),
     Key("annotations", ANNOTATIONS, "Annotations of the Jobs and pods (cluster)."),
     Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
-    Key("tolerations", ListOf(TOLERATION, "a list of tolerations"), "Taints that are tolerated (cluster)."),
-    Key("affinity", AFFINITY, "The nodes and pods that a pod is placed near to, or apart from (cluster)."),
+    Key(
+        "tolerations",
+        ListOf(TOLERATION, "a list of tolerations"),
+        "Taints that are tolerated (cluster).",
+    ),
+    Key(
+        "affinity",
+        AFFINITY,
+        "The nodes and pods that a pod is placed near to, or apart from (cluster).",
+    ),
     Key(
         "topologySpread",
-        ListOf(SPREAD, "a list of constraints such as [{maxSkew: 1, topologyKey: …, whenUnsatisfiable: …}]"),
+        ListOf(
+            SPREAD,
+            "a list of constraints such as [{maxSkew: 1, topologyKey: …, whenUnsatisfiable: …}]",
+        ),
         "How pods are spread over nodes, zones or other domains (cluster).",
     ),
     Key(
@@ -255,7 +307,8 @@ CLUSTER_KEYS = (
     Key(
         "readOnlyRootFilesystem",
         FLAG,
-        "Whether the program can write only to its volumes, `/tmp` and the folders that Tuner sets (cluster).",
+        "Whether the program can write only to its volumes, `/tmp` and the folders that Tuner sets "
+        "(cluster).",
         says="`true`",
     ),
     Key(
@@ -270,7 +323,8 @@ CLUSTER_KEYS = (
                 Key(
                     "workers",
                     WholeNumber(1),
-                    "Number of pods per attempt, or of local processes; each gets all of `resources`.",
+                    "Number of pods per attempt, or of local processes; each gets all of "
+                    "`resources`.",
                     REQUIRED,
                 ),
             ),
@@ -281,7 +335,8 @@ CLUSTER_KEYS = (
     Key(
         "template",
         AnyMapping("a whole object with apiVersion, kind and spec"),
-        "A whole object of any kind, `${name}` in its strings, instead of command and image (cluster).",
+        "A whole object of any kind, `${name}` in its strings, instead of command and image "
+        "(cluster).",
     ),
     Key(
         "success",
@@ -300,7 +355,11 @@ CLUSTER_KEYS = (
         Section(
             (
                 Key("labels", FREE_LABELS, "Labels of the pod.", ABSENT),
-                Key("container", Text("the name of a container"), "Its container; none: `trial`, else the first."),
+                Key(
+                    "container",
+                    Text("the name of a container"),
+                    "Its container; none: `trial`, else the first.",
+                ),
             )
         ),
         "The pod and container whose log is read, if a template has several (cluster).",
@@ -324,7 +383,8 @@ TRIAL = Section(
         Key(
             "workingDir",
             Text("a path"),
-            "Where the command runs; a relative path starts at the file's folder (on a cluster: an absolute path).",
+            "Where the command runs; a relative path starts at the file's folder (on a cluster: an "
+            "absolute path).",
             says="the file's folder; on a cluster the image's",
             field="working_dir",
         ),
@@ -338,8 +398,8 @@ TRIAL = Section(
                 ),
                 "a list of paths such as [train.py]",
             ),
-            "Files of the experiment file's folder that a trial on a cluster gets in its working directory, 1 MiB at "
-            "most; locally trials see the folder itself.",
+            "Files of the experiment file's folder that a trial on a cluster gets in its working "
+            "directory, 1 MiB at most; locally trials see the folder itself.",
             field="files",
             value=tuple,
         ),
@@ -376,13 +436,19 @@ TRIAL = Section(
         Key(
             "logLimit",
             MEMORY,
-            "The log of an attempt on this machine's disk; of a longer one the beginning and the end are kept.",
+            "The log of an attempt on this machine's disk; of a longer one the beginning and the "
+            "end are kept.",
             "1Gi",
             field="log_limit_bytes",
             value=parse_bytes,
         ),
         Key("retries", RETRIES, "How often an attempt is repeated, by failure class.", {}),
-        Key("image", Text("the name of an image"), "Container image (cluster); it may not run as root.", field="image"),
+        Key(
+            "image",
+            Text("the name of an image"),
+            "Container image (cluster); it may not run as root.",
+            field="image",
+        ),
         *CLUSTER_KEYS,
     ),
     expected="a mapping with a command",

@@ -1,7 +1,9 @@
-"""Write an experiment's document as a file that people can read, and that reads back as the same document.
+"""Write an experiment's document as a file that people can read, and that reads back as the same
+document.
 
-It is used for revisions that tuner makes itself, for which no person wrote a file. It has no comments, unlike
-starter.yaml, which `tuner init` writes: that file runs unchanged on any machine, and people learn by changing it.
+It is used for revisions that tuner makes itself, for which no person wrote a file. It has no
+comments, unlike starter.yaml, which `tuner init` writes: that file runs unchanged on any machine,
+and people learn by changing it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from controller.spec.yaml_text import plain_scalar
 
 WIDTH = 110
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./-]+)*")
-_YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})  # booleans to YAML 1.1 readers, unlike ours
+# Booleans to YAML 1.1 readers, unlike ours.
+_YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})
 
 
 def starter() -> str:
@@ -25,8 +28,12 @@ def starter() -> str:
 
 
 def file_text(document: Mapping[str, object]) -> str:
-    """Return the file of a canonical document. Choices are written as lists, as people write them."""
-    spec: Any = document["spec"]  # `native.FILE` describes its structure
+    """Return the file of a canonical document.
+
+    Choices are written as lists, as people write them.
+    """
+    # `native.FILE` describes its structure.
+    spec: Any = document["spec"]
     parameters = {name: _shorter(fields) for name, fields in spec["parameters"].items()}
     return "\n".join(_lines({**document, "spec": {**spec, "parameters": parameters}}, "")) + "\n"
 
@@ -84,9 +91,9 @@ def _flow(value: object) -> str | None:
     if isinstance(value, dict):
         items = {_scalar(key): _flow(item) for key, item in value.items()}
         nested = any(isinstance(item, dict) and item for item in value.values())
-        return (
-            None if nested or None in items.values() else "{" + ", ".join(f"{k}: {v}" for k, v in items.items()) + "}"
-        )
+        if nested or None in items.values():
+            return None
+        return "{" + ", ".join(f"{k}: {v}" for k, v in items.items()) + "}"
     if isinstance(value, list):
         texts = [_flow(item) for item in value]
         return None if None in texts else "[" + ", ".join(str(item) for item in texts) + "]"
@@ -100,6 +107,8 @@ def _scalar(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    """Return the value as JSON that is YAML, too: control characters such as DEL, which JSON allows, are escaped."""
+    """Return the value as JSON that is YAML, too: control characters such as DEL, which JSON
+    allows, are escaped.
+    """
     text = json.dumps(value, ensure_ascii=False)
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

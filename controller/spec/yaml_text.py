@@ -1,9 +1,12 @@
-"""Parse YAML text into plain data and the places of its keys and values. Knows nothing about experiments.
+"""Parse YAML text into plain data and the places of its keys and values.
 
-Only the parser of PyYAML is used (libyaml's if the wheel has it), because it imports and parses several times faster
-than a pure Python reader, which matters in every `tuner run`. This module interprets scalars by YAML 1.2's core schema:
-`no` is a string, `1e-4` a number, `1_000` a string. The text is not trusted: the limits below bound the recursion, the
-expansion of aliases and the time.
+Knows nothing about experiments.
+
+Only the parser of PyYAML is used (libyaml's if the wheel has it), because it imports and parses
+several times faster than a pure Python reader, which matters in every `tuner run`. This module
+interprets scalars by YAML 1.2's core schema: `no` is a string, `1e-4` a number, `1_000` a string.
+The text is not trusted: the limits below bound the recursion, the expansion of aliases and the
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _WORDS: dict[str, Data] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-    **dict.fromkeys((f"{sign}.{word}" for sign in ("", "+") for word in ("inf", "Inf", "INF")), float("inf")),
+    **dict.fromkeys(
+        (f"{sign}.{word}" for sign in ("", "+") for word in ("inf", "Inf", "INF")), float("inf")
+    ),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
 }
 
@@ -46,7 +51,8 @@ class _Node:
     size: int = 1
     depth: int = 1
     open: bool = False
-    key: _Node | None = field(default=None, repr=False)  # the key of a mapping whose value is read next
+    # The key of a mapping whose value is read next.
+    key: _Node | None = field(default=None, repr=False)
 
 
 class _Refused(Exception):
@@ -73,7 +79,8 @@ def parse(text: str, source: str) -> tuple[Data, Marks]:
     """Return the data of the single document in `text`, and the place of each path.
 
     Raises:
-        SpecErrors: The text is not one well-formed document within the limits, repeats a key, or has a tag.
+        SpecErrors: The text is not one well-formed document within the limits, repeats a key, or
+            has a tag.
     """
     (data, marks), *others = parse_documents(text, source)
     if others:
@@ -82,7 +89,9 @@ def parse(text: str, source: str) -> tuple[Data, Marks]:
 
 
 def second_document(marks: Marks) -> LocatedProblem:
-    return LocatedProblem(marks.values[""], "", "a second document begins here; one file holds one experiment")
+    return LocatedProblem(
+        marks.values[""], "", "a second document begins here; one file holds one experiment"
+    )
 
 
 def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
@@ -114,7 +123,10 @@ def parse_documents(text: str, source: str) -> list[tuple[Data, Marks]]:
 
 
 def too_large(size: int) -> str:
-    return f"{size / 1e6:.1f} MB is too large for an experiment; at most {MAX_BYTES / 1e6:.0f} MB is read"
+    return (
+        f"{size / 1e6:.1f} MB is too large for an experiment; at most {MAX_BYTES / 1e6:.0f} MB "
+        "is read"
+    )
 
 
 def _mark(event: Any) -> Mark:  # PyYAML has no types
@@ -122,7 +134,8 @@ def _mark(event: Any) -> Mark:  # PyYAML has no types
 
 
 def _compose(text: str) -> list[tuple[Mark, _Node]]:
-    """Build a tree of nodes for each document that is not empty, without recursion, with the mark of its beginning.
+    """Build a tree of nodes for each document that is not empty, without recursion, with the mark
+    of its beginning.
 
     An alias is the same node object as its anchor.
     """
@@ -139,7 +152,9 @@ def _compose(text: str) -> list[tuple[Mark, _Node]]:
                     begin = _mark(event) if roots else Mark(1, 1)
                     anchors = {}
                     if len(roots) == MAX_DOCUMENTS:
-                        raise _Refused(begin, f"more than {MAX_DOCUMENTS} documents; write fewer into one file")
+                        raise _Refused(
+                            begin, f"more than {MAX_DOCUMENTS} documents; write fewer into one file"
+                        )
                     continue
                 case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                     done = stack.pop()
@@ -177,7 +192,8 @@ def _compose(text: str) -> list[tuple[Mark, _Node]]:
                 stack.append(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from error
-    except (yaml.YAMLError, UnicodeEncodeError) as error:  # UnicodeEncodeError: a character that YAML forbids
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        # UnicodeEncodeError: a character that YAML forbids.
         raise _unprintable(text, error) from error
     return roots
 
@@ -187,7 +203,9 @@ def _grow(parent: _Node, child: _Node) -> None:
     parent.size += child.size
     parent.depth = max(parent.depth, child.depth + 1)
     if parent.size > MAX_NODES:
-        raise _Refused(parent.mark, f"more than {MAX_NODES} values once every alias is written out; write less")
+        raise _Refused(
+            parent.mark, f"more than {MAX_NODES} values once every alias is written out; write less"
+        )
     if parent.depth > MAX_DEPTH:
         raise _Refused(parent.mark, f"nested more than {MAX_DEPTH} levels deep")
 
@@ -195,19 +213,27 @@ def _grow(parent: _Node, child: _Node) -> None:
 def _aliased(event: Any, anchors: dict[str, _Node]) -> _Node:
     node = anchors.get(event.anchor)
     if node is None:
-        raise _Refused(_mark(event), f"unknown alias *{event.anchor}; no anchor &{event.anchor} comes before it")
+        raise _Refused(
+            _mark(event),
+            f"unknown alias *{event.anchor}; no anchor &{event.anchor} comes before it",
+        )
     if node.open:
-        raise _Refused(_mark(event), f"alias *{event.anchor} is inside its own anchor &{event.anchor}")
+        raise _Refused(
+            _mark(event), f"alias *{event.anchor} is inside its own anchor &{event.anchor}"
+        )
     return node
 
 
 def _scalar(event: Any) -> _Node:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
         raise _Refused(_mark(event), f"unsupported tag {event.tag}; remove it")
-    if "\0" in event.value:  # possible in double quotes, but no argument of a program can contain it
+    # Possible in double quotes, but no argument of a program can contain it.
+    if "\0" in event.value:
         raise _Refused(_mark(event), "the character '\\x00' is not allowed in a value")
     plain = event.style in (None, "") and event.tag is None
-    return _Node(_mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value)
+    return _Node(
+        _mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value
+    )
 
 
 def _attach(parent: _Node, node: _Node, event: object) -> None:
@@ -215,7 +241,10 @@ def _attach(parent: _Node, node: _Node, event: object) -> None:
         parent.items.append(node)
     elif parent.key is None:
         if node.items is not None or node.entries is not None:
-            raise _Refused(_mark(event), "a key must be a plain word; put quotes around text that has { or [ in it")
+            raise _Refused(
+                _mark(event),
+                "a key must be a plain word; put quotes around text that has { or [ in it",
+            )
         parent.key = node
     else:
         assert parent.entries is not None
@@ -239,11 +268,21 @@ def _syntax(error: Any, text: str) -> _Refused:
 
 
 def _unprintable(text: str, error: Exception) -> _Refused:
-    bad = next((i for i, c in enumerate(text) if (c < " " and c not in "\t\n\r") or "\ud800" <= c <= "\udfff"), None)
+    bad = next(
+        (
+            i
+            for i, c in enumerate(text)
+            if (c < " " and c not in "\t\n\r") or "\ud800" <= c <= "\udfff"
+        ),
+        None,
+    )
     if bad is None:
         return _Refused(Mark(1, 1), f"not YAML: {error}")
     line = text.count("\n", 0, bad) + 1
-    return _Refused(Mark(line, bad - text.rfind("\n", 0, bad)), f"the character {text[bad]!r} is not allowed in YAML")
+    return _Refused(
+        Mark(line, bad - text.rfind("\n", 0, bad)),
+        f"the character {text[bad]!r} is not allowed in YAML",
+    )
 
 
 def _flatten(node: _Node, path: str, marks: Marks, twice: list[LocatedProblem]) -> Data:

@@ -1,4 +1,7 @@
-"""One study in memory: what it proposes, what it knows of each trial, which trials should stop. No I/O."""
+"""One study in memory: what it proposes, what it knows of each trial, which trials should stop.
+
+No I/O.
+"""
 
 from suggest.engine.engine import Draft, Engine, Proposal, Proposed
 from suggest.engine.spec_check import check_spec

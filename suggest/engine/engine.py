@@ -1,10 +1,13 @@
-"""One study in memory: proposes points, knows the state of each trial, and advises which trials to stop.
+"""One study in memory: proposes points, knows the state of each trial, and advises which trials to
+stop.
 
-The engine is a function of the study, its trials and their measurements: an engine rebuilt from the store gives the
-same answers as the lost one. There is one exception: the engine repeats its advice about a curve until the curve grows,
-even if reports of other trials would change it. A rebuilt engine advises from what is known by then.
+The engine is a function of the study, its trials and their measurements: an engine rebuilt from the
+store gives the same answers as the lost one. There is one exception: the engine repeats its advice
+about a curve until the curve grows, even if reports of other trials would change it. A rebuilt
+engine advises from what is known by then.
 
-The engine has no store, no clock and no lock. Its owner writes to the store first and then tells the engine.
+The engine has no store, no clock and no lock. Its owner writes to the store first and then tells
+the engine.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from suggest.workers import Workers
 class Proposed:
     """A trial to hand out.
 
-    queued: the study has the trial under this number already: enqueued, expired or paused. Otherwise it is new.
+    queued: the study has the trial under this number already: enqueued, expired or paused.
+        Otherwise it is new.
     known: the trial with the same point whose value this trial takes over instead of running.
     proposed_by: the sampler that proposed the point, if it is not the study's own.
     fidelity: how far to run the trial; None in studies without a fidelity.
@@ -61,13 +65,24 @@ class Proposal:
 
 
 class Draft:
-    """A proposal that is being computed. It has either its `proposal` or the next `computation` that it waits for.
+    """A proposal that is being computed.
 
-    A computation does not touch the engine, so it runs without the study's lock, and other calls may change the study
-    meanwhile. The owner then asks the engine whether the draft still `fits`. All other methods need the lock.
+    It has either its `proposal` or the next `computation` that it waits for.
+
+    A computation does not touch the engine, so it runs without the study's lock, and other calls
+    may change the study meanwhile. The owner then asks the engine whether the draft still `fits`.
+    All other methods need the lock.
     """
 
-    def __init__(self, steps: Computed[Proposal], *, first: int, queued: Sequence[Trial], basis: object, results: int):
+    def __init__(
+        self,
+        steps: Computed[Proposal],
+        *,
+        first: int,
+        queued: Sequence[Trial],
+        basis: object,
+        results: int,
+    ):
         """Begin a proposal.
 
         Args:
@@ -117,20 +132,24 @@ class Engine:
         """Load the study.
 
         Args:
-            source: Reads finished trials again, so that the engine need not keep them, nor needs their measurements.
-                None: the engine keeps all trials.
+            source: Reads finished trials again, so that the engine need not keep them, nor needs
+                their measurements. None: the engine keeps all trials.
             workers: Processes that compute long proposals. None: this process computes them.
         """
         self._workers = workers
         self.study = study
-        self.prepared: Proposal | None = None  # what `prepare` has computed; None if the study has changed since
-        self.results = 0  # how many trials have ended since the engine was created, pauses included; it only grows
+        # What `prepare` has computed; None if the study has changed since.
+        self.prepared: Proposal | None = None
+        # How many trials have ended since the engine was created, pauses included; it only grows.
+        self.results = 0
         self._source = source
         self._trials = TrialIndex(source)
         self._queued: list[int] = []
-        self._expired: set[int] = set()  # the queued trials that were handed out before
+        # The queued trials that were handed out before.
+        self._expired: set[int] = set()
         self._reports: dict[int, Report] = {}
-        self._before: dict[int, int | None] = {}  # of running trials: the last step before the latest report
+        # Of running trials: the last step before the latest report.
+        self._before: dict[int, int | None] = {}
         # Of running trials: the curve, its length, the advice.
         self._advice: dict[int, tuple[Curve, int, StopAdvice]] = {}
         self._running: set[int] = set()
@@ -184,7 +203,9 @@ class Engine:
         return self.prepared is not None or not registry.learns(self.study.spec.algorithm)
 
     def prepare(self) -> Draft | None:
-        """Compute the next proposal of one trial ahead of need. It is valid until the study changes.
+        """Compute the next proposal of one trial ahead of need.
+
+        It is valid until the study changes.
 
         Returns the draft if a worker process has to compute it; the caller keeps the result.
         """
@@ -206,18 +227,24 @@ class Engine:
         )
 
     def is_basis_of(self, draft: Draft) -> bool:
-        """Return whether the draft comes from the present sampler, which this engine made for the present space."""
+        """Return whether the draft comes from the present sampler, which this engine made for the
+        present space.
+        """
         return draft.basis is self._sampler
 
     def fits(self, draft: Draft) -> bool:
-        """Return whether the draft's trials can be handed out: since then, trials have only ended or reported."""
+        """Return whether the draft's trials can be handed out: since then, trials have only ended
+        or reported.
+        """
         same = self.is_basis_of(draft) and draft.first == self.next_number
         return same and self._chosen(len(draft.queued)) == draft.queued
 
     def renumbered(self, draft: Draft) -> Proposal | None:
-        """Return the proposal of a finished draft of one new trial, under the number that is next by now.
+        """Return the proposal of a finished draft of one new trial, under the number that is next
+        by now.
 
-        Returns None if it cannot be used: the space has changed, or a trial that began meanwhile has the same point.
+        Returns None if it cannot be used: the space has changed, or a trial that began meanwhile
+            has the same point.
         """
         proposal = draft.proposal
         if proposal is None or not self.is_basis_of(draft) or draft.queued:
@@ -227,28 +254,47 @@ class Engine:
             if begun is not None and any(begun.parameters == p.parameters for p in proposal.trials):
                 return None
         number = self.next_number
-        trials = tuple(replace(p, number=number, fidelity=self._first_fidelity(number)) for p in proposal.trials)
+        trials = tuple(
+            replace(p, number=number, fidelity=self._first_fidelity(number))
+            for p in proposal.trials
+        )
         return Proposal(trials, proposal.exhausted)
 
     def propose_cheaper(self) -> Proposal:
-        """Propose one new trial by a sampler that needs only milliseconds and has seen the same trials."""
+        """Propose one new trial by a sampler that needs only milliseconds and has seen the same
+        trials.
+        """
         assert self._cheaper is not None
-        sampler = self._sampler.beside(self._cheaper) if isinstance(self._sampler, Distinct) else self._cheaper
+        sampler = (
+            self._sampler.beside(self._cheaper)
+            if isinstance(self._sampler, Distinct)
+            else self._cheaper
+        )
         number = self.next_number
         points = sampler.propose([PointRequest(number, {})])
         value_of = self._value_of(to_run=False)
         trials = tuple(
-            Proposed(number, point, False, value_of(point), registry.CHEAPER, self._first_fidelity(number))
+            Proposed(
+                number,
+                point,
+                False,
+                value_of(point),
+                registry.CHEAPER,
+                self._first_fidelity(number),
+            )
             for point in points
         )
         return Proposal(trials, exhausted=not trials)
 
     def propose(self, count: int, *, to_run: bool = False, expired_only: bool = False) -> Proposal:
-        """Propose queued trials first, with missing parameters filled in, then new ones. Changes no later answer.
+        """Propose queued trials first, with missing parameters filled in, then new ones.
+
+        Changes no later answer.
 
         Args:
             to_run: Propose no trial that takes over a known value.
-            expired_only: Propose only trials that were handed out before and whose lease has expired.
+            expired_only: Propose only trials that were handed out before and whose lease has
+                expired.
         """
         if expired_only:
             again = [self.trial(number) for number in sorted(self._expired)[:count]]
@@ -258,10 +304,12 @@ class Engine:
         return samplers.completed(self._proposing(count, to_run=to_run))
 
     def propose_paused(self, count: int) -> Proposal:
-        """Propose paused trials that continue, for a client that begins no new ones. Changes no later answer.
+        """Propose paused trials that continue, for a client that begins no new ones.
 
-        The proposal is `exhausted` if no paused trial will ever continue: none is promoted, and none runs that could
-        change that.
+        Changes no later answer.
+
+        The proposal is `exhausted` if no paused trial will ever continue: none is promoted, and
+        none runs that could change that.
         """
         promotion = self._promotion
         if promotion is None:
@@ -275,18 +323,24 @@ class Engine:
         return Proposal(trials, exhausted=idle and not trials)
 
     def _proposed_again(self, trial: Trial) -> Proposed:
-        """Propose a known trial: a paused one with its next fidelity, any other one with its own."""
+        """Propose a known trial: a paused one with its next fidelity, any other one with its
+        own.
+        """
         fidelity = trial.fidelity
         if trial.state is TrialState.PAUSED and self._promotion is not None:
             fidelity = self._promotion.following(trial)
         fidelity = fidelity or self._first_fidelity(trial.number)
-        return Proposed(trial.number, trial.parameters, queued=True, fidelity=fidelity, parent=trial.parent)
+        return Proposed(
+            trial.number, trial.parameters, queued=True, fidelity=fidelity, parent=trial.parent
+        )
 
     def _first_fidelity(self, number: int) -> float | None:
         return None if self._promotion is None else self._promotion.first(number)
 
     def pauses(self, trial: Trial) -> bool:
-        """Return whether the trial pauses when it succeeds, because it runs below the largest fidelity."""
+        """Return whether the trial pauses when it succeeds, because it runs below the largest
+        fidelity.
+        """
         return self._promotion is not None and not self._promotion.is_last(trial.fidelity)
 
     def waits_for(self, trial: Trial) -> str:
@@ -300,7 +354,9 @@ class Engine:
         return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
 
     def _chosen(self, count: int) -> list[Trial]:
-        """Return up to `count` known trials to hand out: queued ones, then paused ones that may continue."""
+        """Return up to `count` known trials to hand out: queued ones, then paused ones that may
+        continue.
+        """
         numbers = self._queued[:count]
         if self._promotion is not None:
             numbers = numbers + self._promotion.next(count - len(numbers))
@@ -308,21 +364,31 @@ class Engine:
 
     def _value_of(self, *, to_run: bool) -> Callable[[Assignment], int | None]:
         """Return a function that returns the trial whose value a point takes over."""
-        return self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
+        if isinstance(self._sampler, Distinct) and not to_run:
+            return self._sampler.value_of
+        return lambda point: None
 
     def _proposing(self, count: int, *, to_run: bool) -> Computed[Proposal]:
         space = self.study.spec.space
         chosen = self._chosen(count)
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
-        partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
-        partial.sort(key=lambda request: not request.fixed)  # last those that may find the space exhausted
+        partial = [
+            PointRequest(number, part, new=True)
+            for number, part in fixed.items()
+            if space.missing(part)
+        ]
+        # Last those that may find the space exhausted.
+        partial.sort(key=lambda request: not request.fixed)
         requests = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
         points = (yield from self._sampler.steps(requests)) if requests else []
         points_by_number = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         parents = self._sampler.parents(requests)
         proposed = [
-            replace(self._proposed_again(trial), parameters=points_by_number.get(trial.number, fixed[trial.number]))
+            replace(
+                self._proposed_again(trial),
+                parameters=points_by_number.get(trial.number, fixed[trial.number]),
+            )
             for trial in chosen
             if trial.number in points_by_number or not space.missing(fixed[trial.number])
         ]
@@ -343,7 +409,10 @@ class Engine:
         return Proposal(tuple(proposed), exhausted=fewer and not waits, waiting=fewer and waits)
 
     def put(self, trial: Trial) -> None:
-        """Take a new trial, or a new version of a known one. A deleted trial is passed as a cancelled one."""
+        """Take a new trial, or a new version of a known one.
+
+        A deleted trial is passed as a cancelled one.
+        """
         self.prepared = None
         old = self._trials.state(trial.number)
         self._trials.put(trial)
@@ -395,7 +464,10 @@ class Engine:
         return self._trials.of_request(request_id)
 
     def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-        """Return the measurements that are new or have another value. Of equal keys, the last one counts."""
+        """Return the measurements that are new or have another value.
+
+        Of equal keys, the last one counts.
+        """
         return self._report(number).fresh(measurements)
 
     def measure(self, number: int, measurements: Sequence[Measurement]) -> None:
@@ -412,17 +484,24 @@ class Engine:
             if self._pruner is not None and self._pruner_loaded:
                 self._show_curve(self._pruner, number, state, None)
         else:
-            self._pruner = self._new_pruner()  # finished curves rarely change, so read all of them again
+            # Finished curves rarely change, so read all of them again.
+            self._pruner = self._new_pruner()
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """Take a new trial that is finished already, with all its measurements, after both were stored."""
+        """Take a new trial that is finished already, with all its measurements, after both were
+        stored.
+        """
         if measurements:
             self._reports[trial.number] = report = Report()
             report.add_all(measurements)
         self.put(trial)
 
     def value_of(
-        self, number: int, further: Sequence[Measurement] = (), *, objective: Objective | None = None
+        self,
+        number: int,
+        further: Sequence[Measurement] = (),
+        *,
+        objective: Objective | None = None,
     ) -> tuple[float | None, int | None]:
         """Return the trial's value by the objective's rule, and the value's step.
 
@@ -450,14 +529,21 @@ class Engine:
         return curve.values[-1] if curve is not None and math.isfinite(curve.values[-1]) else None
 
     def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
-        """Return the last step of the objective's metric. `further` are measurements that are not stored yet."""
+        """Return the last step of the objective's metric.
+
+        `further` are measurements that are not stored yet.
+        """
         curve = self._report(number).newest_with(further, self.study.spec.objective.metric)
         return None if curve is None else curve.steps[-1]
 
     def advise(self, number: int) -> StopAdvice:
         """Return whether a running trial should stop. Called after each of its reports."""
         curve = self._curve(number)
-        if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
+        if (
+            self._pruner is None
+            or curve is None
+            or self.trial(number).state is not TrialState.RUNNING
+        ):
             return StopAdvice(False)
         cached = self._advice.get(number)
         if cached is not None and cached[0] is curve and cached[1] == len(curve.steps):
@@ -475,14 +561,18 @@ class Engine:
         self._recompute()
 
     def reopen(self, trials: Sequence[Trial]) -> None:
-        """Take finished trials that run again, after that was stored. Their measurements stay known."""
+        """Take finished trials that run again, after that was stored.
+
+        Their measurements stay known.
+        """
         self.prepared = None
         for trial in trials:
             if self._source is not None and trial.number not in self._reports:
                 self._reports[trial.number] = self._source.report(trial.number)
             self._trials.put(trial)
             self._running.add(trial.number)
-        self._recompute()  # once for all of them, because it reads every trial
+        # Once for all of them, because it reads every trial.
+        self._recompute()
 
     def _index(self, trial: Trial, old: TrialState | None) -> None:
         number = trial.number
@@ -518,7 +608,9 @@ class Engine:
         return self._source.report(number) if self._source is not None and forgotten else Report()
 
     def _recompute(self) -> None:
-        """Compute again what depends on all trials, after a change that is too rare to be followed step by step."""
+        """Compute again what depends on all trials, after a change that is too rare to be followed
+        step by step.
+        """
         self._new_samplers()
         self._promotion = promotion(self.study.spec)
         for trial in self._trials.all():
@@ -530,8 +622,8 @@ class Engine:
     def _show(self, trial: Trial) -> None:
         """Show the trial to the samplers.
 
-        An imported trial outside of the space is not shown until the space has grown to include it. Otherwise the best
-        values could lie where nothing can be proposed.
+        An imported trial outside of the space is not shown until the space has grown to include it.
+        Otherwise the best values could lie where nothing can be proposed.
         """
         if IMPORTED_FROM not in trial.labels or not self.study.spec.space.point_problems(
             trial.parameters, partial=False
@@ -546,7 +638,10 @@ class Engine:
         self._cheaper = None if self._workers is None else samplers.cheaper_sampler(spec, seed)
 
     def _new_pruner(self) -> Pruner | None:
-        """Return a pruner. It gets the curves when first asked, because they may be half a million measurements."""
+        """Return a pruner.
+
+        It gets the curves when first asked, because they may be half a million measurements.
+        """
         spec = self.study.spec
         self._advice.clear()
         self._pruner_loaded = False
@@ -564,12 +659,17 @@ class Engine:
             for number in self._trials.in_states(TrialState.SUCCEEDED, TrialState.PRUNED):
                 trial = self.trial(number)
                 self._show_curve(pruner, number, trial.state, trial.value)
-        for number in self._trials.in_states(TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED):
+        for number in self._trials.in_states(
+            TrialState.QUEUED, TrialState.RUNNING, TrialState.PAUSED
+        ):
             self._show_curve(pruner, number, TrialState.RUNNING, None)
         self._pruner_loaded = True
 
-    def _show_curve(self, pruner: Pruner, number: int, state: TrialState, value: float | None) -> None:
-        report = self._reports.get(number)  # a report that was dropped has been shown before
+    def _show_curve(
+        self, pruner: Pruner, number: int, state: TrialState, value: float | None
+    ) -> None:
+        # A report that was dropped has been shown before.
+        report = self._reports.get(number)
         curve = None if report is None else report.newest(self.study.spec.objective.metric)
         if curve is not None:
             pruner.put(TrialCurve(number, state, curve, value))

@@ -1,12 +1,14 @@
 """Successive halving by promotion: which paused trials continue with a larger fidelity.
 
-ASHA, Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2: a rung is a fidelity, and a
-trial with a value at a rung continues when it is among the best 1/eta of the trials with one. A request for trials
-gets a paused trial that may continue, from the highest rung first, or else a new trial, so nothing waits for
-a rung to fill. With brackets (Hyperband, Li et al. 2018), a trial's number determines its first rung, and trials are
-compared within their bracket.
+ASHA, Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2: a rung
+is a fidelity, and a trial with a value at a rung continues when it is among the best 1/eta of the
+trials with one. A request for trials gets a paused trial that may continue, from the highest rung
+first, or else a new trial, so nothing waits for
+a rung to fill. With brackets (Hyperband, Li et al. 2018), a trial's number determines its first
+rung, and trials are compared within their bracket.
 
-Promotion is a function of the trials: an engine that is rebuilt from the store promotes the same ones.
+Promotion is a function of the trials: an engine that is rebuilt from the store promotes the same
+ones.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from suggest.pruners.hyperband import bracket_of, bracket_shares
 from suggest.study import Direction, Fidelity, StudySpec
 from suggest.trial import Trial, TrialState
 
-BRACKETED = frozenset({"hyperband", "bohb"})  # algorithms that distribute trials over brackets
+# Algorithms that distribute trials over brackets.
+BRACKETED = frozenset({"hyperband", "bohb"})
 PROMOTING = frozenset({"asha", "hyperband"})  # pruning rules that promotion replaces
 
 
 def uses_brackets(spec: StudySpec) -> bool:
     """Return whether trials begin at different fidelities."""
-    return spec.algorithm.name in BRACKETED or (spec.pruning is not None and spec.pruning.name == "hyperband")
+    return spec.algorithm.name in BRACKETED or (
+        spec.pruning is not None and spec.pruning.name == "hyperband"
+    )
 
 
 def promotion(spec: StudySpec) -> Promotion | None:
@@ -37,7 +42,10 @@ def promotion(spec: StudySpec) -> Promotion | None:
 
 @dataclass(slots=True)
 class _Rung:
-    """The trials of one bracket with a value at one fidelity, sorted by (loss, number); and those paused there."""
+    """The trials of one bracket with a value at one fidelity, sorted by (loss, number).
+
+    And those paused there.
+    """
 
     reached: list[tuple[float, int]]
     paused: list[tuple[float, int]]
@@ -52,11 +60,14 @@ class Promotion:
         self._levels = fidelity.levels
         count = len(self._levels) if brackets else 1
         self._shares = bracket_shares(count, fidelity.eta)
-        # By the level at which a trial began. A revision of the pruning rule may bring brackets, or end them.
+        # By the level at which a trial began. A revision of the pruning rule may bring brackets, or
+        # end them.
         self._rungs = [[_Rung([], []) for _ in self._levels] for _ in self._levels]
-        self._losses: dict[int, list[float]] = {}  # by trial: at each rung from its first one
+        # By trial: at each rung from its first one.
+        self._losses: dict[int, list[float]] = {}
         self._paused_at: dict[int, int] = {}  # the rung, by trial
-        self._complete = 0  # trials that have reached the largest fidelity
+        # Trials that have reached the largest fidelity.
+        self._complete = 0
 
     def first(self, number: int) -> float:
         """Return the fidelity with which a new trial begins."""
@@ -90,7 +101,9 @@ class Promotion:
             self._complete += 1
 
     def next(self, count: int) -> list[int]:
-        """Return up to `count` paused trials that may continue, the highest rung and its best trials first."""
+        """Return up to `count` paused trials that may continue, the highest rung and its best
+        trials first.
+        """
         numbers: list[int] = []
         for number in self._promotable():
             if len(numbers) == count:
@@ -109,7 +122,9 @@ class Promotion:
                     yield entry[1]
 
     def last_resort(self) -> int | None:
-        """Return the paused trial to continue so that the search ends with a complete trial; None if there is one.
+        """Return the paused trial to continue so that the search ends with a complete trial.
+
+        None if there is one.
 
         Used when no trial runs and no new one will begin: the best trial of the highest rung.
         """

@@ -13,12 +13,15 @@ from suggest.samplers import registry
 from suggest.space import NAME_RULE, is_name
 from suggest.study import MOST_RUNGS, WIDEST, StudySpec
 
-MOST_OBJECTIVES = 8  # with more of them, nearly every trial is on the Pareto front
+# With more of them, nearly every trial is on the Pareto front.
+MOST_OBJECTIVES = 8
 MOST_CONSTRAINTS = 32
 
 
 def check_spec(spec: StudySpec, *, runs_here: bool = True) -> tuple[Problem, ...]:
-    """Return the problems of a study's spec. Paths are fields of the spec, such as `space.lr.min` or `objectives`.
+    """Return the problems of a study's spec.
+
+    Paths are fields of the spec, such as `space.lr.min` or `objectives`.
 
     runs_here: this process needs the packages of the algorithm.
     """
@@ -46,8 +49,8 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
         if spec.algorithm.name in BRACKETED:
             yield Problem(
                 "algorithm.name",
-                f"{spec.algorithm.name} needs a fidelity, such as epochs, so that trials run in steps; set "
-                "fidelity, with parameter, min and max",
+                f"{spec.algorithm.name} needs a fidelity, such as epochs, so that trials run in "
+                "steps; set fidelity, with parameter, min and max",
             )
         return
     name, least, largest, eta = fidelity.parameter, fidelity.min, fidelity.max, fidelity.eta
@@ -56,10 +59,14 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
     elif any(p.name == name for p in spec.space.parameters):
         yield Problem(
             "fidelity.parameter",
-            f"{name} is also a parameter of the search, but each run of a trial has its own; remove it there",
+            f"{name} is also a parameter of the search, but each run of a trial has its own; "
+            "remove it there",
         )
     if registry.waits(spec.algorithm):
-        message = f"trials of {spec.algorithm.name} already run in generations; remove it, or use another algorithm"
+        message = (
+            f"trials of {spec.algorithm.name} already run in generations; remove it, or use "
+            "another algorithm"
+        )
         yield Problem("fidelity", message)
     if eta < 2:
         yield Problem("fidelity.eta", f"{eta} is below 2")
@@ -72,32 +79,52 @@ def _fidelity_problems(spec: StudySpec) -> Iterator[Problem]:
     elif eta >= 2 and largest < least * eta:
         yield Problem(
             "fidelity.max",
-            f"{largest:g} is below min times eta, {least * eta:g}, so no trial would be compared before its end; "
-            "raise it",
+            f"{largest:g} is below min times eta, {least * eta:g}, so no trial would be compared "
+            "before its end; raise it",
         )
     elif largest / least > WIDEST:
-        yield Problem("fidelity.min", f"{least:g} to {largest:g} spans more than 305 powers of ten; raise it")
+        yield Problem(
+            "fidelity.min", f"{least:g} to {largest:g} spans more than 305 powers of ten; raise it"
+        )
     elif eta >= 2 and len(fidelity.levels) > MOST_RUNGS:
-        yield Problem("fidelity.min", f"{least:g} to {largest:g} is more than {MOST_RUNGS} steps by {eta}; raise it")
+        yield Problem(
+            "fidelity.min",
+            f"{least:g} to {largest:g} is more than {MOST_RUNGS} steps by {eta}; raise it",
+        )
     if not spec.criteria.is_plain:
-        yield Problem("fidelity", "trials are promoted by one objective; remove the other objectives and constraints")
+        yield Problem(
+            "fidelity",
+            "trials are promoted by one objective; remove the other objectives and constraints",
+        )
     if spec.pruning is not None and spec.pruning.name in PROMOTING and spec.pruning.settings:
         for name in spec.pruning.settings:
-            yield Problem(f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it")
+            yield Problem(
+                f"pruning.settings.{name}", "min, max and eta of the fidelity say this; remove it"
+            )
 
 
 def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
     if not 1 <= len(spec.objectives) <= MOST_OBJECTIVES:
-        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}")
+        yield Problem(
+            "objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}"
+        )
     metrics: set[str] = set()
     for place, objective in enumerate(spec.objectives):
         if not objective.metric:
-            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+            yield Problem(
+                f"objectives[{place}].metric", "no metric; name the one that trials report"
+            )
         elif objective.metric in metrics:
-            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is already an objective; name it once")
+            yield Problem(
+                f"objectives[{place}].metric",
+                f"{objective.metric} is already an objective; name it once",
+            )
         metrics.add(objective.metric)
     if len(spec.constraints) > MOST_CONSTRAINTS:
-        yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
+        yield Problem(
+            "constraints",
+            f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}",
+        )
     for place, constraint in enumerate(spec.constraints):
         path, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
         if not constraint.metric:
@@ -106,6 +133,15 @@ def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
             yield Problem(path, "no bound; set min, max or both")
         for word, bound in zip(("min", "max"), bounds, strict=True):
             if bound is not None and not math.isfinite(bound):
-                yield Problem(f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound")
-        if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
-            yield Problem(path, f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both")
+                yield Problem(
+                    f"{path}.{word}", f"{bound} is not finite; omit it if there is no bound"
+                )
+        if (
+            constraint.min is not None
+            and constraint.max is not None
+            and constraint.min > constraint.max
+        ):
+            yield Problem(
+                path,
+                f"min {constraint.min:g} is above max {constraint.max:g}; no value satisfies both",
+            )

@@ -1,7 +1,8 @@
-"""The trials of one study in memory: unfinished trials, the states of all trials, and the requests that got them.
+"""The trials of one study in memory: unfinished trials, the states of all trials, and the requests
+that got them.
 
-A finished trial takes a kilobyte and is rarely read again, since the sampler has learned from it. The index drops it if
-`FinishedTrials` can read it again. This module has no rules about trials.
+A finished trial takes a kilobyte and is rarely read again, since the sampler has learned from it.
+The index drops it if `FinishedTrials` can read it again. This module has no rules about trials.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class TrialIndex:
         self._kept: dict[int, Trial] = {}
         self._states = bytearray()
         self._count = 0
-        # Two parallel columns: the hashes of request ids, ascending, and for each a trial of that request.
+        # Two parallel columns: the hashes of request ids, ascending, and for each a trial of that
+        # request.
         self._hashes = array("q")
         self._numbers = array("q")
 
@@ -128,7 +130,11 @@ class TrialIndex:
         """Return the trials of a request in the order of their numbers."""
         key = hash(request_id)
         first, last = bisect_left(self._hashes, key), bisect_right(self._hashes, key)
-        trials = [trial for number in sorted(self._numbers[first:last]) if (trial := self.get(number)) is not None]
+        trials = [
+            trial
+            for number in sorted(self._numbers[first:last])
+            if (trial := self.get(number)) is not None
+        ]
         return tuple(trial for trial in trials if trial.request_id == request_id)
 
     def _list(self, request_id: str, number: int) -> None:

@@ -1,7 +1,8 @@
 """A study as an Optuna storage: the trials that one sampler is shown for one proposal.
 
-Read-only except for the attributes that Optuna's samplers set: `WindowStorage` drops them, `OverlayStorage` keeps them
-for its caller. Any other write raises. There is one study (id 0); a trial's id is its number.
+Read-only except for the attributes that Optuna's samplers set: `WindowStorage` drops them,
+`OverlayStorage` keeps them for its caller. Any other write raises. There is one study (id 0); a
+trial's id is its number.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ METRIC_NAMES = "study:metric_names"  # Optuna's own attribute of a study
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
     """Refuse a write, whatever its arguments."""
-    raise NotImplementedError("a study seen through Optuna is read-only; change it through the suggestion service")
+    raise NotImplementedError(
+        "a study seen through Optuna is read-only; change it through the suggestion service"
+    )
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress warnings that are expected of Optuna, NumPy and SciPy.
 
-    They warn of densities that underflow to zero, NaN, experimental classes, and sequences whose length is not a power
-    of two.
+    They warn of densities that underflow to zero, NaN, experimental classes, and sequences whose
+    length is not a power of two.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -52,7 +55,10 @@ def frozen_trial(
     system_attrs: dict[str, Any] | None = None,
     reported: dict[int, float] | None = None,
 ) -> FrozenTrial:
-    """Return a trial of Optuna without times, whose id is its number. `reported` are its intermediate values."""
+    """Return a trial of Optuna without times, whose id is its number.
+
+    `reported` are its intermediate values.
+    """
     return FrozenTrial(
         number=number,
         state=state,
@@ -117,10 +123,15 @@ class WindowStorage(BaseStorage):
 
 
 class OverlayStorage(WindowStorage):
-    """Sets attributes of trials on the given trials themselves, and those of the study in `study_attributes`."""
+    """Sets attributes of trials on the given trials themselves, and those of the study in
+    `study_attributes`.
+    """
 
     def __init__(
-        self, directions: Sequence[StudyDirection], trials: Sequence[FrozenTrial], study_attributes: dict[str, Any]
+        self,
+        directions: Sequence[StudyDirection],
+        trials: Sequence[FrozenTrial],
+        study_attributes: dict[str, Any],
     ) -> None:
         super().__init__(directions, trials)
         self._study_attributes = study_attributes

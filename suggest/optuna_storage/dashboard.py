@@ -1,7 +1,8 @@
-"""optuna-dashboard for Tuner's studies: a read-only storage of several studies, and the WSGI application.
+"""optuna-dashboard for Tuner's studies: a read-only storage of several studies, and the WSGI
+application.
 
-Imports Optuna; optuna-dashboard is an extra, imported by `application`. The studies come from a `StudySource`, which is
-asked in the threads that answer requests.
+Imports Optuna; optuna-dashboard is an extra, imported by `application`. The studies come from a
+`StudySource`, which is asked in the threads that answer requests.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial
@@ -23,7 +29,8 @@ from suggest.space import Space
 from suggest.study import Criteria
 from suggest.trial import Measurement, Trial, TrialState
 
-TRIALS_OF_A_STUDY = 10**7  # Optuna numbers the trials of all studies together
+# Optuna numbers the trials of all studies together.
+TRIALS_OF_A_STUDY = 10**7
 _STATES = {
     TrialState.QUEUED: OptunaState.WAITING,
     TrialState.RUNNING: OptunaState.RUNNING,
@@ -35,7 +42,10 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class ShownStudy:
-    """A study as the dashboard lists it. `identity` is its number, the same as long as the dashboard runs."""
+    """A study as the dashboard lists it.
+
+    `identity` is its number, the same as long as the dashboard runs.
+    """
 
     identity: int
     name: str
@@ -52,7 +62,8 @@ class StudySource(Protocol):
         """Return the trials of a study, by number, with the measurements of the first objective."""
 
 
-def application(source: StudySource) -> Any:  # Any: a WSGI application of an untyped package
+# Any: a WSGI application of an untyped package.
+def application(source: StudySource) -> Any:
     """Return the dashboard. Raises ImportError if it is not installed."""
     from optuna_dashboard import wsgi  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -91,7 +102,11 @@ class DashboardStorage(WindowStorage):
 
     # Any in attributes: Optuna's own type for them.
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return {METRIC_NAMES: [objective.metric for objective in self._study(study_id).criteria.objectives]}
+        return {
+            METRIC_NAMES: [
+                objective.metric for objective in self._study(study_id).criteria.objectives
+            ]
+        }
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         for trial in self.get_all_trials(trial_id // TRIALS_OF_A_STUDY, deepcopy=False):
@@ -105,7 +120,9 @@ class DashboardStorage(WindowStorage):
         """Return new objects, so that there is nothing to copy."""
         study = self._study(study_id)
         axes = [_Shown(parameter.domain) for parameter in study.space.parameters]
-        by_name = dict(zip((parameter.name for parameter in study.space.parameters), axes, strict=True))
+        by_name = dict(
+            zip((parameter.name for parameter in study.space.parameters), axes, strict=True)
+        )
         frozen = [_frozen(study, by_name, *trial) for trial in self._source.trials(study_id)]
         return [trial for trial in frozen if states is None or trial.state in states]
 
@@ -119,7 +136,9 @@ class DashboardStorage(WindowStorage):
 
 
 class _Shown:
-    """A domain as people read it, unlike `distributions`, which serves samplers: a choice is shown as its value."""
+    """A domain as people read it, unlike `distributions`, which serves samplers: a choice is shown
+    as its value.
+    """
 
     def __init__(self, domain: Domain) -> None:
         self._texts = isinstance(domain, Choice) and not _plain(domain)
@@ -133,15 +152,21 @@ class _Shown:
                 if domain.scale is Scale.LOG:
                     return FloatDistribution(domain.min, domain.max, log=True)
                 return FloatDistribution(domain.min, domain.max, step=domain.step)
-        return IntDistribution(domain.min, domain.max, log=domain.scale is Scale.LOG, step=domain.step)
+        return IntDistribution(
+            domain.min, domain.max, log=domain.scale is Scale.LOG, step=domain.step
+        )
 
     def value(self, value: Value) -> Any:  # Any: what Optuna takes
         return show(value) if self._texts else value
 
 
 def _plain(domain: Choice) -> bool:
-    """Return whether Optuna can tell the values apart: for it, 1 and True are one choice, and lists are none."""
-    scalars = all(value is None or isinstance(value, str | int | float | bool) for value in domain.values)
+    """Return whether Optuna can tell the values apart: for it, 1 and True are one choice, and lists
+    are none.
+    """
+    scalars = all(
+        value is None or isinstance(value, str | int | float | bool) for value in domain.values
+    )
     return scalars and len(set(map(str, domain.values))) == len(domain.values)
 
 
@@ -157,7 +182,9 @@ def _frozen(
     if state is OptunaState.COMPLETE and not complete:
         state = OptunaState.FAIL
     newest = max((measurement.attempt for measurement in measured), default=0)
-    parameters = {name: axes[name].value(value) for name, value in trial.parameters.items() if name in axes}
+    parameters = {
+        name: axes[name].value(value) for name, value in trial.parameters.items() if name in axes
+    }
     attributes = {"reason": trial.reason, "labels": dict(trial.labels)}
     return FrozenTrial(
         number=trial.number,
@@ -171,7 +198,9 @@ def _frozen(
         user_attrs={name: value for name, value in attributes.items() if value},
         system_attrs={},
         intermediate_values={
-            measurement.step: measurement.value for measurement in measured if measurement.attempt == newest
+            measurement.step: measurement.value
+            for measurement in measured
+            if measurement.attempt == newest
         },
         trial_id=study.identity * TRIALS_OF_A_STUDY + trial.number,
     )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from suggest.space import Choice, Domain, Float, Int, Scale
 

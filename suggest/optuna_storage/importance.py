@@ -1,12 +1,15 @@
-"""How much each parameter matters for getting good values: PED-ANOVA through Optuna, with an uncertainty.
+"""How much each parameter matters for getting good values: PED-ANOVA through Optuna, with an
+uncertainty.
 
-Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best trials differs from its
-distribution among all trials. The two also differ by chance, more so with fewer trials. Therefore the difference is
-computed on resamples of the trials, and on the same resamples with the values shuffled: the mean excess is the
-importance, and its spread over the resamples the uncertainty.
+Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best trials
+differs from its distribution among all trials. The two also differ by chance, more so with fewer
+trials. Therefore the difference is computed on resamples of the trials, and on the same resamples
+with the values shuffled: the mean excess is the importance, and its spread over the resamples the
+uncertainty.
 
-Only the order of the trials matters. A pruned trial was worse than others at its step, so it comes after all that
-succeeded: after those that were pruned at a later step, and by its value among those of the same step.
+Only the order of the trials matters. A pruned trial was worse than others at its step, so it comes
+after all that succeeded: after those that were pruned at a later step, and by its value among those
+of the same step.
 """
 
 from __future__ import annotations
@@ -33,20 +36,26 @@ from suggest.space import Space
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
-BEST_SHARE = 0.1  # the share of the trials that count as the best
+# The share of the trials that count as the best.
+BEST_SHARE = 0.1
 LEAST_BEST = 10  # trials that count as the best, at least
 RESAMPLES = 20
 _ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
-_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # its first name
-MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the time
+# Its first name.
+_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"
+# Of a resample, and fewer with many parameters: bounds the time.
+MAX_TRIALS = 1000
 LEAST_DRAWN = 40  # but at least, if there are so many
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
 
 def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
-    """Return the parameters, most important first, then those without a value; those with a single value are left out.
+    """Return the parameters, most important first, then those without a value.
 
-    A conditional parameter is judged by the trials that have it, and weighted by their share of all trials.
+    Those with a single value are left out.
+
+    A conditional parameter is judged by the trials that have it, and weighted by their share of all
+    trials.
     """
     ranked = [t for t in trials if t.value is not None and math.isfinite(t.value)]
     ranks = _ranks(ranked, direction)
@@ -54,10 +63,16 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
     frozen = _frozen(space, names, ranked, ranks)
     having = Counter(name for trial in frozen for name in trial.params)
     varied = {n for n in names if len({t.params[n] for t in frozen if n in t.params}) > 1}
-    judged = [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK] if len(set(ranks)) > 1 else []
+    judged = (
+        [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK]
+        if len(set(ranks)) > 1
+        else []
+    )
     estimated = _estimated(frozen, judged) if judged else {}
     answers = [Importance(name, having[name], *estimated.get(name, (None, None))) for name in names]
-    return sorted(answers, key=lambda answer: -1.0 if answer.value is None else answer.value, reverse=True)
+    return sorted(
+        answers, key=lambda answer: -1.0 if answer.value is None else answer.value, reverse=True
+    )
 
 
 def _ranks(trials: Sequence[Trial], direction: Direction) -> list[int]:
@@ -73,13 +88,17 @@ def _key(trial: Trial, direction: Direction) -> tuple[float, float]:
     return early, direction.sign * trial.value
 
 
-def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial], ranks: Sequence[int]) -> list[FrozenTrial]:
+def _frozen(
+    space: Space, names: Sequence[str], trials: Sequence[Trial], ranks: Sequence[int]
+) -> list[FrozenTrial]:
     """Return the trials as Optuna sees them, with their ranks as values.
 
     They lack values outside of the space, which imported trials may have.
     """
     domains = {name: space.by_name[name].domain for name in names}
-    distributions: dict[str, BaseDistribution] = {name: distribution(domain) for name, domain in domains.items()}
+    distributions: dict[str, BaseDistribution] = {
+        name: distribution(domain) for name, domain in domains.items()
+    }
     frozen = []
     for number, (trial, rank) in enumerate(zip(trials, ranks, strict=True)):
         params = {
@@ -92,7 +111,9 @@ def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial], ranks: 
     return frozen
 
 
-def _estimated(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+def _estimated(
+    trials: Sequence[FrozenTrial], names: Sequence[str]
+) -> dict[str, tuple[float, float]]:
     """Return the value and the spread of each parameter. The same trials give the same result."""
     rng = random.Random(0)
     size = min(len(trials), MAX_TRIALS, max(LEAST_DRAWN, MAX_CELLS // len(names)))
@@ -103,7 +124,9 @@ def _estimated(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[str,
         values = [trial.value for trial in trials]
         rng.shuffle(values)
         shuffled = {
-            k: frozen_trial(k, OptunaState.COMPLETE, trials[k].params, trials[k].distributions, value=values[k])
+            k: frozen_trial(
+                k, OptunaState.COMPLETE, trials[k].params, trials[k].distributions, value=values[k]
+            )
             for k in set(drawn)
         }
         real = _divergences([trials[k] for k in drawn], names)
@@ -119,13 +142,18 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str]) -> dict[st
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
     study = OptunaStudy(STUDY_NAME, WindowStorage([StudyDirection.MINIMIZE], trials))
     with quiet():
-        quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
+        # Any: other arguments have other types.
+        quantile: dict[str, Any] = {_QUANTILE: share}
         divergences = PedAnovaImportanceEvaluator(**quantile).evaluate(study, candidates)
     return {name: divergences.get(name, 0.0) for name in names}
 
 
-def _shares(gains: dict[str, list[float]], chances: dict[str, list[float]]) -> dict[str, tuple[float, float]]:
-    """Return the mean and standard deviation over the resamples of each parameter's share beyond chance."""
+def _shares(
+    gains: dict[str, list[float]], chances: dict[str, list[float]]
+) -> dict[str, tuple[float, float]]:
+    """Return the mean and standard deviation over the resamples of each parameter's share beyond
+    chance.
+    """
     by_chance = {name: statistics.fmean(values) for name, values in chances.items()}
     shares: dict[str, list[float]] = {name: [] for name in gains}
     for place in range(RESAMPLES):
@@ -133,4 +161,7 @@ def _shares(gains: dict[str, list[float]], chances: dict[str, list[float]]) -> d
         total = sum(beyond.values())
         for name, gain in beyond.items():
             shares[name].append(gain / total if total else 0.0)
-    return {name: (statistics.fmean(values), statistics.stdev(values)) for name, values in shares.items()}
+    return {
+        name: (statistics.fmean(values), statistics.stdev(values))
+        for name, values in shares.items()
+    }

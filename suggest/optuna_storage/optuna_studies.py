@@ -1,4 +1,5 @@
-"""Reads studies from an Optuna database or journal file, through Optuna's own storages, for an import.
+"""Reads studies from an Optuna database or journal file, through Optuna's own storages, for an
+import.
 
 Writes nothing and unpickles nothing: distributions and attributes are JSON. Imports Optuna.
 """
@@ -35,7 +36,10 @@ _WORDS = {TrialState.RUNNING: "still running", TrialState.WAITING: "never run"}
 
 
 def tables_of(storage_url: str) -> set[str]:
-    """Return the names of the tables. Raises NotFound if there is no such database; SQLite would create it."""
+    """Return the names of the tables.
+
+    Raises NotFound if there is no such database; SQLite would create it.
+    """
     if storage_url.startswith("sqlite:///"):
         path = Path(storage_url.removeprefix("sqlite:///").partition("?")[0])
         if not path.is_file():
@@ -54,13 +58,19 @@ def tables_of(storage_url: str) -> set[str]:
             engine.dispose()
 
 
-def read(place: str, study: str, value: str, objectives: Sequence[str], constraints: Sequence[str]) -> Source:
-    logging.getLogger("optuna").setLevel(logging.ERROR)  # the caller reports problems
+def read(
+    place: str, study: str, value: str, objectives: Sequence[str], constraints: Sequence[str]
+) -> Source:
+    # The caller reports problems.
+    logging.getLogger("optuna").setLevel(logging.ERROR)
     with _opened(place) as storage:
         chosen = _chosen(storage.get_all_studies(), study, redacted_url(place))
         count = storage.get_n_trials(chosen._study_id)
         if count > MAX_ROWS:
-            message = f"{chosen.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export the best to a CSV file"
+            message = (
+                f"{chosen.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export "
+                "the best to a CSV file"
+            )
             raise InvalidArgument.at("--study", message)
         trials = storage.get_all_trials(chosen._study_id, deepcopy=False)
     names = _metric_names(chosen)
@@ -69,7 +79,8 @@ def read(place: str, study: str, value: str, objectives: Sequence[str], constrai
         metric: names.index(metric) if metric in names else None for metric in constraints
     }
     further |= dict(zip(objectives[1:], others, strict=True))
-    if objectives and objectives[0] in further:  # a constraint of the first objective
+    # A constraint of the first objective.
+    if objectives and objectives[0] in further:
         further[objectives[0]] = first
     metric = names[first] if names else ""
     finished: list[tuple[str, FinishedTrial]] = []
@@ -98,7 +109,10 @@ def read(place: str, study: str, value: str, objectives: Sequence[str], constrai
 
 @contextmanager
 def _opened(place: str) -> Iterator[BaseStorage]:
-    """Yield the storage of a database's URL, or of a journal file. Raises InvalidArgument, Unavailable."""
+    """Yield the storage of a database's URL, or of a journal file.
+
+    Raises InvalidArgument, Unavailable.
+    """
     if "://" in place:
         with _translated(place):
             database = RDBStorage(place, skip_table_creation=True)
@@ -108,10 +122,13 @@ def _opened(place: str) -> Iterator[BaseStorage]:
                 database.engine.dispose()
         return
     try:
-        with quiet():  # some versions call journals experimental
+        # Some versions call journals experimental.
+        with quiet():
             journal = JournalStorage(JournalFileBackend(place))
     except (OSError, ValueError, KeyError, TypeError, AssertionError, OptunaError) as error:
-        problem = f"{place}: cannot be read as a journal of Optuna ({type(error).__name__}: {error})"
+        problem = (
+            f"{place}: cannot be read as a journal of Optuna ({type(error).__name__}: {error})"
+        )
         raise Unavailable(" ".join(problem.split())[:400]) from error
     yield journal
 
@@ -125,26 +142,34 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
     some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
     if not name:
         raise InvalidArgument.at("--study", f"name one of the studies in {place}; there are {some}")
-    raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some}'}")
+    raise NotFound(
+        f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some}'}"
+    )
 
 
 def _metric_names(study: FrozenStudy) -> list[str]:
     """Return the names of the objectives; empty if they have none."""
     names = study.system_attrs.get(METRIC_NAMES)
-    return [str(name) for name in names] if isinstance(names, list) and len(names) == len(study.directions) else []
+    if isinstance(names, list) and len(names) == len(study.directions):
+        return [str(name) for name in names]
+    return []
 
 
 def _indices(study: FrozenStudy, objectives: Sequence[str], value: str) -> list[int]:
     """Return which objectives of the study the experiment's are, or the one to read.
 
-    Raises InvalidArgument if this is not clear: objectives are identified by name, or by order if they have none.
+    Raises InvalidArgument if this is not clear: objectives are identified by name, or by order if
+    they have none.
     """
     names, count = _metric_names(study), len(study.directions)
     in_order = not names and count == len(objectives)
     missing = [metric for metric in objectives[bool(value) :] if metric not in names]
     if missing and len(objectives) > 1 and not in_order:
         its = f"its objectives are {', '.join(names)}" if names else f"it has {count} without names"
-        message = f"{study.study_name} has no objective {', '.join(missing)}; {its}; name them with Optuna's "
+        message = (
+            f"{study.study_name} has no objective {', '.join(missing)}; {its}; name them "
+            "with Optuna's "
+        )
         raise InvalidArgument.at("--from", message + f"study.set_metric_names({[*objectives]})")
     first = _first(study, names, value, "" if not objectives else objectives[0], in_order=in_order)
     if in_order:
@@ -152,8 +177,13 @@ def _indices(study: FrozenStudy, objectives: Sequence[str], value: str) -> list[
     return [first, *(names.index(metric) for metric in objectives[1:])]
 
 
-def _first(study: FrozenStudy, names: Sequence[str], value: str, metric: str, *, in_order: bool) -> int:
-    """Return the index of the objective whose values count. Raises InvalidArgument if it is not clear."""
+def _first(
+    study: FrozenStudy, names: Sequence[str], value: str, metric: str, *, in_order: bool
+) -> int:
+    """Return the index of the objective whose values count.
+
+    Raises InvalidArgument if it is not clear.
+    """
     count = len(study.directions)
     if value in names:
         return names.index(value)
@@ -162,9 +192,12 @@ def _first(study: FrozenStudy, names: Sequence[str], value: str, metric: str, *,
     if not value and metric in names:
         return names.index(metric)
     if count == 1 or (in_order and not value):
-        return 0  # a single objective may have another name here
+        # A single objective may have another name here.
+        return 0
     of = f"{', '.join(names)}, or " if names else ""
-    message = f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
+    message = (
+        f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
+    )
     raise InvalidArgument.at("--value", message)
 
 
@@ -173,7 +206,9 @@ def _direction(direction: StudyDirection) -> Direction:
     return Direction.MAXIMIZE if direction is StudyDirection.MAXIMIZE else Direction.MINIMIZE
 
 
-def _finished(trial: FrozenTrial, place: int, metric: str, further: Mapping[str, int | None]) -> FinishedTrial:
+def _finished(
+    trial: FrozenTrial, place: int, metric: str, further: Mapping[str, int | None]
+) -> FinishedTrial:
     """Convert a trial. Raises ValueError if nothing can be learned from it.
 
     further: other metrics by their objective; None for a user attribute of the metric's name.
@@ -190,7 +225,9 @@ def _finished(trial: FrozenTrial, place: int, metric: str, further: Mapping[str,
     ]
     outcome = _outcome(trial, place)
     if outcome.state is State.SUCCEEDED:
-        reported += [Measurement(1, name, 0, _further(trial, name, index)) for name, index in further.items()]
+        reported += [
+            Measurement(1, name, 0, _further(trial, name, index)) for name, index in further.items()
+        ]
     return FinishedTrial(parameters, outcome, reported, source_id=str(trial.number))
 
 
@@ -207,11 +244,22 @@ def _outcome(trial: FrozenTrial, place: int) -> Outcome:
     if trial.state is TrialState.FAIL:
         return Outcome(State.FAILED, reason="failed, as Optuna says")
     if trial.state is TrialState.PRUNED:
-        last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
-        return Outcome(State.PRUNED, last if last is not None and math.isfinite(last) else None, "pruned by Optuna")
+        last = (
+            trial.intermediate_values[max(trial.intermediate_values)]
+            if trial.intermediate_values
+            else None
+        )
+        return Outcome(
+            State.PRUNED,
+            last if last is not None and math.isfinite(last) else None,
+            "pruned by Optuna",
+        )
     values = trial.values
     if not values or not math.isfinite(values[place]):
-        raise ValueError(f"its value is {values[place] if values else None}, and only a finite one can be compared")
+        raise ValueError(
+            f"its value is {values[place] if values else None}, and only a finite one can be "
+            "compared"
+        )
     return Outcome(State.SUCCEEDED, values[place])
 
 
@@ -230,5 +278,8 @@ def _translated(storage_url: str) -> Iterator[None]:
         message = f"{place} is not a URL of a database that can be read here ({error})"
         raise InvalidArgument.at("--from", " ".join(message.split())) from error
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OptunaError, RuntimeError) as error:
-        cause = getattr(error, "orig", error)  # without the SQL statement, which does not help people
-        raise Unavailable(f"{place}: cannot be read ({' '.join(str(cause).split())[:300]})") from error
+        # Without the SQL statement, which does not help people.
+        cause = getattr(error, "orig", error)
+        raise Unavailable(
+            f"{place}: cannot be read ({' '.join(str(cause).split())[:300]})"
+        ) from error

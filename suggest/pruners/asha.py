@@ -1,11 +1,14 @@
-"""ASHA in its stopping variant: stop a trial at a rung if it is not among the best 1/eta of the trials that reached it.
+"""ASHA in its stopping variant: stop a trial at a rung if it is not among the best 1/eta of the
+trials that reached it.
 
-Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3: rung k is at minSteps * eta**k. The
-paper pauses such a trial until it can be promoted; this rule stops it, like Optuna's SuccessiveHalvingPruner. Among
-fewer than eta trials, the best one continues. All trials that reached the rung count: succeeded, pruned and running.
+Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3: rung k is at
+minSteps * eta**k. The paper pauses such a trial until it can be promoted; this rule stops it, like
+Optuna's SuccessiveHalvingPruner. Among fewer than eta trials, the best one continues. All trials
+that reached the rung count: succeeded, pruned and running.
 
-The rule is asynchronous: a trial is judged once at each rung, against the trials that reached it earlier. The same
-curves in another order give other verdicts, but the state kept here is a function of the curves alone.
+The rule is asynchronous: a trial is judged once at each rung, against the trials that reached it
+earlier. The same curves in another order give other verdicts, but the state kept here is a function
+of the curves alone.
 """
 
 from __future__ import annotations
@@ -21,16 +24,23 @@ from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
-COUNTED = frozenset({TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED, TrialState.PRUNED})
+COUNTED = frozenset(
+    {TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED, TrialState.PRUNED}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class AshaSettings:
     min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
     eta: int = setting(
-        4, "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the steps", min=2
+        4,
+        "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the "
+        "steps",
+        min=2,
     )
-    min_trials: int = setting(1, "trials at a rung, including this one, that a judgment requires", min=1)
+    min_trials: int = setting(
+        1, "trials at a rung, including this one, that a judgment requires", min=1
+    )
 
 
 class Rungs:
@@ -53,10 +63,14 @@ class Rungs:
         return found
 
     def replace(self, old: array[float], new: array[float]) -> None:
-        """Replace one trial's losses, given from the first rung on. Usually the new ones begin with the old ones."""
+        """Replace one trial's losses, given from the first rung on.
+
+        Usually the new ones begin with the old ones.
+        """
         for rung in range(max(len(old), len(new))):
             was, now = old[rung : rung + 1], new[rung : rung + 1]
-            if was.tobytes() != now.tobytes():  # by bytes, so that NaN equals itself
+            # By bytes, so that NaN equals itself.
+            if was.tobytes() != now.tobytes():
                 if was:
                     self._remove(rung, was[0])
                 if now:
@@ -80,7 +94,11 @@ class Rungs:
             first: The lowest rung at which this trial is judged.
             among: What the message calls the trials that it is compared with.
         """
-        losses, metric, sign = self.losses(curve), self._objective.metric, self._objective.direction.sign
+        losses, metric, sign = (
+            self.losses(curve),
+            self._objective.metric,
+            self._objective.direction.sign,
+        )
         for rung in range(first, len(losses)):
             at = self._min_steps * self._eta**rung
             if before is not None and at <= before:
@@ -88,7 +106,9 @@ class Rungs:
             loss, column = losses[rung], self._columns[rung]
             step = curve.steps[bisect_left(curve.steps, at)]
             if math.isnan(loss):
-                return StopAdvice(True, f"{metric} is nan at step {step}, where trials are judged at step {at}")
+                return StopAdvice(
+                    True, f"{metric} is nan at step {step}, where trials are judged at step {at}"
+                )
             if len(column) < self._min_trials:
                 continue
             kept = max(1, len(column) // self._eta)
@@ -99,14 +119,23 @@ class Rungs:
             side = "below" if value < last else "above"
             best = "the best" if kept == 1 else f"the limit of the best {kept}"
             rung_text = f"{len(column)} {among} that came to step {at}"
-            return StopAdvice(True, f"{metric} {value:.4g} at step {step} is {side} {last:.4g}, {best} of {rung_text}")
+            return StopAdvice(
+                True,
+                f"{metric} {value:.4g} at step {step} is {side} {last:.4g}, {best} of {rung_text}",
+            )
         return GO_ON
 
 
 class AshaPruner:
     def __init__(self, objective: Objective, settings: AshaSettings) -> None:
-        self._rungs = Rungs(objective, min_steps=settings.min_steps, eta=settings.eta, min_trials=settings.min_trials)
-        self._entered: dict[int, array[float]] = {}  # the losses of unfinished trials that are in the rungs
+        self._rungs = Rungs(
+            objective,
+            min_steps=settings.min_steps,
+            eta=settings.eta,
+            min_trials=settings.min_trials,
+        )
+        # The losses of unfinished trials that are in the rungs.
+        self._entered: dict[int, array[float]] = {}
 
     def put(self, trial: TrialCurve) -> None:
         old = self._entered.pop(trial.number, None) or array("d")
@@ -122,7 +151,8 @@ class AshaPruner:
 ENTRIES = (
     Rule(
         "asha",
-        "Stops a trial that is not among the best 1/eta at a rung; rungs are eta times apart (successive halving).",
+        "Stops a trial that is not among the best 1/eta at a rung; rungs are eta times apart "
+        "(successive halving).",
         AshaSettings,
         AshaPruner,
     ),

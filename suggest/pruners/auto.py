@@ -1,9 +1,11 @@
-"""The auto rule: chooses between the median rule and ASHA by the trials seen so far, and needs no settings.
+"""The auto rule: chooses between the median rule and ASHA by the trials seen so far, and needs no
+settings.
 
-No trial is stopped before one has succeeded, because the length of trials is unknown until then. After that, no trial
-is judged before a fifteenth of the steps of the longest succeeded trial. While few trials have ended, the median rule
-judges, because it harms a short search least. Later ASHA judges, because it saves more in a long one. The constants
-were chosen with `bench/pruning.py`. The choice depends on the trials put so far, not on their order.
+No trial is stopped before one has succeeded, because the length of trials is unknown until then.
+After that, no trial is judged before a fifteenth of the steps of the longest succeeded trial. While
+few trials have ended, the median rule judges, because it harms a short search least. Later ASHA
+judges, because it saves more in a long one. The constants were chosen with `bench/pruning.py`. The
+choice depends on the trials put so far, not on their order.
 """
 
 from __future__ import annotations
@@ -18,16 +20,21 @@ from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
-FEW = 10  # with fewer ended trials, succeeded or pruned, the median rule judges
+# With fewer ended trials, succeeded or pruned, the median rule judges.
+FEW = 10
 LEAST = 3  # succeeded trials that the median rule needs
-WARMUP = 15  # trials are judged from 1/WARMUP of the longest succeeded trial's steps on
+# Trials are judged from 1/WARMUP of the longest succeeded trial's steps on.
+WARMUP = 15
 ETA = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AutoSettings:
     warmup_steps: int = setting(
-        0, "no trial is judged before this step; 0: a fifteenth of the steps of the longest succeeded trial", min=0
+        0,
+        "no trial is judged before this step; 0: a fifteenth of the steps of the longest succeeded "
+        "trial",
+        min=0,
     )
 
 
@@ -38,7 +45,8 @@ class AutoPruner:
         self._trials: dict[int, TrialCurve] = {}
         self._ended = 0
         self._longest = 0  # last step of a succeeded trial
-        self._first: int | None = None  # the first step that is judged; None until a trial has succeeded
+        # The first step that is judged; None until a trial has succeeded.
+        self._first: int | None = None
         self._median: Pruner
         self._asha: Pruner
 
@@ -65,7 +73,10 @@ class AutoPruner:
         return (self._median if self._ended < FEW else self._asha).judge(trial, before=before)
 
     def _start(self, first: int) -> None:
-        """Create both rules and put all trials. Repeated when a longer trial has succeeded, which is rare."""
+        """Create both rules and put all trials.
+
+        Repeated when a longer trial has succeeded, which is rare.
+        """
         self._median = PercentilePruner(self._objective, PercentileSettings(50.0, first, 1, LEAST))
         self._asha = AshaPruner(self._objective, AshaSettings(first, ETA))
         for trial in self._trials.values():
@@ -76,7 +87,8 @@ class AutoPruner:
 ENTRIES = (
     Rule(
         "auto",
-        "Chooses among the others: the median while few trials have ended, asha later; the warm-up by their length.",
+        "Chooses among the others: the median while few trials have ended, asha later; the warm-up "
+        "by their length.",
         AutoSettings,
         AutoPruner,
     ),

@@ -1,8 +1,10 @@
-"""The curve rule: predict a trial's final value from the curves of succeeded trials, and stop it unless it may be best.
+"""The curve rule: predict a trial's final value from the curves of succeeded trials, and stop it
+unless it may be best.
 
-Baker et al. 2018, "Accelerating Neural Architecture Search using Performance Prediction": a regression on the curve so
-far predicts the final value, and a trial is stopped if its probability of beating the best trial is below a threshold.
-`curve_model` has the regression. It uses the succeeded trials with the highest numbers, at most WINDOW of them.
+Baker et al. 2018, "Accelerating Neural Architecture Search using Performance Prediction": a
+regression on the curve so far predicts the final value, and a trial is stopped if its probability
+of beating the best trial is below a threshold. `curve_model` has the regression. It uses the
+succeeded trials with the highest numbers, at most WINDOW of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ WINDOW = 200
 @dataclass(frozen=True, slots=True)
 class CurveSettings:
     probability: float = setting(
-        0.05, "a trial stops if its predicted probability of becoming the best is lower", min=0, max=1
+        0.05,
+        "a trial stops if its predicted probability of becoming the best is lower",
+        min=0,
+        max=1,
     )
     warmup_steps: int = setting(2, "no trial is judged before this step", min=0)
     interval: int = setting(1, "steps between judgments, counted from warmupSteps", min=1)
@@ -34,7 +39,8 @@ class CurvePruner:
     def __init__(self, objective: Objective, settings: CurveSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._finished: list[tuple[int, Curve, float]] = []  # (number, curve, final loss), by number
+        # (number, curve, final loss), by number.
+        self._finished: list[tuple[int, Curve, float]] = []
         self._best: tuple[float, int] | None = None  # final loss, number
         self._count = 0
 
@@ -55,11 +61,14 @@ class CurvePruner:
             return GO_ON
         if self._count < settings.min_trials or self._best is None:
             return GO_ON
-        from suggest.pruners.curve_model import predict  # imports NumPy
+        # Imports NumPy.
+        from suggest.pruners.curve_model import predict
 
         best, number = self._best
         sign, metric = self._objective.direction.sign, self._objective.metric
-        predicted = predict(trial.curve, [(curve, final) for _, curve, final in self._finished], sign)
+        predicted = predict(
+            trial.curve, [(curve, final) for _, curve, final in self._finished], sign
+        )
         if predicted is None:
             return GO_ON
         chance = predicted.chance_below(best)
@@ -67,8 +76,9 @@ class CurvePruner:
             return GO_ON
         return StopAdvice(
             True,
-            f"{metric} {trial.curve.values[-1]:.4g} at step {step} is predicted to end at {sign * predicted.loss:.4g} "
-            f"± {predicted.deviation:.2g}, with a chance of {chance:.2g} to beat {sign * best:.4g} of trial {number}",
+            f"{metric} {trial.curve.values[-1]:.4g} at step {step} is predicted to end at "
+            f"{sign * predicted.loss:.4g} ± {predicted.deviation:.2g}, with a chance of "
+            f"{chance:.2g} to beat {sign * best:.4g} of trial {number}",
         )
 
     def _final(self, trial: TrialCurve) -> float | None:
@@ -77,13 +87,16 @@ class CurvePruner:
             value = trial.curve.best(extreme)
         elif value is None:
             value = trial.curve.values[-1]
-        return None if value is None or not math.isfinite(value) else self._objective.direction.sign * value
+        if value is None or not math.isfinite(value):
+            return None
+        return self._objective.direction.sign * value
 
 
 ENTRIES = (
     Rule(
         "curve",
-        "Predicts the final value from the curves of succeeded trials, and stops a trial that will not be the best.",
+        "Predicts the final value from the curves of succeeded trials, and stops a trial that will "
+        "not be the best.",
         CurveSettings,
         CurvePruner,
     ),

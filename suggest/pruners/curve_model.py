@@ -1,7 +1,10 @@
-"""The regression behind the curve rule: the final loss as a linear function of the curve so far. Imports NumPy.
+"""The regression behind the curve rule: the final loss as a linear function of the curve so far.
 
-Peers whose loss at the step is closer to the trial's have a larger weight. The standard deviation is that of the
-leave-one-out errors of the peers, so it is large at a step that says little about the end.
+Imports NumPy.
+
+Peers whose loss at the step is closer to the trial's have a larger weight. The standard deviation
+is that of the leave-one-out errors of the peers, so it is large at a step that says little about
+the end.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from suggest.curves import Curve
 
 RIDGE = 1e-3  # ridge penalty on the standardized features
 TINY = 1e-9  # relative rounding error
-MOST = 1e100  # larger losses are clipped to this, because their squares would overflow
-LEAST = 5  # peers with a value at the step that a prediction needs
+# Larger losses are clipped to this, because their squares would overflow.
+MOST = 1e100
+# Peers with a value at the step that a prediction needs.
+LEAST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,17 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
             finals.append(final)
     if len(rows) < LEAST:
         return None
-    own, seen, ends = np.array(features(curve, step, sign)), np.array(rows), np.clip(finals, -MOST, MOST)
+    own, seen, ends = (
+        np.array(features(curve, step, sign)),
+        np.array(rows),
+        np.clip(finals, -MOST, MOST),
+    )
     # Clip diverging losses: that they are bad matters, but their size must not determine the slope.
     low, high = np.quantile(ends, [0.0, 0.75])
     reach = 3 * (high - low)
     own, seen, ends = (
-        np.clip(np.nan_to_num(each, nan=math.inf), low - reach, high + reach) for each in (own, seen, ends)
+        np.clip(np.nan_to_num(each, nan=math.inf), low - reach, high + reach)
+        for each in (own, seen, ends)
     )
     spread = np.maximum(seen.std(axis=0), TINY * (1 + abs(high)))
     x = np.column_stack([np.ones(len(seen)), (seen - own) / spread])
@@ -67,9 +77,16 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
 
 
 def features(curve: Curve, step: int, sign: float) -> list[float]:
-    """Return the loss at the step, the lowest loss up to it, and the loss at half the step; infinite if missing."""
+    """Return the loss at the step, the lowest loss up to it, and the loss at half the step.
+
+    Infinite if missing.
+    """
     at, half = bisect_right(curve.steps, step), bisect_right(curve.steps, step // 2)
     # Copy, because an array cannot grow while NumPy uses its memory.
     losses = sign * np.array(curve.values[:at])
     lowest = float(np.fmin.reduce(losses))
-    return [float(losses[-1]), math.inf if math.isnan(lowest) else lowest, float(losses[half - 1 if half else 0])]
+    return [
+        float(losses[-1]),
+        math.inf if math.isnan(lowest) else lowest,
+        float(losses[half - 1 if half else 0]),
+    ]

@@ -1,11 +1,13 @@
 """Hyperband with ASHA: several brackets, each of which begins to stop trials at a different rung.
 
-Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", algorithm 1. Brackets are
-asynchronous, as in Li et al. 2020. As in Optuna's HyperbandPruner, a hash of the trial's number chooses its bracket, in
-proportion to the brackets' budgets, and trials are compared within their bracket. `asha` explains the role of order.
+Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", algorithm
+1. Brackets are asynchronous, as in Li et al. 2020. As in Optuna's HyperbandPruner, a hash of the
+trial's number chooses its bracket, in proportion to the brackets' budgets, and trials are compared
+within their bracket. `asha` explains the role of order.
 
-Without `maxSteps`, the longest succeeded trial determines it, and no trial is stopped before one has succeeded. If a
-longer trial succeeds later and adds brackets, all trials are assigned to brackets again.
+Without `maxSteps`, the longest succeeded trial determines it, and no trial is stopped before one
+has succeeded. If a longer trial succeeds later and adds brackets, all trials are assigned to
+brackets again.
 """
 
 from __future__ import annotations
@@ -24,17 +26,25 @@ from suggest.settings import setting
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
-HASHED = "hyperband"  # hashed together with the trial's number, in place of the study's name in Optuna
+# Hashed together with the trial's number, in place of the study's name in Optuna.
+HASHED = "hyperband"
 
 
 @dataclass(frozen=True, slots=True)
 class HyperbandSettings:
     min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
-    max_steps: int = setting(0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0)
-    eta: int = setting(
-        3, "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the steps", min=2
+    max_steps: int = setting(
+        0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0
     )
-    min_trials: int = setting(1, "trials at a rung, including this one, that a judgment requires", min=1)
+    eta: int = setting(
+        3,
+        "the best 1/eta of the trials continue at each rung, and the next rung is at eta times the "
+        "steps",
+        min=2,
+    )
+    min_trials: int = setting(
+        1, "trials at a rung, including this one, that a judgment requires", min=1
+    )
 
 
 def hyperband_problems(settings: HyperbandSettings) -> Iterator[Problem]:
@@ -46,7 +56,8 @@ class HyperbandPruner:
     def __init__(self, objective: Objective, settings: HyperbandSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._losses: dict[int, array[float]] = {}  # the losses of all trials, a few numbers each
+        # The losses of all trials, a few numbers each.
+        self._losses: dict[int, array[float]] = {}
         self._brackets: list[Rungs] = []
         self._budgets: list[int] = []
         self._reading = self._new_rungs()  # only reads the losses of curves
@@ -88,14 +99,21 @@ class HyperbandPruner:
 
     def _new_rungs(self) -> Rungs:
         settings = self._settings
-        return Rungs(self._objective, min_steps=settings.min_steps, eta=settings.eta, min_trials=settings.min_trials)
+        return Rungs(
+            self._objective,
+            min_steps=settings.min_steps,
+            eta=settings.eta,
+            min_trials=settings.min_trials,
+        )
 
     def _bracket(self, number: int) -> int:
         return bracket_of(number, self._budgets)
 
 
 def bracket_shares(count: int, eta: int) -> list[int]:
-    """Return the relative share of trials for each of `count` brackets. The first one has the most rungs.
+    """Return the relative share of trials for each of `count` brackets.
+
+    The first one has the most rungs.
 
     Li et al. 2018, algorithm 1: n = ceil((s_max + 1) / (s + 1) * eta**s) trials begin in bracket s.
     """

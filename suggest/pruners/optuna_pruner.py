@@ -1,9 +1,12 @@
-"""The model behind `optuna:NAME`: one of Optuna's pruners, unchanged, over a window of trials. Imports Optuna.
+"""The model behind `optuna:NAME`: one of Optuna's pruners, unchanged, over a window of trials.
 
-Only public methods are called. The pruner is called after each step of a trial, in the order of the reports, as
-`Trial.should_prune` would call it. The attributes that successive halving sets on trials are kept here. After a restart
-the pruner is called again for each step in the window, trial by trial in the order of their numbers. Each call reads
-the whole window, so these rules are slower than ours; `window` bounds the time.
+Imports Optuna.
+
+Only public methods are called. The pruner is called after each step of a trial, in the order of the
+reports, as `Trial.should_prune` would call it. The attributes that successive halving sets on
+trials are kept here. After a restart the pruner is called again for each step in the window, trial
+by trial in the order of their numbers. Each call reads the whole window, so these rules are slower
+than ours; `window` bounds the time.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from suggest.pruners.pruner import GO_ON
 from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
-SETTING_ATTRIBUTES = ("successive-halving", "hyperband")  # these pruners record the rungs that a trial has reached
+# These pruners record the rungs that a trial has reached.
+SETTING_ATTRIBUTES = ("successive-halving", "hyperband")
 _STATES = {TrialState.SUCCEEDED: OptunaState.COMPLETE, TrialState.PRUNED: OptunaState.PRUNED}
 
 
@@ -48,7 +52,8 @@ class _Window(WindowStorage):
         return self.by_number[trial_id]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        changed = copy.copy(self.by_number[trial_id])  # trials that were returned before must not change
+        # Trials that were returned before must not change.
+        changed = copy.copy(self.by_number[trial_id])
         changed.system_attrs = {**changed.system_attrs, key: value}
         self.hold(changed)
 
@@ -72,12 +77,17 @@ class OptunaPruner:
         with quiet():
             self._pruner = _new_pruner(name, settings)
             self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)
-        self._sets_attributes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(SETTING_ATTRIBUTES)
+        self._sets_attributes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(
+            SETTING_ATTRIBUTES
+        )
         self._finished: list[int] = []
         self._best: tuple[float, int] | None = None  # loss, number
-        self._latest: dict[int, TrialCurve] = {}  # the newest curves that Optuna has not seen, in order of arrival
-        self._curves: dict[int, Curve] = {}  # the curves of unfinished trials that Optuna has seen
-        self._stops: dict[int, set[int]] = {}  # the steps at which Optuna would stop each running trial
+        # The newest curves that Optuna has not seen, in order of arrival.
+        self._latest: dict[int, TrialCurve] = {}
+        # The curves of unfinished trials that Optuna has seen.
+        self._curves: dict[int, Curve] = {}
+        # The steps at which Optuna would stop each running trial.
+        self._stops: dict[int, set[int]] = {}
 
     def put(self, trial: TrialCurve) -> None:
         number = trial.number
@@ -107,8 +117,8 @@ class OptunaPruner:
         shown, value = len(self._storage.by_number), trial.curve.at_or_before(step)
         return StopAdvice(
             True,
-            f"{self._objective.metric} {value:.4g} at step {step} is not enough for Optuna's {self._class_name}, "
-            f"which compared {shown} trials",
+            f"{self._objective.metric} {value:.4g} at step {step} is not enough for Optuna's "
+            f"{self._class_name}, which compared {shown} trials",
         )
 
     def _forget(self) -> None:
@@ -122,17 +132,21 @@ class OptunaPruner:
     def _show(self, trial: TrialCurve, *, after: int) -> None:
         """Ask Optuna about each step as if it were the trial's last one.
 
-        These are all new steps if the pruner sets attributes on trials, otherwise only the steps after `after`.
+        These are all new steps if the pruner sets attributes on trials, otherwise only the steps
+        after `after`.
         """
         number, curve = trial.number, trial.curve
-        if self._curves.get(number) is not curve:  # a new trial, or a new attempt
+        # A new trial, or a new attempt.
+        if self._curves.get(number) is not curve:
             self._end(number)
             self._curves[number] = curve
             self._storage.hold(frozen_trial(number, OptunaState.RUNNING))
         frozen = self._storage.by_number[number]
         known = frozen.last_step if self._sets_attributes else after
         points = list(zip(curve.steps, curve.values, strict=True))
-        frozen.intermediate_values = {step: value for step, value in points if known is not None and step <= known}
+        frozen.intermediate_values = {
+            step: value for step, value in points if known is not None and step <= known
+        }
         for step, value in points:
             if known is None or step > known:
                 frozen.intermediate_values[step] = value
@@ -167,6 +181,8 @@ def _new_pruner(name: str, settings: OptunaSettings) -> optuna.pruners.BasePrune
     arguments = settings.arguments
     if "wrapped_pruner" in arguments:
         inner = str(arguments["wrapped_pruner"])
-        arguments["wrapped_pruner"] = None if inner == NONE else _new_pruner(inner, CLASSES[inner][1]())
+        arguments["wrapped_pruner"] = (
+            None if inner == NONE else _new_pruner(inner, CLASSES[inner][1]())
+        )
     pruner: optuna.pruners.BasePruner = getattr(optuna.pruners, class_name)(**arguments)
     return pruner

@@ -1,4 +1,7 @@
-"""Optuna's pruners under the names `optuna:NAME`. `optuna_pruner` runs them, and is loaded with the first judgment."""
+"""Optuna's pruners under the names `optuna:NAME`.
+
+`optuna_pruner` runs them, and is loaded with the first judgment.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,11 @@ _NAMES = {settings: name for name, (_, settings) in CLASSES.items()}
 
 def optuna_problems(settings: OptunaSettings) -> Iterator[Problem]:
     if isinstance(settings, OptunaWilcoxonSettings) and find_spec("scipy") is None:
-        yield Problem("", "Optuna's WilcoxonPruner needs SciPy where the studies are; install it, or use wilcoxon")
+        yield Problem(
+            "",
+            "Optuna's WilcoxonPruner needs SciPy where the studies are; install it, or use "
+            "wilcoxon",
+        )
         return
     from suggest.pruners.optuna_pruner import refusal
 
@@ -35,7 +42,8 @@ class OptunaRule:
     def __init__(self, objective: Objective, settings: OptunaSettings) -> None:
         self._objective = objective
         self._settings = settings
-        self._early: dict[int, TrialCurve] = {}  # the trials put before the first judgment
+        # The trials put before the first judgment.
+        self._early: dict[int, TrialCurve] = {}
         self._model: OptunaPruner | None = None
 
     def put(self, trial: TrialCurve) -> None:
@@ -48,7 +56,9 @@ class OptunaRule:
         if self._model is None:
             from suggest.pruners.optuna_pruner import OptunaPruner
 
-            self._model = OptunaPruner(self._objective, _NAMES[type(self._settings)], self._settings)
+            self._model = OptunaPruner(
+                self._objective, _NAMES[type(self._settings)], self._settings
+            )
             for early in self._early.values():
                 self._model.put(early)
             self._early.clear()

@@ -1,7 +1,7 @@
 """The settings of Optuna's pruners, by the name after `optuna:`.
 
-The settings are the arguments of Optuna's class in camelCase, with its defaults; 0 means "auto" for an argument that
-allows it. A test compares the settings with the installed Optuna.
+The settings are the arguments of Optuna's class in camelCase, with its defaults; 0 means "auto" for
+an argument that allows it. A test compares the settings with the installed Optuna.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class OptunaSettings:
-    window: int = setting(200, "finished trials that Optuna sees: the best and the most recent", min=10)
+    window: int = setting(
+        200, "finished trials that Optuna sees: the best and the most recent", min=10
+    )
 
     @property
     def arguments(self) -> dict[str, object]:
         """The arguments of Optuna's class."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
-        return {name: "auto" if name.endswith("_resource") and value == 0 else value for name, value in given.items()}
+        given = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "window"
+        }
+        return {
+            name: "auto" if name.endswith("_resource") and value == 0 else value
+            for name, value in given.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +39,44 @@ class OptunaMedianSettings(OptunaSettings):
     n_startup_trials: int = setting(5, "succeeded trials that a judgment requires", min=0)
     n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
     interval_steps: int = setting(1, "steps between judgments, counted from nWarmupSteps", min=1)
-    n_min_trials: int = setting(1, "succeeded trials with a value at the step that a judgment requires", min=1)
+    n_min_trials: int = setting(
+        1, "succeeded trials with a value at the step that a judgment requires", min=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaPercentileSettings(OptunaMedianSettings):
-    percentile: float = setting(25.0, "the best trials that may continue, in percent", min=0, max=100)
+    percentile: float = setting(
+        25.0, "the best trials that may continue, in percent", min=0, max=100
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaHalvingSettings(OptunaSettings):
-    min_resource: int = setting(0, "the step of the first rung; 0: a hundredth of the longest trial's steps", min=0)
-    reduction_factor: int = setting(4, "the best 1/reductionFactor of the trials continue at each rung", min=2)
+    min_resource: int = setting(
+        0, "the step of the first rung; 0: a hundredth of the longest trial's steps", min=0
+    )
+    reduction_factor: int = setting(
+        4, "the best 1/reductionFactor of the trials continue at each rung", min=2
+    )
     min_early_stopping_rate: int = setting(0, "rungs that are skipped at the beginning", min=0)
-    bootstrap_count: int = setting(0, "with at most this many trials at a rung, all of them stop there", min=0)
+    bootstrap_count: int = setting(
+        0, "with at most this many trials at a rung, all of them stop there", min=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaHyperbandSettings(OptunaSettings):
     min_resource: int = setting(1, "the step of the first rung", min=1)
-    max_resource: int = setting(0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0)
-    reduction_factor: int = setting(3, "the best 1/reductionFactor of the trials continue at each rung", min=2)
-    bootstrap_count: int = setting(0, "with at most this many trials at a rung, all of them stop there", min=0)
+    max_resource: int = setting(
+        0, "steps of a complete trial; 0: those of the longest succeeded trial", min=0
+    )
+    reduction_factor: int = setting(
+        3, "the best 1/reductionFactor of the trials continue at each rung", min=2
+    )
+    bootstrap_count: int = setting(
+        0, "with at most this many trials at a rung, all of them stop there", min=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +100,12 @@ class OptunaPatientSettings(OptunaSettings):
         "a rule that must also decide to stop the trial, with its default settings",
         words=(NONE, "median", "successive-halving", "hyperband"),
     )
-    patience: int = setting(5, "reports without an improvement before a trial may be stopped", min=0)
-    min_delta: float = setting(0.0, "how much worse a trial may be and still count as improving", min=0)
+    patience: int = setting(
+        5, "reports without an improvement before a trial may be stopped", min=0
+    )
+    min_delta: float = setting(
+        0.0, "how much worse a trial may be and still count as improving", min=0
+    )
 
 
 # By the name after `optuna:`.

@@ -1,7 +1,10 @@
-"""The patient rule: stop a trial that has not improved for some reports; with another rule, only if that agrees.
+"""The patient rule: stop a trial that has not improved for some reports.
 
-Like Optuna's PatientPruner, with two differences. NaN is not an improvement, while Optuna never stops a trial whose
-latest reports are all NaN. Once the trial has stopped improving, the other rule judges all of its reports.
+With another rule, only if that agrees.
+
+Like Optuna's PatientPruner, with two differences. NaN is not an improvement, while Optuna never
+stops a trial whose latest reports are all NaN. Once the trial has stopped improving, the other rule
+judges all of its reports.
 """
 
 from __future__ import annotations
@@ -22,8 +25,12 @@ WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold", "wilcoxon",
 
 @dataclass(frozen=True, slots=True)
 class PatientSettings:
-    patience: int = setting(5, "reports without an improvement before a trial may be stopped", min=0)
-    min_delta: float = setting(0.0, "how much worse a trial may be and still count as improving", min=0)
+    patience: int = setting(
+        5, "reports without an improvement before a trial may be stopped", min=0
+    )
+    min_delta: float = setting(
+        0.0, "how much worse a trial may be and still count as improving", min=0
+    )
     rule: str = setting(
         ALONE,
         "a rule that must also decide to stop the trial; its settings are written beside this one",
@@ -34,7 +41,9 @@ class PatientSettings:
 class PatientPruner:
     """The pruner; `wrapped` is the other rule, or None if patience alone decides."""
 
-    def __init__(self, objective: Objective, settings: PatientSettings, wrapped: Pruner | None = None) -> None:
+    def __init__(
+        self, objective: Objective, settings: PatientSettings, wrapped: Pruner | None = None
+    ) -> None:
         self._objective = objective
         self._settings = settings
         self._wrapped = wrapped
@@ -48,13 +57,18 @@ class PatientPruner:
         if len(curve.values) <= recent:
             return GO_ON
         sign = self._objective.direction.sign
-        then, now = _lowest(sign * v for v in curve.values[:-recent]), _lowest(sign * v for v in curve.values[-recent:])
+        then, now = (
+            _lowest(sign * v for v in curve.values[:-recent]),
+            _lowest(sign * v for v in curve.values[-recent:]),
+        )
         if then is None or (now is not None and now <= then + self._settings.min_delta):
             return GO_ON
         reports = f"the last {recent} reports" if recent > 1 else "the last report"
         metric, best = self._objective.metric, sign * then
         latest = "is nan" if now is None else f"is at best {sign * now:.4g}"
-        stale = f"{metric} {latest} in {reports} up to step {curve.steps[-1]} and was {best:.4g} before"
+        stale = (
+            f"{metric} {latest} in {reports} up to step {curve.steps[-1]} and was {best:.4g} before"
+        )
         if self._wrapped is None:
             return StopAdvice(True, stale)
         verdict = self._wrapped.judge(trial, before=None)
@@ -68,7 +82,8 @@ def _lowest(losses: Iterable[float]) -> float | None:
 ENTRIES = (
     Rule(
         "patient",
-        "Stops a trial that has not improved for some reports; with another rule, only if that agrees.",
+        "Stops a trial that has not improved for some reports; with another rule, only if that "
+        "agrees.",
         PatientSettings,
         PatientPruner,
     ),

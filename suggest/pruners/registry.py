@@ -1,6 +1,7 @@
 """The pruning rules by name: where each is declared, its problems, and how its pruner is created.
 
-Importing this module loads no rule. Neither Optuna nor NumPy is loaded before a pruner's first judgment.
+Importing this module loads no rule. Neither Optuna nor NumPy is loaded before a pruner's first
+judgment.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
         yield from found
         rule = _BY_NAME.get(each.name)
         if rule is not None and rule.problems is not None and not found:
-            yield from under("settings", rule.problems(checked.read(rule.settings_type, each.settings)))
+            yield from under(
+                "settings", rule.problems(checked.read(rule.settings_type, each.settings))
+            )
 
 
 def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
@@ -66,7 +69,10 @@ def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
 
 
 def _parts(pruning: Pruning) -> list[Pruning]:
-    """Return the rule and the rule inside it, if any. Their settings are written together; each gets its own."""
+    """Return the rule and the rule inside it, if any.
+
+    Their settings are written together; each gets its own.
+    """
     if pruning.name != PATIENT:
         return [pruning]
     from suggest.pruners.patient import WRAPPED

@@ -1,6 +1,9 @@
-"""The threshold rule: stop a trial whose value leaves a given range or is NaN. It does not depend on other trials.
+"""The threshold rule: stop a trial whose value leaves a given range or is NaN.
 
-Like Optuna's ThresholdPruner, but if a report has several steps, each value is judged, not only the last one.
+It does not depend on other trials.
+
+Like Optuna's ThresholdPruner, but if a report has several steps, each value is judged, not only the
+last one.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ class ThresholdSettings:
 
 def threshold_problems(settings: ThresholdSettings) -> Iterator[Problem]:
     if settings.lower > settings.upper:
-        yield Problem("lower", f"{settings.lower:g} is above upper, {settings.upper:g}, so every trial would stop")
+        yield Problem(
+            "lower",
+            f"{settings.lower:g} is above upper, {settings.upper:g}, so every trial would stop",
+        )
 
 
 class ThresholdPruner:
@@ -41,10 +47,14 @@ class ThresholdPruner:
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
         curve, settings = trial.curve, self._settings
-        if not due(curve.steps[-1], before, warmup=settings.warmup_steps, interval=settings.interval):
+        if not due(
+            curve.steps[-1], before, warmup=settings.warmup_steps, interval=settings.interval
+        ):
             return GO_ON
         judged = max(settings.warmup_steps - 1, -1 if before is None else before)
-        first = bisect_right(curve.steps, judged) if settings.interval == 1 else len(curve.steps) - 1
+        first = (
+            bisect_right(curve.steps, judged) if settings.interval == 1 else len(curve.steps) - 1
+        )
         for step, value in zip(curve.steps[first:], curve.values[first:], strict=True):
             if math.isnan(value):
                 return StopAdvice(True, f"{self._metric} is nan at step {step}")

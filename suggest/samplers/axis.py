@@ -1,6 +1,8 @@
-"""The values of one parameter that a grid tries: those of a countable domain, or the `points` of a continuous float.
+"""The values of one parameter that a grid tries: those of a countable domain, or the `points` of a
+continuous float.
 
-Only the grid reads `points`. For other algorithms such a float is continuous, so a trial may lie between the points.
+Only the grid reads `points`. For other algorithms such a float is continuous, so a trial may lie
+between the points.
 """
 
 from __future__ import annotations
@@ -30,11 +32,15 @@ class EvenPoints:
         low, high = self._on_scale(self.low), self._on_scale(self.high)
         exact = low + (high - low) * (index / last)
         exact = math.exp(exact) if self.scale is Scale.LOG else exact
-        neat = float(f"{exact:.12g}")  # 0.01, not 0.009999999999999998
+        # 0.01, not 0.009999999999999998.
+        neat = float(f"{exact:.12g}")
         return neat if abs(neat - exact) < self._gap(exact) / 1000 else exact
 
     def index_of(self, value: Value) -> int | None:
-        """Return the index of the point that equals `value` up to rounding; None if it lies between points."""
+        """Return the index of the point that equals `value` up to rounding.
+
+        None if it lies between points.
+        """
         x = number(value)
         if x is None or not self.low <= x <= self.high:
             return None
@@ -46,11 +52,14 @@ class EvenPoints:
     def are_distinct(self) -> bool:
         """Return whether neighboring points differ by more than rounding errors.
 
-        Points that are only a few doubles apart may be distinct too, but `at` and `index_of` do not ensure it.
+        Points that are only a few doubles apart may be distinct too, but `at` and `index_of` do not
+        ensure it.
         """
         low, high = self._on_scale(self.low), self._on_scale(self.high)
         gap = (high - low) / (self.count - 1)
-        return gap > 4 * max(math.ulp(low), math.ulp(high)) and self._gap(self.low) > 4 * math.ulp(self.low)
+        return gap > 4 * max(math.ulp(low), math.ulp(high)) and self._gap(self.low) > 4 * math.ulp(
+            self.low
+        )
 
     def _gap(self, x: float) -> float:
         """Return the distance between neighboring points near x."""

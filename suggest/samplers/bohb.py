@@ -1,9 +1,10 @@
 """`bohb`: points from TPE's model mixed with random points, for studies with a fidelity.
 
-Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale". A third of the points is random,
-which bounds how much worse than Hyperband the search can be. The others come from the model of `tpe`, fitted to the
-values of the largest fidelity that has enough of them (`by_fidelity`). The kernels are those of `tpe`; the paper widens
-them. The brackets are those of `hyperband`.
+Falkner et al. 2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale". A third of
+the points is random, which bounds how much worse than Hyperband the search can be. The others come
+from the model of `tpe`, fitted to the values of the largest fidelity that has enough of them
+(`by_fidelity`). The kernels are those of `tpe`; the paper widens them. The brackets are those of
+`hyperband`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,21 @@ from suggest.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class BohbSettings(OwnSettings):
-    candidates: int = setting(64, "points drawn for each trial; the most promising one is used", min=1, max=1000)
-    good_share: float = setting(0.15, "share of the trials with a value that count as good ones", min=0.01, max=0.5)
-    random_share: float = setting(0.33, "share of the points that are drawn at random", min=0.0, max=1.0)
+    candidates: int = setting(
+        64, "points drawn for each trial; the most promising one is used", min=1, max=1000
+    )
+    good_share: float = setting(
+        0.15, "share of the trials with a value that count as good ones", min=0.01, max=0.5
+    )
+    random_share: float = setting(
+        0.33, "share of the points that are drawn at random", min=0.0, max=1.0
+    )
 
 
 class BohbSampler(SteppedSampler):
-    def __init__(self, spec: StudySpec, seed: int, settings: BohbSettings, *, workers: Workers | None = None) -> None:
+    def __init__(
+        self, spec: StudySpec, seed: int, settings: BohbSettings, *, workers: Workers | None = None
+    ) -> None:
         self._space = spec.space
         self._seed = seed
         self._random_share = settings.random_share
@@ -46,7 +55,8 @@ class BohbSampler(SteppedSampler):
         points = {one.key: point for one, point in zip(modeled, found, strict=True)}
         others = [one for one in wanted if is_random[one.number]]
         points |= {
-            one.key: point for one, point in zip(others, draw_points(self._space, self._seed, others), strict=True)
+            one.key: point
+            for one, point in zip(others, draw_points(self._space, self._seed, others), strict=True)
         }
         return [points[one.key] for one in wanted]
 

@@ -1,9 +1,10 @@
 """A sampler that learns from trials that were run up to different fidelities.
 
-It shows another sampler the values of one fidelity only, because values of different fidelities are not comparable.
-This is the largest fidelity at which enough trials have a value (Falkner et al. 2018, "BOHB: Robust and Efficient
-Hyperparameter Optimization at Scale", section 3.2). A trial's value at one fidelity never changes. When a larger
-fidelity has enough values, the other sampler starts over with those.
+It shows another sampler the values of one fidelity only, because values of different fidelities are
+not comparable. This is the largest fidelity at which enough trials have a value (Falkner et al.
+2018, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale", section 3.2). A trial's
+value at one fidelity never changes. When a larger fidelity has enough values, the other sampler
+starts over with those.
 """
 
 from __future__ import annotations
@@ -18,20 +19,25 @@ from suggest.trial import Trial, TrialState
 
 
 class ByFidelity(SteppedSampler):
-    """Shows one fidelity's values to a sampler that `make` creates. `enough` is how many values a fidelity needs."""
+    """Shows one fidelity's values to a sampler that `make` creates.
+
+    `enough` is how many values a fidelity needs.
+    """
 
     def __init__(self, fidelity: Fidelity, make: Callable[[], Sampler], *, enough: int) -> None:
         self._make = make
         self._enough = enough
         self._levels = fidelity.levels
-        self._values = [0] * len(self._levels)  # how many trials have a value at each fidelity
+        # How many trials have a value at each fidelity.
+        self._values = [0] * len(self._levels)
         self._level = 0  # the one whose values are shown
         self._trials: dict[int, Trial] = {}
         self._sampler = make()
 
     def put(self, trial: Trial) -> None:
         before = self._trials.get(trial.number)
-        kept = trial.for_algorithms()  # there may be many trials
+        # There may be many trials.
+        kept = trial.for_algorithms()
         self._trials[trial.number] = kept
         for level in range(len(self._levels)):
             self._values[level] += (self._value(kept, level) is not None) - (
@@ -66,11 +72,14 @@ class ByFidelity(SteppedSampler):
         """Return the trial as the other sampler sees it."""
         value = self._value(trial, self._level)
         if value is not None:
-            shown = replace(trial, state=TrialState.SUCCEEDED, value=value, step=None, fidelity=None, rungs=())
+            shown = replace(
+                trial, state=TrialState.SUCCEEDED, value=value, step=None, fidelity=None, rungs=()
+            )
             # A rung has the value of the first objective only.
             largest = self._level == len(self._levels) - 1
             return shown if largest else replace(shown, further=(), constraint_values=())
         if trial.state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.PAUSED):
-            # It has no value at this fidelity, and the sampler would take that of a smaller one for it.
+            # It has no value at this fidelity, and the sampler would take that of a smaller one for
+            # it.
             return Trial(trial.number, TrialState.CANCELLED, trial.parameters)
         return replace(trial, value=None, step=None, fidelity=None, rungs=())

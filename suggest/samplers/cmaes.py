@@ -1,7 +1,7 @@
 """`cmaes`: CMA-ES with margin. A generation consists of trials of the study.
 
-Parameters must not have conditions, and one at least must be a number. The model, `cmaes_model`, runs in a worker
-process and needs the package `cmaes`; nothing here imports either.
+Parameters must not have conditions, and one at least must be a number. The model, `cmaes_model`,
+runs in a worker process and needs the package `cmaes`; nothing here imports either.
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ from suggest.workers import ModelSetup, Workers
 
 @dataclass(frozen=True, slots=True)
 class CmaEsSettings(DrawSettings):
-    sigma: float = setting(0.3, "standard deviation at the start, as a share of each range", min=0.01, max=1.0)
-    population_size: int = setting(0, "trials of a generation, 4 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000)
+    sigma: float = setting(
+        0.3, "standard deviation at the start, as a share of each range", min=0.01, max=1.0
+    )
+    population_size: int = setting(
+        0, "trials of a generation, 4 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000
+    )
     warm_start: int = setting(
         0,
-        "number of first trials whose best tenth determines where the search starts; 0: it starts in the middle",
+        "number of first trials whose best tenth determines where the search starts; 0: it starts "
+        "in the middle",
         min=0,
     )
     population_growth: int = setting(
-        2, "how many times larger the population is after each restart; 1: it stays as it is", min=1, max=10
+        2,
+        "how many times larger the population is after each restart; 1: it stays as it is",
+        min=1,
+        max=10,
     )
 
 
@@ -41,10 +49,14 @@ def cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
         if parameter.when:
             yield Problem(parameter.name, "cmaes has no conditions; remove `when`, or use tpe")
     if searched and all(isinstance(p.domain, Choice) for p in searched):
-        yield Problem(searched[0].name, "cmaes needs a number, and all parameters are choices; use tpe")
+        yield Problem(
+            searched[0].name, "cmaes needs a number, and all parameters are choices; use tpe"
+        )
 
 
-def cmaes(spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None) -> ModelSampler:
+def cmaes(
+    spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None
+) -> ModelSampler:
     setup = ModelSetup("suggest.samplers.cmaes_model:CmaEsModel", spec, seed, settings)
     return ModelSampler(setup, History(points=False), requires=CMAES_PACKAGES, workers=workers)
 

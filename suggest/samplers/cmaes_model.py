@@ -1,14 +1,16 @@
 """The model behind `cmaes`: CMA-ES with margin, by the package `cmaes`, replayed from the trials.
 
-Hansen 2016, "The CMA Evolution Strategy: A Tutorial"; Hamano et al. 2022 for integers, each of which keeps a minimum
-probability, the margin; Hamano et al. 2025, "CatCMA with margin", for spaces with choices; Nomura et al. 2021, "Warm
-starting CMA-ES for hyperparameter optimization". The generations are those of `generations`, over succeeded trials;
-the memory is the optimizer. Trial n is drawn from the current distribution with the random numbers of (study seed, n).
-After convergence the search restarts from a random mean with a larger population (IPOP: Auger and Hansen 2005).
+Hansen 2016, "The CMA Evolution Strategy: A Tutorial"; Hamano et al. 2022 for integers, each of
+which keeps a minimum probability, the margin; Hamano et al. 2025, "CatCMA with margin", for spaces
+with choices; Nomura et al. 2021, "Warm starting CMA-ES for hyperparameter optimization". The
+generations are those of `generations`, over succeeded trials; the memory is the optimizer. Trial n
+is drawn from the current distribution with the random numbers of (study seed, n). After convergence
+the search restarts from a random mean with a larger population (IPOP: Auger and Hansen 2005).
 
-The optimizer learns from points as they were before rounding to integers, but a trial has only the rounded point. The
-model therefore repeats the trial's draw from the recent distributions, and takes the draw that gives the trial's point.
-If none does, because another client proposed the trial or it was drawn long ago, it takes the rounded point.
+The optimizer learns from points as they were before rounding to integers, but a trial has only the
+rounded point. The model therefore repeats the trial's draw from the recent distributions, and takes
+the draw that gives the trial's point. If none does, because another client proposed the trial or it
+was drawn long ago, it takes the rounded point.
 """
 
 from __future__ import annotations
@@ -33,14 +35,18 @@ from suggest.space import Assignment, Choice, Float, Int, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-_RECENT = 3  # the latest distributions, from which a trial may have been drawn
-_GOOD_SHARE = 0.1  # of the earlier trials, those that a warm start follows
+# The latest distributions, from which a trial may have been drawn.
+_RECENT = 3
+# Of the earlier trials, those that a warm start follows.
+_GOOD_SHARE = 0.1
 _LEAST_EARLIER = 10  # trials of which that share is one
-# The least width of a warm start, as a share of each range. The paper has 0.1, for trials of a similar problem. These
-# are of the same one.
+# The least width of a warm start, as a share of each range. The paper has 0.1, for trials of a
+# similar problem. These are of the same one.
 _WIDTH = 0.05
-_FLAT = 1e-12  # the range of losses of a search that has converged
-_STEPS = 1000  # integers with more values than this have no margin: they are treated as continuous
+# The range of losses of a search that has converged.
+_FLAT = 1e-12
+# Integers with more values than this have no margin: they are treated as continuous.
+_STEPS = 1000
 
 
 class Optimizer(Protocol):
@@ -70,12 +76,16 @@ class CmaEsModel:
         self._sign = spec.objective.direction.sign
         searched = [p for p in spec.space.parameters if p.domain.count != 1]
         numbers = [_Number(p.name, p.domain) for p in searched if not isinstance(p.domain, Choice)]
-        self._choices = [_Category(p.name, p.domain) for p in searched if isinstance(p.domain, Choice)]
+        self._choices = [
+            _Category(p.name, p.domain) for p in searched if isinstance(p.domain, Choice)
+        ]
         if self._choices:
-            numbers.sort(key=lambda axis: axis.step > 0)  # CatCMA has continuous axes first
+            # CatCMA has continuous axes first.
+            numbers.sort(key=lambda axis: axis.step > 0)
         self._numbers = numbers
         self._axes: list[_Number | _Category] = [*numbers, *self._choices]
-        default_size = 4 + math.floor(3 * math.log(max(1, len(self._axes))))  # Hansen 2016, equation 48
+        # Hansen 2016, equation 48.
+        default_size = 4 + math.floor(3 * math.log(max(1, len(self._axes))))
         self._size = max(4, settings.population_size) if settings.population_size else default_size
         self._earlier: list[Trial] = []  # which decide where the search starts
         self._generations = self._new_generations()
@@ -100,26 +110,44 @@ class CmaEsModel:
         return points
 
     def _point(self, one: PointRequest, drawn: Mapping[str, Value]) -> Assignment:
-        found = {p.name: drawn[p.name] if p.name in drawn else p.domain.at(0) for p in self._space.parameters}
+        found = {
+            p.name: drawn[p.name] if p.name in drawn else p.domain.at(0)
+            for p in self._space.parameters
+        }
         return {name: one.fixed.get(name, value) for name, value in found.items()}
 
     def _drawn(self, optimizer: Optimizer, one: PointRequest) -> tuple[Floats, Floats]:
-        """Return the drawn row, and the row before rounding. Changes only the optimizer's random source."""
+        """Return the drawn row, and the row before rounding.
+
+        Changes only the optimizer's random source.
+        """
         optimizer.reseed_rng(one.source(self._seed, "cmaes").getrandbits(32))
         return optimizer.ask()
 
     def _values(self, row: Floats) -> dict[str, Value]:
-        return {axis.name: axis.value(place) for axis, place in zip(self._axes, row.tolist(), strict=True)}
+        return {
+            axis.name: axis.value(place)
+            for axis, place in zip(self._axes, row.tolist(), strict=True)
+        }
 
-    def _updated(self, generation: int, trials: Sequence[Trial], optimizers: Mapping[int, Optimizer]) -> Optimizer:
-        """Return the optimizer after a generation. `optimizers` are the recent ones, by their generation."""
-        recent = [optimizers[k] for k in range(generation, generation - _RECENT, -1) if k in optimizers]
+    def _updated(
+        self, generation: int, trials: Sequence[Trial], optimizers: Mapping[int, Optimizer]
+    ) -> Optimizer:
+        """Return the optimizer after a generation.
+
+        `optimizers` are the recent ones, by their generation.
+        """
+        recent = [
+            optimizers[k] for k in range(generation, generation - _RECENT, -1) if k in optimizers
+        ]
         solutions = [(self._raw(t, recent), self._sign * (t.value or 0.0)) for t in trials]
         optimizer = copy.deepcopy(optimizers[generation])
         optimizer.tell(solutions)
         if not optimizer.should_stop():
             return optimizer
-        return self._new_optimizer(generation + 1, optimizer.population_size * self._settings.population_growth)
+        return self._new_optimizer(
+            generation + 1, optimizer.population_size * self._settings.population_growth
+        )
 
     def _raw(self, trial: Trial, recent: Sequence[Optimizer]) -> Floats:
         """Return the trial's row as it was drawn, before rounding."""
@@ -142,7 +170,9 @@ class CmaEsModel:
         )
 
     def _new_optimizer(self, generation: int, size: int) -> Optimizer:
-        """Return a new optimizer. One after a convergence starts at a random point, the first one in the middle.
+        """Return a new optimizer.
+
+        One after a convergence starts at a random point, the first one in the middle.
 
         With a warm start, the first one starts with the distribution of the best earlier trials.
         """
@@ -160,7 +190,9 @@ class CmaEsModel:
         steps = np.array([axis.step for axis in self._numbers])
         if self._choices:
             counts = [axis.count for axis in self._choices]
-            return _MixedOptimizer(steps, counts, mean, sigma, covariance, shares, population_size=size)
+            return _MixedOptimizer(
+                steps, counts, mean, sigma, covariance, shares, population_size=size
+            )
         numbers_only: Optimizer = CMAwM(
             mean=mean,
             sigma=sigma,
@@ -175,7 +207,10 @@ class CmaEsModel:
 
 
 class _MixedOptimizer:
-    """CatCMA with margin. Columns of rows: continuous numbers, stepped ones, and choices as indexes."""
+    """CatCMA with margin.
+
+    Columns of rows: continuous numbers, stepped ones, and choices as indexes.
+    """
 
     def __init__(
         self,
@@ -188,7 +223,10 @@ class _MixedOptimizer:
         *,
         population_size: int,
     ) -> None:
-        """steps: of the numbers; 0 for continuous ones. shares: how probable each value of the choices is at first."""
+        """steps: of the numbers.
+
+        0 for continuous ones. shares: how probable each value of the choices is at first.
+        """
         self._numbers = len(steps)
         self._width = max(counts)
         stepped = [np.linspace(0.0, 1.0, round(1 / step) + 1).tolist() for step in steps if step]
@@ -206,8 +244,10 @@ class _MixedOptimizer:
             cat_param=probable,
             seed=0,
         )
-        generations = 10 + math.ceil(30 * len(steps) / population_size)  # Hansen 2016, appendix B.3
-        self._extremes: deque[float] = deque(maxlen=2 * generations)  # the best and the worst loss of each
+        # Hansen 2016, appendix B.3.
+        generations = 10 + math.ceil(30 * len(steps) / population_size)
+        # The best and the worst loss of each.
+        self._extremes: deque[float] = deque(maxlen=2 * generations)
 
     @property
     def population_size(self) -> int:
@@ -226,10 +266,14 @@ class _MixedOptimizer:
         return np.concatenate([*rounded, chosen]), np.concatenate([drawn._v_raw, chosen])
 
     def tell(self, solutions: list[tuple[Floats, float]]) -> None:
-        """Learn from the ranks of the losses alone: huge and equal losses would make penalties at the bounds NaN."""
+        """Learn from the ranks of the losses alone: huge and equal losses would make penalties at
+        the bounds NaN.
+        """
         ranked = sorted(solutions, key=lambda one: one[1])
         self._extremes += (ranked[0][1], ranked[-1][1])
-        self._search.tell([(self._solution(row), float(rank)) for rank, (row, _) in enumerate(ranked)])
+        self._search.tell(
+            [(self._solution(row), float(rank)) for rank, (row, _) in enumerate(ranked)]
+        )
 
     def _solution(self, row: Floats) -> CatCMAwM.Solution:
         chosen = row[self._numbers :, None] == np.arange(self._width)
@@ -244,7 +288,8 @@ class _MixedOptimizer:
 class _Number:
     """A parameter as a number from 0 to 1, on its scale.
 
-    `step` is the distance between neighboring values, or 0 if there are so many that they count as continuous.
+    `step` is the distance between neighboring values, or 0 if there are so many that they count as
+    continuous.
     """
 
     def __init__(self, name: str, domain: Float | Int) -> None:
@@ -266,7 +311,8 @@ class _Number:
         """Return the place of a value, clipped to the range if the value lies outside."""
         domain = self._domain
         x = number(value)
-        assert x is not None  # trials with values of other types never get here
+        # Trials with values of other types never get here.
+        assert x is not None
         if self._last is None:
             return fraction_of(domain, x)
         low, high = domain.min, domain.max
@@ -289,11 +335,14 @@ class _Category:
 
     def place(self, value: Value) -> float:
         index = self._domain.index_of(value)
-        assert index is not None  # other trials are not known
+        # Other trials are not known.
+        assert index is not None
         return float(index)
 
     def shares(self, places: Floats) -> Floats:
-        """Return how often each value occurs, counting each once more than it does, so that none is improbable."""
+        """Return how often each value occurs, counting each once more than it does, so that none is
+        improbable.
+        """
         counts = np.bincount(places.astype(np.intp), minlength=self.count) + 1.0
         found: Floats = counts / counts.sum()
         return found

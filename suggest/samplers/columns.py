@@ -1,7 +1,8 @@
 """The trials of a model's window as columns of numbers, kept from one proposal to the next.
 
-Stepped values and choices are encoded as their index, other values as themselves. NaN means that the trial has no value
-or that it is outside the domain. Each trial is read once, and its column is freed when it leaves the window.
+Stepped values and choices are encoded as their index, other values as themselves. NaN means that
+the trial has no value or that it is outside the domain. Each trial is read once, and its column is
+freed when it leaves the window.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ class Columns:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, learned: Sequence[Trial], running: Sequence[Trial]) -> tuple[Floats, Floats, Floats]:
+    def read(
+        self, learned: Sequence[Trial], running: Sequence[Trial]
+    ) -> tuple[Floats, Floats, Floats]:
         """Return the finished trials' values and ranks, and the running trials' values.
 
-        The shapes are (parameters, finished), (3, finished) and (parameters, running); see `split.rank` for the ranks.
+        The shapes are (parameters, finished), (3, finished) and (parameters, running); see
+        `split.rank` for the ranks.
         """
         rows = self._rows
         numbers, others = [t.number for t in learned], [t.number for t in running]
@@ -65,14 +69,19 @@ class Columns:
         if not self._free:
             held = self._values.shape[1]
             more = max(64, held)
-            self._values = np.concatenate([self._values, np.empty((len(self._domains), more))], axis=1)
+            self._values = np.concatenate(
+                [self._values, np.empty((len(self._domains), more))], axis=1
+            )
             self._ranks = np.concatenate([self._ranks, np.zeros((3, more))], axis=1)
             self._free.extend(range(held + more - 1, held - 1, -1))
         row = self._rows[trial.number] = self._free.pop()
         self._values[:, row] = self._encoded(trial.parameters)
 
     def _encoded(self, point: Assignment) -> list[float]:
-        return [encode(domain, point[name]) if name in point else np.nan for name, domain in self._domains]
+        return [
+            encode(domain, point[name]) if name in point else np.nan
+            for name, domain in self._domains
+        ]
 
 
 def dimension(domain: Domain) -> Dimension:

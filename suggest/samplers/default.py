@@ -1,9 +1,9 @@
 """`default`: chooses an algorithm by the space, the budget and the number of trials in parallel.
 
-It chooses once, when the study is created (`chosen_settings`), and all settings that it chose are stored with the
-study. A later version may choose differently for new studies without changing old ones. Settings that a person gives
-are kept. Earlier versions chose `tpe` with settings of their own, which their studies have stored. The reasons are in
-docs/adr.
+It chooses once, when the study is created (`chosen_settings`), and all settings that it chose are
+stored with the study. A later version may choose differently for new studies without changing old
+ones. Settings that a person gives are kept. Earlier versions chose `tpe` with settings of their
+own, which their studies have stored. The reasons are in docs/adr.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ log = logging.getLogger(__name__)
 TO_CHOOSE, HEDGE, CMAES_HEDGE = "to choose", "hedge", "hedge with cmaes"
 CHOICES = (TO_CHOOSE, GRID, TPE, HEDGE, CMAES_HEDGE)
 RANDOM, SPREAD = FIRST_POINTS = ("random", "spread")
-WIDE = 8  # trials in parallel from which on a study begins with spread points, and with models that know few trials
-EARLY = 5  # finished trials from which on the models of such a study propose
+# Trials in parallel from which on a study begins with spread points, and with models that know few
+# trials.
+WIDE = 8
+# Finished trials from which on the models of such a study propose.
+EARLY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class DefaultSettings(OwnSettings):
     parallelism: int = setting(1, "trials that run at a time; the choice depends on it", min=1)
     chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
     first_points: str = setting(
-        RANDOM, "points before the first model: random, or spread evenly and nearer to the middle", words=FIRST_POINTS
+        RANDOM,
+        "points before the first model: random, or spread evenly and nearer to the middle",
+        words=FIRST_POINTS,
     )
 
 
@@ -52,14 +57,21 @@ def default_problems(spec: StudySpec) -> Iterator[Problem]:
         yield from grid_problems(spec)
 
 
-def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:
+def default(
+    spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None
+) -> Sampler:
     if settings.chosen == GRID:
         return GridSampler(spec, seed, NoSettings())
     first = spread(spec, seed) if settings.first_points == SPREAD else None
     if settings.chosen in (HEDGE, CMAES_HEDGE):
         late_cmaes = settings.chosen == CMAES_HEDGE
-        if late_cmaes and missing(CMAES_PACKAGES):  # the study has moved to another server; it must not stop there
-            log.warning("the package cmaes is not installed; from trial %d on, gp and tpe propose its points", LONG)
+        # The study has moved to another server; it must not stop there.
+        if late_cmaes and missing(CMAES_PACKAGES):
+            log.warning(
+                "the package cmaes is not installed; from trial %d on, gp and tpe propose its "
+                "points",
+                LONG,
+            )
             late_cmaes = False
         return HedgeSampler(
             spec,
@@ -75,7 +87,10 @@ def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: W
 
 
 def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return all settings of a search for this spec. Given ones are kept; if they name a choice, nothing is added."""
+    """Return all settings of a search for this spec.
+
+    Given ones are kept; if they name a choice, nothing is added.
+    """
     known = checked.read(DefaultSettings, given)
     if known.chosen != TO_CHOOSE:
         return dict(given)

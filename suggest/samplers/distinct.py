@@ -1,13 +1,13 @@
 """The setting `duplicates`: what happens to a proposal that repeats a point of the study.
 
 - `allow`: the point is used; this module is then not involved.
-- `resample`: the point is drawn again, a few times by the algorithm and then uniformly. In a countable space one of the
-  free points is used, until none is left.
-- `reuse`: a point whose value is known is proposed, so that its value can be taken over. Other repetitions are drawn
-  again.
+- `resample`: the point is drawn again, a few times by the algorithm and then uniformly. In a
+  countable space one of the free points is used, until none is left.
+- `reuse`: a point whose value is known is proposed, so that its value can be taken over. Other
+  repetitions are drawn again.
 
-A trial in any state but cancelled holds its point. Lookups use an index, so their cost does not depend on the number of
-trials.
+A trial in any state but cancelled holds its point. Lookups use an index, so their cost does not
+depend on the number of trials.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from suggest.space import Assignment, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-AGAIN = 8  # further draws by the algorithm, then as many uniform ones
-COUNTED = 10**5  # a space with at most this many points, ignoring conditions, is searched for a free point
+# Further draws by the algorithm, then as many uniform ones.
+AGAIN = 8
+# A space with at most this many points, ignoring conditions, is searched for a free point.
+COUNTED = 10**5
 
 
 class Distinct(SteppedSampler):
@@ -45,7 +47,10 @@ class Distinct(SteppedSampler):
         self._known = _Known(spec.space)
 
     def beside(self, sampler: Sampler) -> Distinct:
-        """Return a copy with another sampler, which the caller shows the trials. Both share the index of points."""
+        """Return a copy with another sampler, which the caller shows the trials.
+
+        Both share the index of points.
+        """
         other = copy.copy(self)
         other._sampler = sampler
         return other
@@ -71,14 +76,22 @@ class Distinct(SteppedSampler):
         return points
 
     def value_of(self, point: Assignment) -> int | None:
-        """Return the trial whose value a proposal of this point takes over; None if there is none."""
+        """Return the trial whose value a proposal of this point takes over.
+
+        None if there is none.
+        """
         return self._known.succeeded(point) if self._reuse else None
 
     def warm_up(self) -> None:
         self._sampler.warm_up()
 
-    def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Computed[Assignment | None]:
-        """Return the point if it may be used, otherwise another one; None if no point is left and none is required."""
+    def _another(
+        self, one: PointRequest, point: Assignment, taken: _Taken
+    ) -> Computed[Assignment | None]:
+        """Return the point if it may be used, otherwise another one.
+
+        None if no point is left and none is required.
+        """
         known = self._known
         free = known.free(taken.fresh)
         if free == 0:
@@ -86,14 +99,19 @@ class Distinct(SteppedSampler):
         if self._is_acceptable(one, point, taken):
             return point
         again = yield from self._sampler.steps([replace(one, again=k) for k in range(1, AGAIN + 1)])
-        again += [draw_point(self._space, self._seed, replace(one, again=k)) for k in range(1, AGAIN + 1)]
+        again += [
+            draw_point(self._space, self._seed, replace(one, again=k)) for k in range(1, AGAIN + 1)
+        ]
         for other in again:
             if self._is_acceptable(one, other, taken):
                 return other
-        free = known.free(taken.fresh)  # counted again, because the study may have changed during the last step
+        # Counted again, because the study may have changed during the last step.
+        free = known.free(taken.fresh)
         if free is None or one.fixed:
             return point
-        return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh) if free else None
+        if free:
+            return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh)
+        return None
 
     def _is_acceptable(self, one: PointRequest, point: Assignment, taken: _Taken) -> bool:
         key = self._known.key(point)
@@ -115,7 +133,10 @@ class _Taken:
 
 
 class _Known:
-    """The points that trials hold. A key is the point's number if the space is a small grid, otherwise a digest."""
+    """The points that trials hold.
+
+    A key is the point's number if the space is a small grid, otherwise a digest.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -124,12 +145,18 @@ class _Known:
         self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 
     def put(self, trial: Trial) -> None:
-        takes_point = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
+        takes_point = trial.state is not TrialState.CANCELLED and not self._space.missing(
+            trial.parameters
+        )
         key = self.key(trial.parameters) if takes_point else None
         released = self._held.put(trial.number, key)
         if released is not None and trial.number in (trials := self._succeeded.get(released, [])):
             trials.remove(trial.number)
-        valued = trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
+        valued = (
+            trial.state is TrialState.SUCCEEDED
+            and trial.value is not None
+            and math.isfinite(trial.value)
+        )
         if key is not None and valued:
             trials = self._succeeded.setdefault(key, [])
             if trial.number not in trials:
@@ -150,7 +177,10 @@ class _Known:
         return trials[0] if trials else None
 
     def free(self, taken: Sequence[int]) -> int | None:
-        """Return how many points are neither held nor taken; None if the space cannot be counted."""
+        """Return how many points are neither held nor taken.
+
+        None if the space cannot be counted.
+        """
         if self._grid is None:
             return None
         return self._grid.total - len(self._held) - len(taken)
@@ -168,7 +198,9 @@ class _Known:
 
 
 def counted(space: Space) -> bool:
-    """Return whether the points of the space can be counted, and are few enough to search for a free one."""
+    """Return whether the points of the space can be counted, and are few enough to search for a
+    free one.
+    """
     total = 1
     for parameter in space.parameters:
         count = parameter.domain.count

@@ -1,13 +1,15 @@
 """The models behind `nsga2`, `nsga3` and `regularized-evolution`: parents, crossover and mutation.
 
-Deb et al. 2002 (NSGA-II), Deb and Jain 2014 (NSGA-III), Real et al. 2019 (regularized evolution). A generation has as
-many succeeded trials as the population has members, in the order of their numbers (see `generations`), so it is a
-function of the trials. Trial n is a child of the current population, drawn with the random numbers of (study seed, n).
-Before the first generation is complete, it is a random point. If a child equals a parent or a running trial, it is
-drawn again, and finally mutated further.
+Deb et al. 2002 (NSGA-II), Deb and Jain 2014 (NSGA-III), Real et al. 2019 (regularized evolution). A
+generation has as many succeeded trials as the population has members, in the order of their numbers
+(see `generations`), so it is a function of the trials. Trial n is a child of the current
+population, drawn with the random numbers of (study seed, n). Before the first generation is
+complete, it is a random point. If a child equals a parent or a running trial, it is drawn again,
+and finally mutated further.
 
-A point is a row of places, see `gp_space`. A parameter that is inactive, or whose value is not in the space, is
-missing in the row (NaN). A child then takes the other parent's value, or a random one.
+A point is a row of places, see `gp_space`. A parameter that is inactive, or whose value is not in
+the space, is missing in the row (NaN). A child then takes the other parent's value, or a random
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-CHILDREN, MUTATIONS = 4, 16  # how often a child is drawn, and then mutated, until its point is new
+# How often a child is drawn, and then mutated, until its point is new.
+CHILDREN, MUTATIONS = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,10 @@ class Population:
 
 
 class _GeneticAlgorithm(ABC):
-    """The common part of the algorithms. Subclasses choose the population and create a child from it."""
+    """The common part of the algorithms.
+
+    Subclasses choose the population and create a child from it.
+    """
 
     def __init__(self, spec: StudySpec, seed: int) -> None:
         self._spec = spec
@@ -82,7 +88,11 @@ class _GeneticAlgorithm(ABC):
         decided = self._places.encoded([one.fixed])[0]
         row: Floats = decided
         for attempt in range(CHILDREN + MUTATIONS):
-            row = self._child(population, rng) if attempt < CHILDREN else self._mutated_in_one(row, 0.0, rng)
+            row = (
+                self._child(population, rng)
+                if attempt < CHILDREN
+                else self._mutated_in_one(row, 0.0, rng)
+            )
             row = np.where(np.isnan(decided), row, decided)
             row = self._places.completed(row[None], rng.random((1, self._places.size)))[0]
             if _key(row) not in taken:
@@ -115,7 +125,8 @@ class _GeneticAlgorithm(ABC):
     def _mutated(self, row: Floats, which: Flags, eta: float, rng: np.random.Generator) -> Floats:
         """Return the row with mutations of the parameters `which`.
 
-        Numbers change by polynomial mutation (Deb and Agrawal 1999), by at least one step. Choices take another value.
+        Numbers change by polynomial mutation (Deb and Agrawal 1999), by at least one step. Choices
+        take another value.
         """
         row = row.copy()
         for k in np.flatnonzero(which & ~np.isnan(row)):
@@ -132,14 +143,17 @@ class _GeneticAlgorithm(ABC):
             if not self._places.smooth[k]:
                 size = max(abs(step), 1.0 / axis.count)
                 step = size if step > 0 else -size
-                if not 0.0 < x + step < 1.0:  # reflect it: the other side always has another value
+                # Reflect it: the other side always has another value.
+                if not 0.0 < x + step < 1.0:
                     step = -step
             row[k] = min(max(x + step, 0.0), 1.0)
         return row
 
 
 class GeneticModel(_GeneticAlgorithm):
-    """`nsga2` and `nsga3`, which differ in the members that survive a generation and in how parents are compared."""
+    """`nsga2` and `nsga3`, which differ in the members that survive a generation and in how parents
+    are compared.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: GeneticSettings) -> None:
         super().__init__(spec, seed)
@@ -176,7 +190,9 @@ class GeneticModel(_GeneticAlgorithm):
         if rng.random() < self._settings.crossover_probability:
             one = self._crossed(one, self._parent(population, rng), rng)
         share = self._settings.mutation_probability or 1.0 / self._places.size
-        return self._mutated(one, rng.random(self._places.size) < share, self._settings.mutation_eta, rng)
+        return self._mutated(
+            one, rng.random(self._places.size) < share, self._settings.mutation_eta, rng
+        )
 
     def _parent(self, population: Population, rng: np.random.Generator) -> Floats:
         """Return the winner of a binary tournament; between equal members, the first one drawn."""
@@ -186,16 +202,19 @@ class GeneticModel(_GeneticAlgorithm):
         return row
 
     def _crossed(self, one: Floats, other: Floats, rng: np.random.Generator) -> Floats:
-        """Return one of the two children: simulated binary crossover (Deb and Agrawal 1995) for numbers, uniform
-        crossover for choices.
+        """Return one of the two children: simulated binary crossover (Deb and Agrawal 1995) for
+        numbers, uniform crossover for choices.
         """
         size = self._places.size
         share = rng.random(size)
         power = 1.0 / (self._settings.crossover_eta + 1.0)
         spread = np.where(share <= 0.5, 2.0 * share, 0.5 / (1.0 - share)) ** power
-        blended = 0.5 * (one + other) + 0.5 * spread * np.where(rng.random(size) < 0.5, 1.0, -1.0) * (one - other)
+        blended = 0.5 * (one + other) + 0.5 * spread * np.where(
+            rng.random(size) < 0.5, 1.0, -1.0
+        ) * (one - other)
         swapped = np.where(rng.random(size) < 0.5, one, other)
-        # As in the paper, each number is crossed with probability 1/2, and otherwise keeps the first parent's value.
+        # As in the paper, each number is crossed with probability 1/2, and otherwise keeps the
+        # first parent's value.
         numbers = np.where(rng.random(size) < 0.5, np.clip(blended, 0.0, 1.0), one)
         child = np.where(self._places.choice, swapped, numbers)
         child = np.where(np.isnan(child), one, child)
@@ -203,10 +222,11 @@ class GeneticModel(_GeneticAlgorithm):
 
 
 class AgingModel(_GeneticAlgorithm):
-    """Regularized evolution: the population consists of the most recent trials, whatever their values.
+    """Regularized evolution: the population consists of the most recent trials, whatever their
+    values.
 
-    A child has one parent and one mutation. With several objectives or constraints, the first drawn member of the best
-    front wins the tournament.
+    A child has one parent and one mutation. With several objectives or constraints, the first drawn
+    member of the best front wins the tournament.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: AgingSettings) -> None:
@@ -214,7 +234,10 @@ class AgingModel(_GeneticAlgorithm):
         self._settings = settings
 
     def _population(self, learned: Sequence[Trial]) -> Population | None:
-        """Return the population; None before it is full. `learned` has at most as many trials as the population."""
+        """Return the population; None before it is full.
+
+        `learned` has at most as many trials as the population.
+        """
         return self._members(learned) if len(learned) >= self._settings.population_size else None
 
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:

@@ -1,4 +1,6 @@
-"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most have in common."""
+"""How an algorithm is declared: `ENTRIES` of its module, and the settings that most have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from suggest.study import StudySpec
 
 DEFAULT, GRID, TPE = "default", "grid", "tpe"
 ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
-_MEANING = "what happens with a point that the study knows: run it again, draw another, or reuse its value"
+_MEANING = (
+    "what happens with a point that the study knows: run it again, draw another, or reuse its value"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +30,26 @@ class DrawSettings:
 
 @dataclass(frozen=True, slots=True)
 class Family(Choosable):
-    """An algorithm. `build` takes an instance of `settings_type`, which the type of a table cannot express."""
+    """An algorithm.
 
-    build: Callable[..., Sampler]  # takes spec, seed and settings; also `workers` if it learns or is `in_workers`
+    `build` takes an instance of `settings_type`, which the type of a table cannot express.
+    """
+
+    # Takes spec, seed and settings; also `workers` if it learns or is `in_workers`.
+    build: Callable[..., Sampler]
     learns: bool = True  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
-    several: bool = True  # it supports several objectives and constraints, or reads no values
+    # It supports several objectives and constraints, or reads no values.
+    several: bool = True
     most_objectives: int | None = None  # None: no limit
-    enumerates: bool = False  # it takes the values of the space in turn, whatever their distribution
-    in_workers: bool = False  # it takes `workers` although it does not learn
+    # It takes the values of the space in turn, whatever their distribution.
+    enumerates: bool = False
+    # It takes `workers` although it does not learn.
+    in_workers: bool = False
     requires: tuple[str, ...] = ()  # packages; each is also an extra
     instead: tuple[str, ...] = ()  # what to use without those packages
-    waits: bool = False  # it has fewer points than wanted while a trial has to end first; its space has no end
+    # It has fewer points than wanted while a trial has to end first; its space has no end.
+    waits: bool = False
 
 
 def missing(requires: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The dimensions that a model and its candidates share: scales, bins and places.
 
-Pure functions of arrays. A point is a column of numbers, one per dimension; stepped values and choices are encoded as
-their index. A place is a position within the dimension's span, from 0 to 1 on its scale. An integer is a bin.
+Pure functions of arrays. A point is a column of numbers, one per dimension; stepped values and
+choices are encoded as their index. A place is a position within the dimension's span, from 0 to 1
+on its scale. An integer is a bin.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import numpy as np
 
 from suggest.samplers.normal import Floats, Indexes
 
-# The largest width of a narrow bin, as a share of the span. Kernels are at least a hundredth of the span wide, so such
-# a bin covers at most a quarter of a kernel.
+# The largest width of a narrow bin, as a share of the span. Kernels are at least a hundredth of the
+# span wide, so such a bin covers at most a quarter of a kernel.
 NARROW = 0.0025
 MOST_SHAPES = 1024  # bins of a dimension whose shapes are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """The real numbers from `first` to `last`, or with `whole` the integers; with `choice`, they are unordered."""
+    """The real numbers from `first` to `last`, or with `whole` the integers.
+
+    With `choice`, they are unordered.
+    """
 
     first: float
     last: float
@@ -46,7 +50,9 @@ class Frame:
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
         numeric = [d for d in dimensions if not d.choice]
         self.size = len(dimensions)
-        self.numeric = np.array([k for k, d in enumerate(dimensions) if not d.choice], dtype=np.intp)
+        self.numeric = np.array(
+            [k for k, d in enumerate(dimensions) if not d.choice], dtype=np.intp
+        )
         self.choices = [(k, d.last + 1.0) for k, d in enumerate(dimensions) if d.choice]
         self.first = np.array([d.first for d in numeric]).reshape(-1, 1)
         self.last = np.array([d.last for d in numeric]).reshape(-1, 1)
@@ -55,13 +61,17 @@ class Frame:
         half = np.array([0.5 if d.whole else 0.0 for d in numeric]).reshape(-1, 1)
         self.low = self.scaled(self.first - half)
         span = self.scaled(self.last + half) - self.low
-        self.span = np.where(span > 0, span, 1.0)  # neighboring doubles may have the same logarithm
+        # Neighboring doubles may have the same logarithm.
+        self.span = np.where(span > 0, span, 1.0)
         whole = [(k, d) for k, d in enumerate(numeric) if d.whole]
         self.bins = [
-            (k, BinScale(d.first, d.last, float(self.low[k, 0]), float(self.span[k, 0]), d.log)) for k, d in whole
+            (k, BinScale(d.first, d.last, float(self.low[k, 0]), float(self.span[k, 0]), d.log))
+            for k, d in whole
         ]
         self.log_units = np.where(half > 0, 0.0, np.log(self.span))
-        self.log_unit = float(self.log_units[[k for k, d in enumerate(numeric) if not d.whole]].sum())
+        self.log_unit = float(
+            self.log_units[[k for k, d in enumerate(numeric) if not d.whole]].sum()
+        )
 
     def scaled(self, numbers: Floats) -> Floats:
         """Return the numeric rows on their dimensions' scales. numbers: (numeric, points)."""
@@ -71,7 +81,9 @@ class Frame:
         return numbers
 
     def numbers_at(self, places: Floats) -> Floats:
-        """Return the numbers of the numeric dimensions at these places, or at the nearest ones within the span."""
+        """Return the numbers of the numeric dimensions at these places, or at the nearest ones
+        within the span.
+        """
         numbers = self.low + np.minimum(np.maximum(places, 0.0), 1.0) * self.span
         numbers[self.log] = np.exp(numbers[self.log])
         numbers[self.whole] = np.rint(numbers[self.whole])
@@ -81,7 +93,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class BinScale:
-    """The scale of a whole dimension, whose integers are bins from `first` to `last`; see `Frame` for the others."""
+    """The scale of a whole dimension, whose integers are bins from `first` to `last`.
+
+    See `Frame` for the others.
+    """
 
     first: float
     last: float
@@ -95,7 +110,8 @@ class BinShapes:
     """The shapes of some bins of a dimension.
 
     ends: (2, bins), the left and right ends.
-    columns: (4, bins): the middle², the middle and 1, all 0 for a wide bin, and the log of the width of a narrow bin.
+    columns: (4, bins): the middle², the middle and 1, all 0 for a wide bin, and the log of the
+        width of a narrow bin.
     wide: whether each bin is wide.
     """
 
@@ -120,7 +136,9 @@ def shapes_of(scale: BinScale, values: Floats) -> BinShapes:
 def all_shapes(scale: BinScale) -> BinShapes | None:
     """Return the shapes of all bins of a dimension, or None if there are too many to keep."""
     count = scale.last - scale.first + 1
-    return shapes_of(scale, np.arange(scale.first, scale.last + 1)) if count <= MOST_SHAPES else None
+    if count <= MOST_SHAPES:
+        return shapes_of(scale, np.arange(scale.first, scale.last + 1))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +147,8 @@ class Bins:
 
     row: the position of the dimension among the numeric ones.
     wide, narrow: (2, bins), the left and right ends of the distinct wide and narrow bins.
-    wide_index, narrow_index: (candidates,), the index of each candidate's bin among those; -1 for none of them.
+    wide_index, narrow_index: (candidates,), the index of each candidate's bin among those; -1 for
+        none of them.
     """
 
     row: int
@@ -139,7 +158,9 @@ class Bins:
     narrow_index: Indexes
 
     def part(self, here: slice) -> Bins:
-        return Bins(self.row, self.wide, self.narrow, self.wide_index[here], self.narrow_index[here])
+        return Bins(
+            self.row, self.wide, self.narrow, self.wide_index[here], self.narrow_index[here]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +179,9 @@ class CandidatePoints:
 
     def part(self, here: slice) -> CandidatePoints:
         bins = tuple(b.part(here) for b in self.bins)
-        return CandidatePoints(self.numbers[:, here], self.features[here], self.log_width[here], bins)
+        return CandidatePoints(
+            self.numbers[:, here], self.features[here], self.log_width[here], bins
+        )
 
 
 def points(frame: Frame, numbers: Floats) -> CandidatePoints:
@@ -172,9 +195,11 @@ def points(frame: Frame, numbers: Floats) -> CandidatePoints:
 
 
 def features_of(frame: Frame, numeric: Floats) -> tuple[Floats, Floats, tuple[Bins, ...]]:
-    """Return the features of candidates, (3, numeric, candidates), the log widths of their narrow bins, and their bins.
+    """Return the features of candidates, (3, numeric, candidates), the log widths of their narrow
+    bins, and their bins.
 
-    The log widths are (numeric, candidates), 0 where a candidate has no narrow bin. numeric: (numeric, candidates).
+    The log widths are (numeric, candidates), 0 where a candidate has no narrow bin. numeric:
+    (numeric, candidates).
     """
     places = (frame.scaled(numeric) - frame.low) / frame.span
     features = np.stack([places * places, places, np.ones_like(places)])
@@ -194,10 +219,15 @@ def features_of(frame: Frame, numeric: Floats) -> tuple[Floats, Floats, tuple[Bi
 
 
 def _bins(row: int, shapes: BinShapes, of: list[int]) -> Bins:
-    """Return the distinct bins of candidates; `of` is the index of each candidate's bin in `shapes`."""
+    """Return the distinct bins of candidates.
+
+    `of` is the index of each candidate's bin in `shapes`.
+    """
     distinct = sorted(set(of))
     wide, narrow = ([k for k in distinct if shapes.wide[k] is kind] for kind in (True, False))
-    wide_index, narrow_index = ({k: place for place, k in enumerate(some)} for some in (wide, narrow))
+    wide_index, narrow_index = (
+        {k: place for place, k in enumerate(some)} for some in (wide, narrow)
+    )
     return Bins(
         row,
         shapes.ends[:, wide],

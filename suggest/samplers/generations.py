@@ -1,9 +1,9 @@
 """The memory of an algorithm with generations, replayed from the trials of a study.
 
-A generation is a number of trials, in the order of their numbers; the memory before it decides how many. The memory
-after generation k is a function of its trials and of the memory before it, so nothing is stored, and a rebuilt model
-has the same memory. Memories are kept from one proposal to the next. A trial that ends late changes only its own
-generation and the later ones.
+A generation is a number of trials, in the order of their numbers; the memory before it decides how
+many. The memory after generation k is a function of its trials and of the memory before it, so
+nothing is stored, and a rebuilt model has the same memory. Memories are kept from one proposal to
+the next. A trial that ends late changes only its own generation and the later ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from suggest import deadline
 
-KEPT = 16  # how many memories are kept, because most trials that end late are recent ones
+# How many memories are kept, because most trials that end late are recent ones.
+KEPT = 16
 
 
 class Numbered(Protocol):
@@ -28,9 +29,11 @@ M = TypeVar("M")
 class Generations(Generic[T, M]):
     """Replays the memory of an algorithm.
 
-    size: trials per generation, or a function that returns the trials of the generation after a memory.
+    size: trials per generation, or a function that returns the trials of the generation after a
+        memory.
     first: returns the memory before any trial.
-    step: returns the memory after generation k from k, its trials, and the memories by number of generations.
+    step: returns the memory after generation k from k, its trials, and the memories by number of
+        generations.
     recent: how many of the latest memories `step` reads.
     """
 
@@ -51,7 +54,8 @@ class Generations(Generic[T, M]):
     def replay(self, trials: Sequence[T]) -> tuple[int, M]:
         """Return how many generations these trials complete, and the memory after them."""
         numbers = [trial.number for trial in trials]
-        same, end = 0, 0  # the generations whose trials are the same as before, and where they end
+        # The generations whose trials are the same as before, and where they end.
+        same, end = 0, 0
         for before in self._numbers:
             if tuple(numbers[end : end + len(before)]) != before:
                 break
@@ -64,7 +68,9 @@ class Generations(Generic[T, M]):
         start = sum(map(len, self._numbers))
         while start + (size := self._next_size(last)) <= len(trials):
             deadline.check()
-            self._memories[last + 1] = self._step(last, trials[start : start + size], self._memories)
+            self._memories[last + 1] = self._step(
+                last, trials[start : start + size], self._memories
+            )
             self._memories.pop(last + 1 - KEPT, None)
             self._numbers.append(tuple(numbers[start : start + size]))
             last, start = last + 1, start + size

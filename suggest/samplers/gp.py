@@ -1,9 +1,9 @@
 """GP: random search first, then Gaussian processes over a bounded window of the study.
 
-This is the part in the server: which trials the model is shown, and when it is fitted again. The model itself is
-computed in a worker process, see `gp_model`. What it is fitted to follows from the numbers of the trials alone,
-never from the order of calls: an engine that was rebuilt from a store proposes what the lost one would have.
-Imports neither NumPy nor Optuna.
+This is the part in the server: which trials the model is shown, and when it is fitted again. The
+model itself is computed in a worker process, see `gp_model`. What it is fitted to follows from the
+numbers of the trials alone, never from the order of calls: an engine that was rebuilt from a store
+proposes what the lost one would have. Imports neither NumPy nor Optuna.
 """
 
 from __future__ import annotations
@@ -29,25 +29,39 @@ from suggest.workers import ModelSetup, Workers
 @dataclass(frozen=True, slots=True)
 class GpSettings(DrawSettings):
     startup_trials: int = setting(
-        0, "finished trials before the model takes over from random search; 0: parameters + 1, from 8 to 12", min=0
+        0,
+        "finished trials before the model takes over from random search; 0: parameters + 1, from 8 "
+        "to 12",
+        min=0,
     )
     window: int = setting(
-        200, "finished trials the model is fitted to: half the best, half the most recent", min=20, max=1000
+        200,
+        "finished trials the model is fitted to: half the best, half the most recent",
+        min=20,
+        max=1000,
     )
 
 
 LEAST_STARTUP, MOST_STARTUP = 8, 12
-MOST_OBJECTIVES = 3  # the expected gain of hypervolume takes too long with more
+# The expected gain of hypervolume takes too long with more.
+MOST_OBJECTIVES = 3
 HALF = 1 << (BITS - 1)
-CENTERED = 10  # numbers from which on the middle is mostly nearer to the optimum than each of ten random points
+# Numbers from which on the middle is mostly nearer to the optimum than each of ten random points.
+CENTERED = 10
 MODEL = "suggest.samplers.gp_model:GpModel"
-BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
-MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
-SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
+# Failed and infeasible trials, the most recent ones, that the model is shown.
+BARRED = 100
+# Trials after which the model is fitted again, at the latest.
+MOST_BETWEEN = 50
+# Trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again.
+SPARE = 2 * LIARS
 
 
 class GpSampler(ModelSampler):
-    """Without `workers`, this process computes. first: proposes until the model does; None for random search."""
+    """Without `workers`, this process computes. first: proposes until the model does.
+
+    None for random search.
+    """
 
     def __init__(
         self,
@@ -59,7 +73,9 @@ class GpSampler(ModelSampler):
         first: Sampler | None = None,
     ) -> None:
         self._trials = LearnedTrials(spec.criteria, settings.window)
-        super().__init__(ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers)
+        super().__init__(
+            ModelSetup(MODEL, spec, seed, settings), self._trials, requires=(), workers=workers
+        )
         self._space = spec.space
         self._first = first or RandomSampler(spec, seed, settings)
         enough = min(max(len(spec.space.parameters) + 1, LEAST_STARTUP), MOST_STARTUP)
@@ -71,24 +87,34 @@ class GpSampler(ModelSampler):
         return (yield from super().steps(wanted, beside=beside))
 
     def _centered(self, one: PointRequest) -> PointRequest:
-        """Return the request, with the middles of numbers as fixed values if it is for the study's first trial."""
-        numbers = [p for p in self._space.parameters if not isinstance(p.domain, Choice) and not p.when]
+        """Return the request, with the middles of numbers as fixed values if it is for the study's
+        first trial.
+        """
+        numbers = [
+            p for p in self._space.parameters if not isinstance(p.domain, Choice) and not p.when
+        ]
         if one.number or one.again or len(numbers) < CENTERED:
             return one
-        return replace(one, fixed={**{p.name: at_fraction(p.domain, HALF) for p in numbers}, **one.fixed})
+        return replace(
+            one, fixed={**{p.name: at_fraction(p.domain, HALF) for p in numbers}, **one.fixed}
+        )
 
 
 class LearnedTrials:
-    """The trials of a study that a model can learn from, and the choice of those that it is shown."""
+    """The trials of a study that a model can learn from, and the choice of those that it is
+    shown.
+    """
 
     def __init__(self, criteria: Criteria, window: int) -> None:
-        self.count = 0  # how many there were, those that were forgotten too
+        # How many there were, those that were forgotten too.
+        self.count = 0
         self._criteria = criteria
         self._sign = criteria.objectives[0].direction.sign
         self._window = window
         self._taught: dict[int, Trial] = {}
         self._numbers: list[int] = []  # of those, rising
-        self._ranked: list[tuple[float, float, int]] = []  # (violation, loss, number) of those; loss: the first one
+        # (violation, loss, number) of those; loss: the first one.
+        self._ranked: list[tuple[float, float, int]] = []
         self._front: list[Trial] = []  # of several objectives, by number
         self._barred: list[int] = []
         self._running = RunningTrials()
@@ -101,7 +127,10 @@ class LearnedTrials:
         if teaches(trial, self._criteria):
             if number not in self._taught:
                 insort(self._numbers, number)
-                insort(self._ranked, (self._criteria.violation(trial), self._sign * (trial.value or 0.0), number))
+                insort(
+                    self._ranked,
+                    (self._criteria.violation(trial), self._sign * (trial.value or 0.0), number),
+                )
                 self.count += 1
             self._taught[number] = trial
             if len(self._criteria.objectives) > 1:
@@ -115,13 +144,18 @@ class LearnedTrials:
                 del self._others[self._barred.pop(0)]
 
     def _best(self, below: int) -> Iterator[int]:
-        """Return the numbers of the Pareto front, latest first; without a front, those of the ranked trials."""
+        """Return the numbers of the Pareto front, latest first.
+
+        Without a front, those of the ranked trials.
+        """
         if self._front:
             return (trial.number for trial in reversed(self._front) if trial.number < below)
         return (number for *_, number in self._ranked if number < below)
 
     def _forget(self) -> None:
-        """Forget trials that are neither recent nor among the best, since no later trial can change that."""
+        """Forget trials that are neither recent nor among the best, since no later trial can change
+        that.
+        """
         kept = {number for *_, number in self._ranked[: self._window // 2 + SPARE]}
         kept.update(trial.number for trial in self._front)
         kept.update(self._numbers[-self._window - SPARE :])
@@ -133,13 +167,16 @@ class LearnedTrials:
         return self._running.trials
 
     def learned(self) -> list[Trial]:
-        """Return, by number, the best and the most recent trials that the model is fitted to, and all later ones."""
+        """Return, by number, the best and the most recent trials that the model is fitted to, and
+        all later ones.
+        """
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
         below = fitted_below(max(numbers, default=-1), self._running.numbers)
         end = bisect_left(self._numbers, below)
         chosen = set(islice(self._best(below), self._window // 2))
         start = end
-        while start and len(chosen) < self._window:  # some of the recent ones are among the best
+        # Some of the recent ones are among the best.
+        while start and len(chosen) < self._window:
             start, stop = max(0, start - (self._window - len(chosen))), start
             chosen.update(self._numbers[start:stop])
         chosen.update(self._numbers[end:])
@@ -158,10 +195,11 @@ def teaches(trial: Trial, criteria: Criteria) -> bool:
 
 
 def fitted_below(last: int, running: Sequence[int]) -> int:
-    """Return the number below which trials decide the model's parameters. last: of the latest finished trial.
+    """Return the number below which trials decide the model's parameters. last: of the latest
+    finished trial.
 
-    It grows by a tenth at a time, and waits for running trials with lower numbers, though not for stragglers: each that
-    finished later would change what the model is fitted to.
+    It grows by a tenth at a time, and waits for running trials with lower numbers, though not for
+    stragglers: each that finished later would change what the model is fitted to.
     """
     end = last + 1
     settled = min([*running, end])

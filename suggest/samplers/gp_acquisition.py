@@ -1,8 +1,10 @@
-"""How promising points are for the Gaussian process: the logarithm of an expected improvement, and its gradient.
+"""How promising points are for the Gaussian process: the logarithm of an expected improvement, and
+its gradient.
 
-The chance that a trial gets a value and keeps the constraints multiplies the improvement (Gelbart et al. 2014, Bayesian
-optimization with unknown constraints). Running trials count as finished with the values that the model expects. This
-module does not search for the best point and does not know trials: rows of places in, numbers out.
+The chance that a trial gets a value and keeps the constraints multiplies the improvement (Gelbart
+et al. 2014, Bayesian optimization with unknown constraints). Running trials count as finished with
+the values that the model expects. This module does not search for the best point and does not know
+trials: rows of places in, numbers out.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import Posterior
 from suggest.samplers.normal import Flags, Floats
 
-CENTERS = 4  # the best trials of one objective, near which candidates are drawn
+# The best trials of one objective, near which candidates are drawn.
+CENTERS = 4
 LIKELY = math.log(0.5)
-BEYOND = 0.1  # of the front's extent: how far behind its worst losses the reference point is
+# Of the front's extent: how far behind its worst losses the reference point is.
+BEYOND = 0.1
 
 
 def believe(process: Posterior, row: Floats) -> float:
-    """Append what the process expects of a row, and return it (Ginsbourger et al. 2010, the kriging believer)."""
+    """Append what the process expects of a row, and return it (Ginsbourger et al. 2010, the kriging
+    believer).
+    """
     mean = float(process.means(row[None])[0])
     process.append(row, mean)
     return mean
@@ -64,7 +70,9 @@ class Improvement(Protocol):
         ...
 
     def add_pending(self, row: Floats, *, kept: bool) -> None:
-        """Count one more running trial as finished. kept: whether it is expected to keep the constraints."""
+        """Count one more running trial as finished. kept: whether it is expected to keep the
+        constraints.
+        """
         ...
 
     def centers(self) -> Floats:
@@ -78,11 +86,12 @@ class Improvement(Protocol):
 
 
 class ExpectedImprovement:
-    """The expected improvement of one objective over the least expected loss of a trial that keeps the constraints.
+    """The expected improvement of one objective over the least expected loss of a trial that keeps
+    the constraints.
 
-    The least measured loss would be too hard to improve where values are noisy. Beside running trials, an improvement
-    has to be at least `gain` (Lizotte 2008, Practical Bayesian optimization): otherwise a batch collapses at the best
-    trial, whose expected loss is believed.
+    The least measured loss would be too hard to improve where values are noisy. Beside running
+    trials, an improvement has to be at least `gain` (Lizotte 2008, Practical Bayesian
+    optimization): otherwise a batch collapses at the best trial, whose expected loss is believed.
     """
 
     def __init__(self, process: Posterior, rows: Floats, kept: Flags, *, gain: float) -> None:
@@ -95,7 +104,9 @@ class ExpectedImprovement:
 
     @property
     def _least(self) -> float:
-        return float(self._expected[self._kept].min()) - (self._gain if self._beside_running else 0.0)
+        return float(self._expected[self._kept].min()) - (
+            self._gain if self._beside_running else 0.0
+        )
 
     def promise(self, rows: Floats) -> Floats:
         mean, deviation = self._process.predict(rows)
@@ -126,10 +137,11 @@ class ExpectedImprovement:
 
 
 class ExpectedHypervolumeImprovement:
-    """The expected improvement of the volume that the Pareto front of two or three objectives dominates.
+    """The expected improvement of the volume that the Pareto front of two or three objectives
+    dominates.
 
-    Each objective has a process. The reference point is at the worst loss of any trial in each objective, and at least
-    a tenth of the front's extent behind the front.
+    Each objective has a process. The reference point is at the worst loss of any trial in each
+    objective, and at least a tenth of the front's extent behind the front.
     """
 
     def __init__(self, members: Sequence[Posterior], rows: Floats, kept: Flags) -> None:
@@ -141,12 +153,17 @@ class ExpectedHypervolumeImprovement:
 
     def promise(self, rows: Floats) -> Floats:
         found = [member.predict(rows) for member in self._members]
-        means, deviations = np.stack([m for m, _ in found], axis=1), np.stack([d for _, d in found], axis=1)
+        means, deviations = (
+            np.stack([m for m, _ in found], axis=1),
+            np.stack([d for _, d in found], axis=1),
+        )
         return log_hypervolume_improvement(self._cells, means, deviations)[0]
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:
         found = [member.predict_slopes(rows) for member in self._members]
-        means, deviations, mean_slopes, deviation_slopes = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+        means, deviations, mean_slopes, deviation_slopes = (
+            np.stack(each, axis=1) for each in zip(*found, strict=True)
+        )
         promise, by_mean, by_deviation = log_hypervolume_improvement(self._cells, means, deviations)
         gradient = np.einsum("rk,rka->ra", by_mean, mean_slopes)
         return promise, gradient + np.einsum("rk,rka->ra", by_deviation, deviation_slopes)
@@ -170,10 +187,13 @@ class ExpectedHypervolumeImprovement:
 class Acquisition:
     """The improvement times the probabilities of a value and of keeping the constraints.
 
-    improvement: None while no trial keeps the constraints. nearest: rows of the trials that break them least.
+    improvement: None while no trial keeps the constraints. nearest: rows of the trials that break
+        them least.
     """
 
-    def __init__(self, improvement: Improvement | None, chances: Sequence[Feasibility], nearest: Floats) -> None:
+    def __init__(
+        self, improvement: Improvement | None, chances: Sequence[Feasibility], nearest: Floats
+    ) -> None:
         self._improvement = improvement
         self._chances = chances
         self._nearest = nearest

@@ -1,8 +1,11 @@
-"""What a fitted Gaussian process says of the best trial and of what is left to gain. Arrays in, numbers out.
+"""What a fitted Gaussian process says of the best trial and of what is left to gain.
 
-The regret is bounded as by Makarova et al. 2022, "Automatic termination for hyperparameter optimization", equation 5:
-the least upper bound of a trial, less the least lower bound of any point. Points are looked for among candidates, so
-the bound may miss a narrow optimum that no trial has come near.
+Arrays in, numbers out.
+
+The regret is bounded as by Makarova et al. 2022, "Automatic termination for hyperparameter
+optimization", equation 5: the least upper bound of a trial, less the least lower bound of any
+point. Points are looked for among candidates, so the bound may miss a narrow optimum that no trial
+has come near.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from suggest.samplers.gp_space import Places
 from suggest.samplers.gp_warp import unwarped
 from suggest.samplers.normal import Flags, Floats, Indexes
 
-ANYWHERE, NEAR, CENTERS = 2000, 1000, 8  # candidates; the best trials near which they are drawn
+# candidates; the best trials near which they are drawn.
+ANYWHERE, NEAR, CENTERS = 2000, 1000, 8
 INTERVAL = 1.959964  # standard deviations of a 95 % interval
 DOUBT = 0.1  # the probability that the bound does not hold
 
@@ -46,8 +50,14 @@ def estimated(
     other_mean, other_deviation = process.predict(candidates)
     width = math.sqrt(_beta(len(places.axes), len(rows)))
     most = float((mean + width * deviation)[succeeded].min())
-    least = min(float((other_mean - width * other_deviation).min()), float((mean - width * deviation).min()))
-    center, spread, noise = float(mean[best]), INTERVAL * float(deviation[best]), process.noise_deviation
+    least = min(
+        float((other_mean - width * other_deviation).min()), float((mean - width * deviation).min())
+    )
+    center, spread, noise = (
+        float(mean[best]),
+        INTERVAL * float(deviation[best]),
+        process.noise_deviation,
+    )
     warped = np.array([center, center - spread, center + spread, center + noise, most, least])
     value, low, high, noisy, most, least = unwarped(warped, losses, process.log_delta).tolist()
     ends = sorted((sign * low, sign * high))

@@ -1,6 +1,7 @@
 """The acquisition function: the logarithm of the expected improvement, with a stable tail.
 
-Ament et al. 2023 (Unexpected improvements to expected improvement), equation 9, on the error function of `normal`.
+Ament et al. 2023 (Unexpected improvements to expected improvement), equation 9, on the error
+function of `normal`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import numpy as np
 
 from suggest.samplers.normal import LOG_ROOT_TAU, ROOT_HALF, Floats, scaled_erfc
 
-FAR = -1e4  # below: the first term of the asymptotic series, of which the second is 3 / u² of it
+# below: the first term of the asymptotic series, of which the second is 3 / u² of it.
+FAR = -1e4
 
 
 def log_improvement(u: Floats) -> tuple[Floats, Floats]:
-    """Return log(phi(u) + u Phi(u)) for finite u, and its derivative Phi(u) / (phi(u) + u Phi(u)). u: flat."""
+    """Return log(phi(u) + u Phi(u)) for finite u, and its derivative Phi(u) / (phi(u) + u Phi(u)).
+    u: flat.
+    """
     erfc = scaled_erfc(np.abs(u) * ROOT_HALF)
     density = np.exp(-0.5 * u * u - LOG_ROOT_TAU)
     right = u > -1.0
-    below = np.where(u > 0, 1.0 - 0.5 * np.exp(-0.5 * u * u) * erfc, 0.5 * np.exp(-0.5 * u * u) * erfc)
+    below = np.where(
+        u > 0, 1.0 - 0.5 * np.exp(-0.5 * u * u) * erfc, 0.5 * np.exp(-0.5 * u * u) * erfc
+    )
     value = np.where(right, density + u * below, 1.0)
-    mills = math.sqrt(0.5 * math.pi) * erfc  # Phi / phi, for u < 0
+    # Phi / phi, for u < 0.
+    mills = math.sqrt(0.5 * math.pi) * erfc
     far = u < FAR
     # 1 + u * mills loses digits as 1/u²: at FAR eight are gone, and the series takes over.
     inner = np.where(right | far, 1.0, np.maximum(1.0 + u * mills, 1e-300))

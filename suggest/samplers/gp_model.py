@@ -1,8 +1,8 @@
 """The model behind `gp`: Gaussian processes fitted to a window of trials.
 
-There is a process for each objective, for each constraint, and for which trials failed or were infeasible.
-`gp_acquisition` combines their predictions, and `gp_search` finds the most promising point. It imports NumPy and
-neither Optuna nor SciPy.
+There is a process for each objective, for each constraint, and for which trials failed or were
+infeasible. `gp_acquisition` combines their predictions, and `gp_search` finds the most promising
+point. It imports NumPy and neither Optuna nor SciPy.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-LEAST_GAIN = 0.003  # of a point beside running trials, in standard deviations of the warped losses
+# Of a point beside running trials, in standard deviations of the warped losses.
+LEAST_GAIN = 0.003
 LEAST = 3  # trials that the parameters are fitted to
-BARRED = 2.0  # what the process of failures is told of a trial without a value; 0 of any other
-DOUBTFUL = 0.5  # an even chance; not half way, for the best point often lies where the feasible region ends
+# What the process of failures is told of a trial without a value; 0 of any other.
+BARRED = 2.0
+# An even chance; not half way, for the best point often lies where the feasible region ends.
+DOUBTFUL = 0.5
 
 
 class GpModel:
@@ -64,9 +67,12 @@ class GpModel:
             for place, one in enumerate(wanted):
                 if place:
                     deadline.check()
-                if place and place % LIARS == 0:  # so that a large batch does not cost its square
+                # So that a large batch does not cost its square.
+                if place and place % LIARS == 0:
                     search = self._search(finished, below, pending[-LIARS:])
-                rng = np.random.Generator(np.random.PCG64(one.source(self._seed, "gp").getrandbits(128)))
+                rng = np.random.Generator(
+                    np.random.PCG64(one.source(self._seed, "gp").getrandbits(128))
+                )
                 row = search.best(one.fixed, rng)
                 points.append(self._places.decoded(row, one.fixed))
                 pending.append(Trial(one.number, TrialState.RUNNING, points[-1]))
@@ -90,17 +96,23 @@ class GpModel:
                 self._places,
                 numbers=history.numbers[taught],
                 rows=rows[taught],
-                succeeded=np.array([t.state is TrialState.SUCCEEDED for t in trials], dtype=np.bool_),
+                succeeded=np.array(
+                    [t.state is TrialState.SUCCEEDED for t in trials], dtype=np.bool_
+                ),
                 losses=self._losses(finished, taught, 0),
                 sign=self._criteria.objectives[0].direction.sign,
                 rng=np.random.Generator(np.random.PCG64([self._seed, len(trials)])),
             )
 
     def _search(self, learned: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
-        """Return a search for the next point. below: the first trial that does not decide the parameters."""
+        """Return a search for the next point. below: the first trial that does not decide the
+        parameters.
+        """
         rows = self._encoded(learned)
         pending = self._places.encoded([t.parameters for t in running])
-        history = _History(learned, rows, below, Features(self._places, np.concatenate([rows, pending])))
+        history = _History(
+            learned, rows, below, Features(self._places, np.concatenate([rows, pending]))
+        )
         search = CandidateSearch(self._places, self._acquisition(history), rows)
         for row in pending:
             search.add_pending(row)
@@ -108,42 +120,70 @@ class GpModel:
 
     def _encoded(self, trials: list[Trial]) -> Floats:
         new = [t for t in trials if t.number not in self._rows]
-        rows = dict(zip([t.number for t in new], self._places.encoded([t.parameters for t in new]), strict=True))
-        self._rows = {t.number: rows[t.number] if t.number in rows else self._rows[t.number] for t in trials}
+        rows = dict(
+            zip(
+                [t.number for t in new],
+                self._places.encoded([t.parameters for t in new]),
+                strict=True,
+            )
+        )
+        self._rows = {
+            t.number: rows[t.number] if t.number in rows else self._rows[t.number] for t in trials
+        }
         return np.array([self._rows[t.number] for t in trials])
 
     def _acquisition(self, history: _History) -> Acquisition:
         criteria = self._criteria
         taught = np.array([teaches(t, criteria) for t in history.trials], dtype=np.bool_)
         chances, hopeless = self._failures(history, taught)
-        bounds = [each for place in range(len(criteria.constraints)) for each in self._constraint(history, place)]
+        bounds = [
+            each
+            for place in range(len(criteria.constraints))
+            for each in self._constraint(history, place)
+        ]
         chances.extend(bounds)
         violations = np.array([criteria.violation(t) for t in history.trials])[taught]
         known, kept = history.rows[taught], violations == 0
         if not kept.any():
-            if bounds:  # there is nothing to improve on
-                return Acquisition(None, chances, known[np.argsort(violations, kind="stable")[:CENTERS]])
-            kept[:] = True  # no constraint was measured
+            # There is nothing to improve on.
+            if bounds:
+                return Acquisition(
+                    None, chances, known[np.argsort(violations, kind="stable")[:CENTERS]]
+                )
+            # No constraint was measured.
+            kept[:] = True
         improvement: Improvement
         if len(criteria.objectives) == 1:
-            # At the border of what the constraints allow, only points that break them would promise so much.
+            # At the border of what the constraints allow, only points that break them would promise
+            # so much.
             gain = 0.0 if bounds else LEAST_GAIN
-            improvement = ExpectedImprovement(self._warped(history, taught, hopeless), known, kept, gain=gain)
+            improvement = ExpectedImprovement(
+                self._warped(history, taught, hopeless), known, kept, gain=gain
+            )
         else:
-            members = [self._linear(history, taught, hopeless, place) for place in range(len(criteria.objectives))]
+            members = [
+                self._linear(history, taught, hopeless, place)
+                for place in range(len(criteria.objectives))
+            ]
             improvement = ExpectedHypervolumeImprovement(members, known, kept)
         return Acquisition(improvement, chances, known)
 
     def _warped(self, history: _History, taught: Flags, hopeless: Floats) -> Posterior:
         """Return the process of the only objective. hopeless: see `_believed`."""
         first = history.deciding(taught)
-        # What the parameters follow from must not depend on later trials: a fit is kept while its own are the same.
-        found = self._fit("objective", history, first, scaled(self._losses(history.trials, first, 0)), warp=True)
+        # What the parameters follow from must not depend on later trials: a fit is kept while its
+        # own are the same.
+        found = self._fit(
+            "objective", history, first, scaled(self._losses(history.trials, first, 0)), warp=True
+        )
         y, *_ = warped(scaled(self._losses(history.trials, taught, 0)), found.log_delta)
         return self._believed(history, taught, hopeless, found, y)
 
     def _linear(self, history: _History, taught: Flags, hopeless: Floats, place: int) -> Posterior:
-        """Return the process of one of several objectives. Its losses are not warped, which would distort volumes."""
+        """Return the process of one of several objectives.
+
+        Its losses are not warped, which would distort volumes.
+        """
         first = history.deciding(taught)
         early, _ = standardized(scaled(self._losses(history.trials, first, place)))
         found = self._fit(f"objective {place}", history, first, early)
@@ -153,7 +193,9 @@ class GpModel:
     def _believed(
         self, history: _History, taught: Flags, hopeless: Floats, found: Hyperparameters, y: Floats
     ) -> Posterior:
-        """Return a process of these values. hopeless: rows without one, which count as no better than the median."""
+        """Return a process of these values. hopeless: rows without one, which count as no better
+        than the median.
+        """
         process = Posterior(found, history.features, history.rows[taught], y)
         middle = float(np.median(y))
         for row, mean in zip(hopeless, process.means(hopeless), strict=True):
@@ -161,7 +203,9 @@ class GpModel:
         return process
 
     def _failures(self, history: _History, taught: Flags) -> tuple[list[Feasibility], Floats]:
-        """Return the probability of a value, and the rows without one where a failure was likely."""
+        """Return the probability of a value, and the rows without one where a failure was
+        likely.
+        """
         barred = np.array([t.state in BARRED_STATES for t in history.trials], dtype=np.bool_)
         if not barred.any():
             return [], history.rows[:0]
@@ -175,7 +219,9 @@ class GpModel:
     def _constraint(self, history: _History, place: int) -> list[Feasibility]:
         """Return the probability of keeping one constraint; nothing if it was never measured."""
         bound = self._criteria.constraints[place]
-        values = [t.constraint_values[place] if t.constraint_values else np.nan for t in history.trials]
+        values = [
+            t.constraint_values[place] if t.constraint_values else np.nan for t in history.trials
+        ]
         margins = np.array([bound.margin(value) for value in values])
         told: Flags = np.isfinite(margins)
         if not told.any():
@@ -186,7 +232,10 @@ class GpModel:
         return [Feasibility(process, 0.0)]
 
     def _losses(self, learned: Sequence[Trial], which: Flags, place: int) -> Floats:
-        """Return the losses of one objective. A pruned trial counts as no better than the median of succeeded ones."""
+        """Return the losses of one objective.
+
+        A pruned trial counts as no better than the median of succeeded ones.
+        """
         sign = self._criteria.objectives[place].direction.sign
         trials = [trial for trial, there in zip(learned, which, strict=True) if there]
         losses = np.array([sign * t.values[place] for t in trials])
@@ -195,8 +244,12 @@ class GpModel:
             losses[pruned] = np.maximum(losses[pruned], np.median(losses[~pruned]))
         return losses
 
-    def _fit(self, what: str, history: _History, which: Flags, y: Floats, *, warp: bool = False) -> Hyperparameters:
-        """Return fitted parameters, which are kept for as long as the trials that decide them are the same."""
+    def _fit(
+        self, what: str, history: _History, which: Flags, y: Floats, *, warp: bool = False
+    ) -> Hyperparameters:
+        """Return fitted parameters, which are kept for as long as the trials that decide them are
+        the same.
+        """
         key = (what, tuple(history.numbers[which].tolist()))
         found = self._fits.get(key)
         if found is None:
@@ -208,9 +261,13 @@ class GpModel:
 
 
 class _History:
-    """The trials that the model is shown. below: the first trial that does not decide the parameters."""
+    """The trials that the model is shown. below: the first trial that does not decide the
+    parameters.
+    """
 
-    def __init__(self, trials: Sequence[Trial], rows: Floats, below: int, features: Features) -> None:
+    def __init__(
+        self, trials: Sequence[Trial], rows: Floats, below: int, features: Features
+    ) -> None:
         self.trials = trials
         self.rows = rows
         self.features = features
@@ -218,6 +275,8 @@ class _History:
         self._early = self.numbers < below
 
     def deciding(self, which: Flags) -> Flags:
-        """Return which of these trials decide the parameters: all of them if there are too few early ones."""
+        """Return which of these trials decide the parameters: all of them if there are too few
+        early ones.
+        """
         found: Flags = which & self._early
         return found if np.count_nonzero(found) >= LEAST else which

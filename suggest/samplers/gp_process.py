@@ -1,8 +1,10 @@
-"""A Gaussian process with a Matérn-5/2 kernel and a weight for each axis: its fit and its posterior.
+"""A Gaussian process with a Matérn-5/2 kernel and a weight for each axis: its fit and its
+posterior.
 
-Rasmussen and Williams 2006, equations 2.30, 5.8 and 5.9 and chapter 4.2.1. The priors' lengths grow with the root
-of the number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs great in high dimensions). NumPy
-alone: the factor's inverse is computed in blocks, which costs about what LAPACK's would.
+Rasmussen and Williams 2006, equations 2.30, 5.8 and 5.9 and chapter 4.2.1. The priors' lengths grow
+with the root of the number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs
+great in high dimensions). NumPy alone: the factor's inverse is computed in blocks, which costs
+about what LAPACK's would.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes
 
 JITTER = 1e-8  # of the signal's variance
 BLOCK = 48
-AT_A_TIME = 2**14  # numbers; larger arrays leave the nearest caches
+# numbers; larger arrays leave the nearest caches.
+AT_A_TIME = 2**14
 LENGTH_MEAN, LENGTH_SPREAD = math.log(0.5), 1.0  # of the log of a length, at one axis
-MANY = 10  # axes, above which lengths vary less: there are more of them than the trials can tell
+# Axes, above which lengths vary less: there are more of them than the trials can tell.
+MANY = 10
 SIGNAL_SPREAD = 1.0
 NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
 DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
@@ -41,12 +45,17 @@ class Hyperparameters:
 
 
 def triangular_inverse(lower: Floats) -> Floats:
-    """Return the inverse of a lower triangular matrix, or of a stack of them, computed in blocks."""
+    """Return the inverse of a lower triangular matrix, or of a stack of them, computed in
+    blocks.
+    """
     n = lower.shape[-1]
     if n <= BLOCK:
         return np.tril(np.linalg.inv(lower))
     half = n // 2
-    a, c = triangular_inverse(lower[..., :half, :half]), triangular_inverse(lower[..., half:, half:])
+    a, c = (
+        triangular_inverse(lower[..., :half, :half]),
+        triangular_inverse(lower[..., half:, half:]),
+    )
     inverse = np.zeros_like(lower)
     inverse[..., :half, :half] = a
     inverse[..., half:, half:] = c
@@ -55,7 +64,9 @@ def triangular_inverse(lower: Floats) -> Floats:
 
 
 def matern(squares: Floats) -> tuple[Floats, Floats]:
-    """Return the kernel (1 + s + s²/3) exp(-s), s = sqrt(5 squares), and its derivative by the squared distances."""
+    """Return the kernel (1 + s + s²/3) exp(-s), s = sqrt(5 squares), and its derivative by the
+    squared distances.
+    """
     s = np.sqrt(5.0 * squares)
     decay = np.exp(-s)
     s += 1.0
@@ -77,7 +88,8 @@ def squared_distances(a: Floats, b: Floats) -> Floats:
 
 
 class Likelihood:
-    """Minus the log of the posterior density of the parameters: log weights, log signal, log noise, log delta.
+    """Minus the log of the posterior density of the parameters: log weights, log signal, log noise,
+    log delta.
 
     losses: as `gp_warp.scaled` makes them, or, where `warp` is False, as they are.
     """
@@ -125,12 +137,19 @@ class Likelihood:
         columns = 2.0 * (slope.sum(axis=1) @ self._squares - np.einsum("ij,ij->j", self._features, slope @ self._features))  # fmt: skip # noqa: E501
         gradient[:axes] = weights * np.bincount(self._axis_of, columns, axes)
         gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
-        value = 0.5 * float(y @ alpha) + float(np.log(np.diag(lower)).sum()) + n * LOG_ROOT_TAU - jacobian
+        value = (
+            0.5 * float(y @ alpha)
+            + float(np.log(np.diag(lower)).sum())
+            + n * LOG_ROOT_TAU
+            - jacobian
+        )
         off, spread = self._from_prior(theta)
         return value + 0.5 * float(off @ off), gradient + off / spread
 
     def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return each parameter's distance from its prior's mean in standard deviations, and these deviations."""
+        """Return each parameter's distance from its prior's mean in standard deviations, and these
+        deviations.
+        """
         mean = np.full(len(theta), self._prior)
         mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
         spread = np.full(len(theta), self._prior_spread)
@@ -139,20 +158,30 @@ class Likelihood:
 
     def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
         found = [self.at(theta) for theta in points]
-        return np.array([value for value, _ in found]), np.array([gradient for _, gradient in found])
+        return np.array([value for value, _ in found]), np.array(
+            [gradient for _, gradient in found]
+        )
 
 
 def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
-    """Return the most probable parameters found from two starts: short lengths, strong warp; long ones, weak warp."""
+    """Return the most probable parameters found from two starts: short lengths, strong warp.
+
+    Long ones, weak warp.
+    """
     axes = features.axes
     likelihood = Likelihood(features, rows, losses, warp=warp)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
     high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
     low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
-    found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
+    found = minimize(
+        likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE
+    )
     theta = found.points[int(np.argmin(found.values))]
     return Hyperparameters(
-        np.exp(theta[:axes]), math.exp(theta[axes]), math.exp(theta[axes + 1]), float(theta[axes + 2])
+        np.exp(theta[:axes]),
+        math.exp(theta[axes]),
+        math.exp(theta[axes + 1]),
+        float(theta[axes + 2]),
     )
 
 
@@ -236,7 +265,9 @@ class Posterior:
         return found
 
     def predict_slopes(self, rows: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return means and standard deviations, and the gradients of both by the places: (rows, axes)."""
+        """Return means and standard deviations, and the gradients of both by the places: (rows,
+        axes).
+        """
         at = self._scaled(rows)
         kernel, slope = self._kernels(at)
         explained = kernel @ self._inverse.T
@@ -248,6 +279,10 @@ class Posterior:
         return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
-        """Return the gradient of a sum over trials by features, of the derivatives by squared distances."""
-        found: Floats = 2.0 * (at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials) * self._roots
+        """Return the gradient of a sum over trials by features, of the derivatives by squared
+        distances.
+        """
+        found: Floats = (
+            2.0 * (at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials) * self._roots
+        )
         return found

@@ -1,7 +1,8 @@
 """The search for the most promising point of a space.
 
-Candidates are drawn all over the space and near the best trials; the most promising are moved uphill, numbers by
-their gradient and what has few values step by step. `gp_acquisition` decides what is promising.
+Candidates are drawn all over the space and near the best trials; the most promising are moved
+uphill, numbers by their gradient and what has few values step by step. `gp_acquisition` decides
+what is promising.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from suggest.space import Assignment
 ANYWHERE, NEAR = 400, 400  # candidates
 CLIMBED = 4  # candidates that are moved uphill
 APART = 0.02  # in one axis at least
-SAME, BESIDE = 1e-9, 2e-3  # places as near as that are those of a finished trial, or too near to a running one
+# Places as near as that are those of a finished trial, or too near to a running one.
+SAME, BESIDE = 1e-9, 2e-3
 CLIMB_STEPS, CLIMB_TOLERANCE = 30, 1e-4
 ROUNDS = 3  # of steps to neighbors
 
@@ -29,7 +31,8 @@ class CandidateSearch:
         self._places = places
         self._acquisition = acquisition
         self._taken = finished
-        self._reach = np.full(len(finished), SAME)  # what is nearer in every axis is not proposed either
+        # What is nearer in every axis is not proposed either.
+        self._reach = np.full(len(finished), SAME)
 
     def add_pending(self, row: Floats) -> None:
         """Add a running trial."""
@@ -69,7 +72,9 @@ class CandidateSearch:
         chosen: list[int] = []
         for k in order[:200]:
             away = np.nan_to_num(np.abs(rows[chosen] - rows[k]), nan=1.0)
-            away[:, np.isnan(rows[k])] = np.where(np.isnan(rows[chosen][:, np.isnan(rows[k])]), 0.0, 1.0)
+            away[:, np.isnan(rows[k])] = np.where(
+                np.isnan(rows[chosen][:, np.isnan(rows[k])]), 0.0, 1.0
+            )
             if not chosen or away.max(axis=1).min() > APART:
                 chosen.append(int(k))
             if len(chosen) == CLIMBED:
@@ -92,10 +97,17 @@ class CandidateSearch:
 
         starts = np.where(moving[:, axes], rows[:, axes], 0.0) * scale
         found = minimize(
-            function, starts, np.zeros(len(axes)), scale, iterations=CLIMB_STEPS, tolerance=CLIMB_TOLERANCE
+            function,
+            starts,
+            np.zeros(len(axes)),
+            scale,
+            iterations=CLIMB_STEPS,
+            tolerance=CLIMB_TOLERANCE,
         )
         climbed = rows.copy()
-        climbed[:, axes] = np.where(moving[:, axes], np.clip(found.points / scale, 0.0, 1.0), rows[:, axes])
+        climbed[:, axes] = np.where(
+            moving[:, axes], np.clip(found.points / scale, 0.0, 1.0), rows[:, axes]
+        )
         return climbed
 
     def _stepped(self, rows: Floats, free: Flags, quantiles: Floats) -> Floats:
@@ -113,5 +125,7 @@ class CandidateSearch:
         return np.array(found)
 
     def _is_taken(self, row: Floats) -> bool:
-        same = (np.abs(self._taken - row) < self._reach[:, None]) | (np.isnan(self._taken) & np.isnan(row))
+        same = (np.abs(self._taken - row) < self._reach[:, None]) | (
+            np.isnan(self._taken) & np.isnan(row)
+        )
         return bool(same.all(axis=1).any())

@@ -1,9 +1,11 @@
-"""The points of a space as rows of places, for the Gaussian process: features, candidates and moves.
+"""The points of a space as rows of places, for the Gaussian process: features, candidates and
+moves.
 
-A place is a share of a number's span on its scale, 0 to 1, or the index of a choice; NaN where the parameter is
-inactive. Features embed rows in a Euclidean space, so that any distance of them makes a valid kernel: a number is
-itself, a number that may be inactive lies on an arc around the place of all inactive ones (Swersky et al. 2014,
-Raiders of the lost architecture), and each choice is a corner of a simplex.
+A place is a share of a number's span on its scale, 0 to 1, or the index of a choice; NaN where the
+parameter is inactive. Features embed rows in a Euclidean space, so that any distance of them makes
+a valid kernel: a number is itself, a number that may be inactive lies on an arc around the place of
+all inactive ones (Swersky et al. 2014, Raiders of the lost architecture), and each choice is a
+corner of a simplex.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value
 
-ARC = 2.5  # the angle that a span covers, in radians; its radius keeps the distance of neighbors that of their places
-FEW = 40  # values of a number, above which it is moved like a continuous one and rounded
-CORNERS = 64  # choices with more values have corners for those that trials have, and one for all others
+# The angle that a span covers, in radians; its radius keeps the distance of neighbors that of their
+# places.
+ARC = 2.5
+# Values of a number, above which it is moved like a continuous one and rounded.
+FEW = 40
+# Choices with more values have corners for those that trials have, and one for all others.
+CORNERS = 64
 MIDDLE = 0.5
 
 
@@ -46,7 +52,9 @@ class Axis:
     @property
     def count(self) -> float:
         """Return the number of its values."""
-        return self.dimension.last - self.dimension.first + 1.0 if self.dimension.whole else math.inf
+        if self.dimension.whole:
+            return self.dimension.last - self.dimension.first + 1.0
+        return math.inf
 
     def places(self, numbers: Floats) -> Floats:
         """Return the places of numbers as `columns.encode` makes them."""
@@ -65,7 +73,9 @@ class Axis:
         return np.clip(numbers, self.dimension.first, self.dimension.last)
 
     def snapped(self, places: Floats) -> Floats:
-        return self.places(self.numbers(places)) if self.dimension.whole and not self.dimension.choice else places
+        if self.dimension.whole and not self.dimension.choice:
+            return self.places(self.numbers(places))
+        return places
 
 
 def _axis(parameter: Parameter) -> Axis:
@@ -75,7 +85,8 @@ def _axis(parameter: Parameter) -> Axis:
     if d.log:
         low, high = math.log(low), math.log(high)
     span = high - low
-    return Axis(parameter, d, low, span if span > 0 else 1.0)  # neighboring doubles may have the same logarithm
+    # Neighboring doubles may have the same logarithm.
+    return Axis(parameter, d, low, span if span > 0 else 1.0)
 
 
 class Places:
@@ -86,14 +97,19 @@ class Places:
         self.axes = tuple(_axis(p) for p in space.ordered if p.domain.count != 1)
         self.size = len(self.axes)
         self.choice = np.array([a.dimension.choice for a in self.axes], dtype=np.bool_)
-        self.smooth = np.array([not a.dimension.choice and a.count > FEW for a in self.axes], dtype=np.bool_)
+        self.smooth = np.array(
+            [not a.dimension.choice and a.count > FEW for a in self.axes], dtype=np.bool_
+        )
         self.optional = np.array([bool(a.parameter.when) for a in self.axes], dtype=np.bool_)
         self._row = {a.name: k for k, a in enumerate(self.axes)}
         # For each axis with conditions: the parents' axes and the places that make it active.
         self._conditions = [self._parents(p.parameter) for p in self.axes]
 
     def _parents(self, parameter: Parameter) -> list[tuple[int, Floats]] | None:
-        """Return the parents' axes and places; None if never active, since a parent's only value is another one."""
+        """Return the parents' axes and places.
+
+        None if never active, since a parent's only value is another one.
+        """
         found: list[tuple[int, Floats]] = []
         for condition in parameter.when:
             parent = self._space.by_name[condition.parameter]
@@ -130,7 +146,11 @@ class Places:
             if name not in self._row:
                 return parameter.domain.at(0)
             k = self._row[name]
-            place = row[k : k + 1] if not math.isnan(row[k]) else np.array([0.0 if self.choice[k] else MIDDLE])
+            place = (
+                row[k : k + 1]
+                if not math.isnan(row[k])
+                else np.array([0.0 if self.choice[k] else MIDDLE])
+            )
             return decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
 
         return self._space.point(value_of)
@@ -148,10 +168,13 @@ class Places:
         return on
 
     def completed(self, rows: Floats, quantiles: Floats) -> Floats:
-        """Return rows as points have them: numbers at members, NaN where inactive, drawn where active and not there."""
+        """Return rows as points have them: numbers at members, NaN where inactive, drawn where
+        active and not there.
+        """
         for k, axis in enumerate(self.axes):
             rows[:, k] = axis.snapped(rows[:, k])
-        while True:  # once more for each level of conditions
+        # Once more for each level of conditions.
+        while True:
             on = self.active(rows)
             rows[~on] = np.nan
             new = on & np.isnan(rows)
@@ -175,8 +198,11 @@ class Places:
         rows = rows.copy()
         few = max(2.0, size / 4.0) / size if size > 1 else 1.0
         share = np.where(rng.random(count) < 0.5, 1.0, min(few, 1.0))
-        if size > 20:  # all at once is a jump to nowhere
-            share = np.where(share == 1.0, np.minimum(20.0 / size, 1.0), np.minimum(few, 5.0 / size))
+        # All at once is a jump to nowhere.
+        if size > 20:
+            share = np.where(
+                share == 1.0, np.minimum(20.0 / size, 1.0), np.minimum(few, 5.0 / size)
+            )
         move = rng.random((count, size)) < share[:, None]
         move[np.arange(count), rng.integers(0, size, count)] = True
         length = 10.0 ** rng.uniform(-3.0, -0.5, count)
@@ -194,12 +220,15 @@ class Places:
                 place = rows[here, k] + step
             else:
                 place = rows[here, k] + np.sign(step) * np.maximum(np.abs(step), 0.75 / axis.count)
-            place = np.abs(place)  # reflected at the ends
+            # Reflected at the ends.
+            place = np.abs(place)
             rows[here, k] = np.clip(np.where(place > 1.0, 2.0 - place, place), 0.0, 1.0)
         return rows
 
     def neighbors(self, row: Floats, free: Flags) -> Floats:
-        """Return rows that differ in one axis of few values: numbers by up to three steps, choices by any value."""
+        """Return rows that differ in one axis of few values: numbers by up to three steps, choices
+        by any value.
+        """
         found = []
         for k, axis in enumerate(self.axes):
             if self.smooth[k] or not free[k] or math.isnan(row[k]):
@@ -218,10 +247,15 @@ class Places:
 
 
 class Features:
-    """The embedding of rows, made for the trials that are known. Columns belong to axes, whose weight they share."""
+    """The embedding of rows, made for the trials that are known.
+
+    Columns belong to axes, whose weight they share.
+    """
 
     def __init__(self, places: Places, known: Floats) -> None:
-        missing = np.isnan(known).any(axis=0) if len(known) else np.zeros(places.size, dtype=np.bool_)
+        missing = (
+            np.isnan(known).any(axis=0) if len(known) else np.zeros(places.size, dtype=np.bool_)
+        )
         number = ~places.choice
         arc = number & (places.optional | missing)
         self._plain: Indexes = np.flatnonzero(number & ~arc)
@@ -232,7 +266,9 @@ class Features:
             count = int(places.axes[k].count)
             values = np.arange(float(count))
             if more := count > CORNERS:
-                values = np.unique(known[:, k][~np.isnan(known[:, k])]) if len(known) else values[:0]
+                values = (
+                    np.unique(known[:, k][~np.isnan(known[:, k])]) if len(known) else values[:0]
+                )
             self._corners.append((int(k), values, more))
             of.append(np.full(len(values) + more, k))
         self.axis_of: Indexes = np.concatenate(of).astype(np.intp)  # of each column
@@ -243,22 +279,33 @@ class Features:
         angle = ARC * (rows[:, self._arc] - MIDDLE)
         there = ~np.isnan(angle)
         angle = np.where(there, angle, 0.0)
-        parts = [rows[:, self._plain], np.where(there, np.cos(angle) / ARC, 0.0), np.sin(angle) / ARC]
+        parts = [
+            rows[:, self._plain],
+            np.where(there, np.cos(angle) / ARC, 0.0),
+            np.sin(angle) / ARC,
+        ]
         for k, values, more in self._corners:
             same = rows[:, k, None] == values[None]
             if more:
-                same = np.concatenate([same, (~same.any(axis=1) & ~np.isnan(rows[:, k]))[:, None]], axis=1)
+                same = np.concatenate(
+                    [same, (~same.any(axis=1) & ~np.isnan(rows[:, k]))[:, None]], axis=1
+                )
             parts.append(np.where(same, math.sqrt(0.5), 0.0))
         return np.concatenate(parts, axis=1)
 
     def pullback(self, rows: Floats, gradients: Floats) -> Floats:
-        """Return gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
+        """Return gradients by features as gradients by places: (rows, axes), 0 for choices and for
+        what is inactive.
+        """
         plain, arc = len(self._plain), len(self._arc)
         found = np.zeros((len(rows), self.axes))
         found[:, self._plain] = gradients[:, :plain]
         angle = ARC * (rows[:, self._arc] - MIDDLE)
         there = ~np.isnan(angle)
         angle = np.where(there, angle, 0.0)
-        cosine, sine = gradients[:, plain : plain + arc], gradients[:, plain + arc : plain + 2 * arc]
+        cosine, sine = (
+            gradients[:, plain : plain + arc],
+            gradients[:, plain + arc : plain + 2 * arc],
+        )
         found[:, self._arc] = np.where(there, np.cos(angle) * sine - np.sin(angle) * cosine, 0.0)
         return found

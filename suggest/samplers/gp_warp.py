@@ -1,7 +1,9 @@
-"""The output warp of the Gaussian process: losses to numbers that look normal. Pure functions of arrays.
+"""The output warp of the Gaussian process: losses to numbers that look normal.
 
-Losses are scaled, outliers above are clipped, and log(u + delta) is standardized. delta is a parameter of the
-model: as it grows the warp becomes linear.
+Pure functions of arrays.
+
+Losses are scaled, outliers above are clipped, and log(u + delta) is standardized. delta is a
+parameter of the model: as it grows the warp becomes linear.
 """
 
 from __future__ import annotations
@@ -12,13 +14,18 @@ import numpy as np
 
 from suggest.samplers.normal import Floats
 
-CLIP = 10.0  # times the distance from the best loss to the median, above the best
-FARTHEST = 3.0  # from the bound of a constraint: how much a trial breaks it matters only near it
+# Times the distance from the best loss to the median, above the best.
+CLIP = 10.0
+# From the bound of a constraint: how much a trial breaks it matters only near it.
+FARTHEST = 3.0
 LEAST_SPREAD = 1e-12  # of warped losses
 
 
 def scaled(losses: Floats) -> Floats:
-    """Return finite losses, however large or small, as 0 for the best and 1 for the median; at most CLIP."""
+    """Return finite losses, however large or small, as 0 for the best and 1 for the median.
+
+    At most CLIP.
+    """
     largest = np.abs(losses).max()
     if largest == 0:
         return np.zeros_like(losses)
@@ -26,7 +33,8 @@ def scaled(losses: Floats) -> Floats:
     above = losses - losses.min()
     unit = np.median(above)
     if unit <= 0 and above.any():
-        unit = above[above > 0].mean()  # more than half are the best
+        # More than half are the best.
+        unit = above[above > 0].mean()
     if unit <= 0:
         return np.zeros_like(losses)
     with np.errstate(over="ignore"):
@@ -35,7 +43,9 @@ def scaled(losses: Floats) -> Floats:
 
 
 def balanced(margins: Floats) -> Floats:
-    """Return finite margins of a constraint scaled: 0 at the bound, 1 at the median distance from it, clipped."""
+    """Return finite margins of a constraint scaled: 0 at the bound, 1 at the median distance from
+    it, clipped.
+    """
     largest = np.abs(margins).max()
     if largest == 0:
         return np.zeros_like(margins)
@@ -48,7 +58,10 @@ def balanced(margins: Floats) -> Floats:
 
 
 def standardized(z: Floats) -> tuple[Floats, float]:
-    """Return numbers shifted and scaled to mean 0 and spread 1, and their spread; all 0 if they are equal."""
+    """Return numbers shifted and scaled to mean 0 and spread 1, and their spread.
+
+    All 0 if they are equal.
+    """
     spread = float(z.std())
     if spread < LEAST_SPREAD:
         return np.zeros_like(z), 0.0
@@ -56,7 +69,9 @@ def standardized(z: Floats) -> tuple[Floats, float]:
 
 
 def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
-    """Return standardized log(u + delta), its derivative by log delta, the log of the Jacobian, and its derivative."""
+    """Return standardized log(u + delta), its derivative by log delta, the log of the Jacobian, and
+    its derivative.
+    """
     delta = np.exp(log_delta)
     t, spread = standardized(np.log1p(u / delta))
     if not spread:
@@ -70,7 +85,9 @@ def warped(u: Floats, log_delta: float) -> tuple[Floats, Floats, float, float]:
 
 
 def unwarped(warps: Floats, losses: Floats, log_delta: float) -> Floats:
-    """Return the losses whose warped values are `warps`: the inverse of `warped` after `scaled` of these losses."""
+    """Return the losses whose warped values are `warps`: the inverse of `warped` after `scaled` of
+    these losses.
+    """
     u = scaled(losses)
     best = losses.min()
     inside = np.flatnonzero((u > 0) & (u < CLIP))

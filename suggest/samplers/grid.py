@@ -1,9 +1,10 @@
 """Grid search: every distinct point of a finite space once, by index.
 
-`Grid` numbers the points without enumerating them, so 2^30 points cost nothing. `GridSampler` proposes the smallest
-number that no trial holds. A cancelled trial holds no point; a failed one does. Numbers are not stored: they are
-derived from the points of the trials, so restarts, imported and enqueued trials need no special care. A trial between
-the grid's points of a float is extra, and holds none.
+`Grid` numbers the points without enumerating them, so 2^30 points cost nothing. `GridSampler`
+proposes the smallest number that no trial holds. A cancelled trial holds no point; a failed one
+does. Numbers are not stored: they are derived from the points of the trials, so restarts, imported
+and enqueued trials need no special care. A trial between the grid's points of a float is extra, and
+holds none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
-# What a parameter is to those that depend on it: the index of a value that some condition mentions, or one of these.
+# What a parameter is to those that depend on it: the index of a value that some condition mentions,
+# or one of these.
 OTHER = -1
 INACTIVE = -2
 
@@ -33,7 +35,9 @@ def grid_problems(spec: StudySpec) -> Iterator[Problem]:
         axis = axis_of(parameter.domain)
         if axis is None:
             yield Problem(
-                parameter.name, "a grid needs points or step on a float; add one (points: 5), or use another algorithm"
+                parameter.name,
+                "a grid needs points or step on a float; add one (points: 5), or use another "
+                "algorithm",
             )
         elif isinstance(axis, EvenPoints) and not axis.are_distinct:
             points = f"{axis.count} points between {show(axis.low)} and {show(axis.high)}"
@@ -43,34 +47,43 @@ def grid_problems(spec: StudySpec) -> Iterator[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One parameter of the grid, with its values as runs: (first index, length, what they are to its dependents)."""
+    """One parameter of the grid, with its values as runs: (first index, length, what they are to
+    its dependents).
+    """
 
     parameter: Parameter
     axis: Axis
     when: tuple[tuple[str, frozenset[int]], ...]
     runs: tuple[tuple[int, int, int], ...]
-    needed: tuple[str, ...]  # earlier parameters on which this or later levels depend
+    # Earlier parameters on which this or later levels depend.
+    needed: tuple[str, ...]
 
 
 class Grid:
-    """A numbering 0..total-1 of the distinct points that agree with `fixed`. The last parameter varies fastest.
+    """A numbering 0..total-1 of the distinct points that agree with `fixed`.
+
+    The last parameter varies fastest.
 
     A fixed value need not be one that the grid would try.
 
-    The numbering is a mixed radix over the conditional tree. The number of points below a level depends only on the
-    earlier parameters that later conditions mention, so counts are memoized by those. Children follow their parents
-    directly (depth first), which keeps these keys small.
+    The numbering is a mixed radix over the conditional tree. The number of points below a level
+    depends only on the earlier parameters that later conditions mention, so counts are memoized by
+    those. Children follow their parents directly (depth first), which keeps these keys small.
     """
 
     def __init__(self, space: Space, fixed: Mapping[str, Value]) -> None:
         self._space = space
         order = _depth_first(space)
-        self._axes = {p.name: Choice((fixed[p.name],)) if p.name in fixed else _axis(p) for p in order}
+        self._axes = {
+            p.name: Choice((fixed[p.name],)) if p.name in fixed else _axis(p) for p in order
+        }
         mentioned = _mentioned(space, self._axes)
         self._levels: list[_Level] = []
         for place, parameter in enumerate(order):
             later = {c.parameter for p in order[place:] for c in p.when}
-            when = tuple((c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when)
+            when = tuple(
+                (c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when
+            )
             axis = self._axes[parameter.name]
             runs = _runs(axis, mentioned.get(parameter.name, frozenset()))
             needed = tuple(p.name for p in order[:place] if p.name in later)
@@ -150,8 +163,9 @@ class Grid:
 class HeldPoints:
     """Which points trials hold. A point is a number; those of a grid count from 0.
 
-    The points of a grid are in a sorted list, because both reading by place and inserting in order are fast, and a grid
-    hands its points out in order. 80,000 points in random order, such as imported ones, take half a second to put.
+    The points of a grid are in a sorted list, because both reading by place and inserting in order
+    are fast, and a grid hands its points out in order. 80,000 points in random order, such as
+    imported ones, take half a second to put.
     """
 
     def __init__(self) -> None:
@@ -167,7 +181,10 @@ class HeldPoints:
         return len(self._sorted)
 
     def put(self, trial: int, point: int | None) -> int | None:
-        """Record which point a trial holds, None for none. Return the point that it held before, if another one."""
+        """Record which point a trial holds, None for none.
+
+        Return the point that it held before, if another one.
+        """
         before = self.points.get(trial)
         if before == point:
             return None
@@ -238,9 +255,12 @@ class GridSampler(Sampler):
                 yield index
 
     def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:
-        """Return the first free point that agrees with `fixed`, or the first of all, as a person asked for it."""
+        """Return the first free point that agrees with `fixed`, or the first of all, as a person
+        asked for it.
+        """
         part = Grid(self._space, fixed)
-        if not self._grid.tries(fixed):  # extra, so none of its points is free or held
+        # Extra, so none of its points is free or held.
+        if not self._grid.tries(fixed):
             return part.point(0)
         for k in range(part.total):
             index = self._grid.index_of(part.point(k))
@@ -272,7 +292,8 @@ def _depth_first(space: Space) -> list[Parameter]:
 
 def _axis(parameter: Parameter) -> Axis:
     axis = axis_of(parameter.domain)
-    assert axis is not None  # grid_problems refuses all others
+    # grid_problems refuses all others.
+    assert axis is not None
     return axis
 
 
@@ -287,13 +308,16 @@ def _mentioned(space: Space, axes: Mapping[str, Axis]) -> dict[str, frozenset[in
     mentioned: dict[str, frozenset[int]] = {}
     for parameter in space.parameters:
         for c in parameter.when:
-            mentioned[c.parameter] = mentioned.get(c.parameter, frozenset()) | _indexes(axes[c.parameter], c)
+            mentioned[c.parameter] = mentioned.get(c.parameter, frozenset()) | _indexes(
+                axes[c.parameter], c
+            )
     return mentioned
 
 
 def _runs(axis: Axis, mentioned: frozenset[int]) -> tuple[tuple[int, int, int], ...]:
     count = axis.count
-    assert count is not None  # an axis is countable
+    # An axis is countable.
+    assert count is not None
     runs: list[tuple[int, int, int]] = []
     start = 0
     for index in sorted(mentioned):

@@ -1,8 +1,10 @@
-"""A hedge: most points come from the Gaussian process, and every fourth one from TPE, which fails on other problems.
+"""A hedge: most points come from the Gaussian process, and every fourth one from TPE, which fails
+on other problems.
 
-TPE's share grows where the process is expensive or uninformed: in long studies, and with many trials in parallel. In a
-long study of floats alone, CMA-ES proposes three of four points, since it still improves where the others no longer do.
-The trial's number and the settings decide which algorithm proposes, so a rebuilt engine decides in the same way.
+TPE's share grows where the process is expensive or uninformed: in long studies, and with many
+trials in parallel. In a long study of floats alone, CMA-ES proposes three of four points, since it
+still improves where the others no longer do. The trial's number and the settings decide which
+algorithm proposes, so a rebuilt engine decides in the same way.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
 
 CYCLE = 4  # of which one at least is TPE's
-LONG, VERY_LONG = 300, 1000  # trials, from which gp has two of four turns, and one; beside CMA-ES one
-SEVERAL, MANY = 8, 32  # trials in parallel, above which gp has two of four turns, and one
+# Trials, from which gp has two of four turns, and one; beside CMA-ES one.
+LONG, VERY_LONG = 300, 1000
+# Trials in parallel, above which gp has two of four turns, and one.
+SEVERAL, MANY = 8, 32
 
 
 class HedgeSampler(SteppedSampler):
-    """late_cmaes: CMA-ES replaces TPE from trial LONG on. The space then has floats alone, without conditions.
+    """late_cmaes: CMA-ES replaces TPE from trial LONG on.
+
+    The space then has floats alone, without conditions.
 
     first: proposes until both learn; None for random search.
     """
@@ -52,7 +58,9 @@ class HedgeSampler(SteppedSampler):
         self._gp.put(trial)
         self._tpe.put(trial)
         # A generation of CMA-ES consists of its own trials.
-        if self._cmaes is not None and (trial.number < LONG or self._member(trial.number) is self._cmaes):
+        if self._cmaes is not None and (
+            trial.number < LONG or self._member(trial.number) is self._cmaes
+        ):
             self._cmaes.put(trial)
 
     def _member(self, number: int) -> Sampler:
@@ -62,7 +70,9 @@ class HedgeSampler(SteppedSampler):
         return self._tpe if self._cmaes is None or number < LONG else self._cmaes
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        """Let the process propose last: it avoids running trials, and the points of the others vary by themselves."""
+        """Let the process propose last: it avoids running trials, and the points of the others vary
+        by themselves.
+        """
         points: dict[tuple[int, int], Assignment] = {}
         for member in (self._tpe, self._cmaes):
             theirs = [one for one in wanted if self._member(one.number) is member]

@@ -1,7 +1,8 @@
 """A sampler whose model is shown the whole study, or a window of it, and runs in a worker process.
 
-The packages that a model needs are checked when a study is created (`registry`), and again before the first proposal,
-because the study may have moved to another server. This module does not import NumPy.
+The packages that a model needs are checked when a study is created (`registry`), and again before
+the first proposal, because the study may have moved to another server. This module does not import
+NumPy.
 """
 
 from __future__ import annotations
@@ -36,10 +37,18 @@ class ShownTrials(Protocol):
 
 
 class ModelSampler(SteppedSampler):
-    """A sampler that asks a model. `requires` are package names. Without `workers`, the model runs in this process."""
+    """A sampler that asks a model.
+
+    `requires` are package names. Without `workers`, the model runs in this process.
+    """
 
     def __init__(
-        self, setup: ModelSetup, shown: ShownTrials, *, requires: Sequence[str], workers: Workers | None
+        self,
+        setup: ModelSetup,
+        shown: ShownTrials,
+        *,
+        requires: Sequence[str],
+        workers: Workers | None,
     ) -> None:
         self._setup = setup
         self._shown = shown
@@ -60,7 +69,11 @@ class ModelSampler(SteppedSampler):
                 name = self._setup.spec.algorithm.name
                 raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
             self._model = model_of(self._setup, self._workers)
-        return (yield from asked(self._model, self._shown.learned(), [*self._shown.running(), *beside], wanted))
+        return (
+            yield from asked(
+                self._model, self._shown.learned(), [*self._shown.running(), *beside], wanted
+            )
+        )
 
     def warm_up(self) -> None:
         if self._workers is None and not missing(self._requires):
@@ -76,7 +89,10 @@ class ValueWindow(Window):
 
 
 class History:
-    """All trials that a model learns from: with `points`, trials with any outcome; otherwise only succeeded ones."""
+    """All trials that a model learns from: with `points`, trials with any outcome.
+
+    Otherwise only succeeded ones.
+    """
 
     def __init__(self, *, points: bool) -> None:
         self._points = points
@@ -89,8 +105,10 @@ class History:
         self._running.pop(number, None)
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
-        kept = trial.for_algorithms()  # there may be many trials
-        if trial.state is TrialState.PAUSED:  # it holds its point; `by_fidelity` shows its values to algorithms
+        # There may be many trials.
+        kept = trial.for_algorithms()
+        # It holds its point; `by_fidelity` shows its values to algorithms.
+        if trial.state is TrialState.PAUSED:
             kept = replace(kept, state=TrialState.RUNNING)
         if kept.state is TrialState.RUNNING:
             self._running[number] = kept
@@ -101,7 +119,11 @@ class History:
     def _teaches(self, trial: Trial) -> bool:
         if self._points:
             return trial.finished and trial.state is not TrialState.CANCELLED
-        return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
+        return (
+            trial.state is TrialState.SUCCEEDED
+            and trial.value is not None
+            and math.isfinite(trial.value)
+        )
 
     def learned(self) -> Iterator[Trial]:
         return (self._finished[number] for number in self._numbers)

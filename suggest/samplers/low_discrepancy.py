@@ -1,13 +1,16 @@
-"""`sobol` and `halton`: points that fill a space more evenly than independent ones, scrambled by the study's seed.
+"""`sobol` and `halton`: points that fill a space more evenly than independent ones, scrambled by
+the study's seed.
 
-Trial n gets the n-th point of a sequence that depends only on the study's seed, so parallel trials and restarts need
-no extra care. Each parameter is one dimension. The values of inactive parameters are dropped from a point. Pure Python
-on integers, without NumPy or SciPy. A coordinate is a word of BITS bits, as a fraction of 2^BITS.
+Trial n gets the n-th point of a sequence that depends only on the study's seed, so parallel trials
+and restarts need no extra care. Each parameter is one dimension. The values of inactive parameters
+are dropped from a point. Pure Python on integers, without NumPy or SciPy. A coordinate is a word of
+BITS bits, as a fraction of 2^BITS.
 
-Sobol': Joe and Kuo 2008 (direction numbers in joe_kuo.txt, the beginning of their file new-joe-kuo-6.21201). Points
-come in Gray code order (Antonov and Saleev 1979), scrambled by a random lower triangular matrix and a digital shift
-(Matousek 1998).
-Halton: Owen 2017 ("A randomized Halton algorithm in R"), with a random permutation of the digits at each place.
+Sobol': Joe and Kuo 2008 (direction numbers in joe_kuo.txt, the beginning of their file
+new-joe-kuo-6.21201). Points come in Gray code order (Antonov and Saleev 1979), scrambled by a
+random lower triangular matrix and a digital shift (Matousek 1998).
+Halton: Owen 2017 ("A randomized Halton algorithm in R"), with a random permutation of the digits at
+each place.
 """
 
 from __future__ import annotations
@@ -29,22 +32,32 @@ from suggest.space import Assignment, Choice, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-MOST_DIMENSIONS = 64  # of sobol: the first, and the rows of joe_kuo.txt
+# Of sobol: the first, and the rows of joe_kuo.txt.
+MOST_DIMENSIONS = 64
 
 
 def sobol_problems(spec: StudySpec) -> Iterator[Problem]:
     found = len(spec.space.parameters)
     if found > MOST_DIMENSIONS:
         yield Problem(
-            "", f"{found} parameters; sobol has {MOST_DIMENSIONS} dimensions, use halton or random for more parameters"
+            "",
+            f"{found} parameters; sobol has {MOST_DIMENSIONS} dimensions, use halton or random for "
+            "more parameters",
         )
 
 
 class SequenceSampler(Sampler):
-    """A sampler of a scrambled sequence. `dimension` creates one dimension, from its index and a random source."""
+    """A sampler of a scrambled sequence.
+
+    `dimension` creates one dimension, from its index and a random source.
+    """
 
     def __init__(
-        self, spec: StudySpec, seed: int, name: str, dimension: Callable[[int, random.Random], Coordinates]
+        self,
+        spec: StudySpec,
+        seed: int,
+        name: str,
+        dimension: Callable[[int, random.Random], Coordinates],
     ) -> None:
         self._space = spec.space
         self._seed = seed
@@ -71,7 +84,8 @@ class SequenceSampler(Sampler):
         if again not in self._sequences:
             purpose = f"{self._name} again {again}" if again else self._name
             self._sequences[again] = [
-                self._dimension(k, generator(self._seed, k, purpose)) for k in range(len(self._space.parameters))
+                self._dimension(k, generator(self._seed, k, purpose))
+                for k in range(len(self._space.parameters))
             ]
         return self._sequences[again]
 
@@ -87,14 +101,17 @@ def halton(spec: StudySpec, seed: int, settings: DrawSettings) -> SequenceSample
 def spread(spec: StudySpec, seed: int) -> SequenceSampler:
     """Return a sampler whose points fill the space evenly, with numbers drawn toward the middle.
 
-    Numbers have the distribution Beta(2, 2): if nothing is known of an optimum but that it is somewhere in the space,
-    the best of a few points near the middle is nearer to it (Cauwet et al. 2020, Fully parallel hyperparameter search:
-    reshaped space-filling). A choice and a number with conditions are spread evenly.
+    Numbers have the distribution Beta(2, 2): if nothing is known of an optimum but that it is
+    somewhere in the space, the best of a few points near the middle is nearer to it (Cauwet et al.
+    2020, Fully parallel hyperparameter search: reshaped space-filling). A choice and a number with
+    conditions are spread evenly.
     """
     parameters = spec.space.parameters
 
     def dimension(k: int, rng: random.Random) -> Coordinates:
-        even: Coordinates = ScrambledSobol(k, rng) if k < MOST_DIMENSIONS else ScrambledHalton(k, rng)
+        even: Coordinates = (
+            ScrambledSobol(k, rng) if k < MOST_DIMENSIONS else ScrambledHalton(k, rng)
+        )
         if isinstance(parameters[k].domain, Choice) or parameters[k].when:
             return even
         return lambda number: toward_middle(even(number))
@@ -110,12 +127,17 @@ def toward_middle(word: int) -> int:
 
 
 def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:
-    """Return the point at these coordinates, one word for each parameter in the order of the space."""
+    """Return the point at these coordinates, one word for each parameter in the order of the
+    space.
+    """
     of = dict(zip((p.name for p in space.parameters), words, strict=True))
-    return space.point(lambda p: fixed[p.name] if p.name in fixed else at_fraction(p.domain, of[p.name]))
+    return space.point(
+        lambda p: fixed[p.name] if p.name in fixed else at_fraction(p.domain, of[p.name])
+    )
 
 
-Coordinates = Callable[[int], int]  # returns the n-th point's coordinate in one dimension
+# Returns the n-th point's coordinate in one dimension.
+Coordinates = Callable[[int], int]
 
 
 class ScrambledSobol:
@@ -125,7 +147,10 @@ class ScrambledSobol:
         self._directions = directions(index)
         self._shift = 0
         if rng is not None:
-            rows = [(1 << (BITS - 1 - k)) | (rng.getrandbits(k) << (BITS - k) if k else 0) for k in range(BITS)]
+            rows = [
+                (1 << (BITS - 1 - k)) | (rng.getrandbits(k) << (BITS - k) if k else 0)
+                for k in range(BITS)
+            ]
             self._directions = [_product(rows, direction) for direction in self._directions]
             self._shift = rng.getrandbits(BITS)
 
@@ -143,7 +168,9 @@ class ScrambledSobol:
 
 @functools.cache
 def _joe_kuo() -> list[tuple[int, list[int]]]:
-    """Return for each later dimension the inner coefficients of its primitive polynomial as bits, and its m_i."""
+    """Return for each later dimension the inner coefficients of its primitive polynomial as bits,
+    and its m_i.
+    """
     lines = Path(__file__).with_name("joe_kuo.txt").read_text(encoding="ascii").splitlines()
     rows = [list(map(int, line.split())) for line in lines[1:]]
     return [(inner, first) for _, _, inner, *first in rows]
@@ -166,7 +193,10 @@ def directions(index: int) -> list[int]:
 
 
 def _product(rows: Sequence[int], word: int) -> int:
-    """Return a matrix over GF(2), given by its rows, times a word. The most significant bit comes first."""
+    """Return a matrix over GF(2), given by its rows, times a word.
+
+    The most significant bit comes first.
+    """
     result = 0
     for row in rows:
         result = (result << 1) | ((row & word).bit_count() & 1)
@@ -174,7 +204,10 @@ def _product(rows: Sequence[int], word: int) -> int:
 
 
 class ScrambledHalton:
-    """One dimension of a Halton sequence: the radical inverse in the index-th prime. Not scrambled if `rng` is None."""
+    """One dimension of a Halton sequence: the radical inverse in the index-th prime.
+
+    Not scrambled if `rng` is None.
+    """
 
     def __init__(self, index: int, rng: random.Random | None) -> None:
         self._base = base = prime(index)
@@ -191,7 +224,9 @@ class ScrambledHalton:
         base, numerator = self._base, 0
         for place in range(self._places):
             number, digit = divmod(number, base)
-            numerator = numerator * base + (digit if self._permutations is None else self._permutations[place][digit])
+            numerator = numerator * base + (
+                digit if self._permutations is None else self._permutations[place][digit]
+            )
         return (numerator << BITS) // self._span
 
 

@@ -1,8 +1,9 @@
-"""Minimize a smooth function in a box from several starting points: projected L-BFGS, vectorized over the starts.
+"""Minimize a smooth function in a box from several starting points: projected L-BFGS, vectorized
+over the starts.
 
-Each start has its own history and line search, and NumPy's overhead per call is paid once for all of them.
-Deterministic. The direction is algorithm 7.4 of Nocedal and Wright 2006; the step is found by backtracking until
-Armijo's condition holds.
+Each start has its own history and line search, and NumPy's overhead per call is paid once for all
+of them. Deterministic. The direction is algorithm 7.4 of Nocedal and Wright 2006; the step is found
+by backtracking until Armijo's condition holds.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import numpy as np
 
 from suggest.samplers.normal import Floats, Indexes
 
-# Takes points (rows, dimensions) and the indexes of their starts; returns values (rows,) and gradients as the points.
+# Takes points (rows, dimensions) and the indexes of their starts; returns values (rows,) and
+# gradients as the points.
 Function = Callable[[Floats, Indexes], tuple[Floats, Floats]]
 
 MEMORY = 8  # (step, gradient change) pairs in the history
-ARMIJO = 1e-4  # the least decrease of a step, as a share of what the slope predicts
-HALVINGS = 12  # steps that a line search tries, each shorter than the one before
-CURVATURE = 1e-10  # pairs with less curvature than this are ignored
+# The least decrease of a step, as a share of what the slope predicts.
+ARMIJO = 1e-4
+# Steps that a line search tries, each shorter than the one before.
+HALVINGS = 12
+# Pairs with less curvature than this are ignored.
+CURVATURE = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,13 @@ class Minima:
 
 
 def minimize(
-    function: Function, starts: Floats, low: Floats, high: Floats, *, iterations: int, tolerance: float
+    function: Function,
+    starts: Floats,
+    low: Floats,
+    high: Floats,
+    *,
+    iterations: int,
+    tolerance: float,
 ) -> Minima:
     """Return the minimum that each start leads to.
 
@@ -59,7 +70,9 @@ def minimize(
         if not steps.shape[1]:
             length = np.sqrt(np.einsum("ij,ij->i", direction, direction))
             direction /= np.maximum(length, 1.0)[:, None]
-        nearer, nearer_value, nearer_gradient = _search(function, x, value, direction, free, low, high, which)
+        nearer, nearer_value, nearer_gradient = _search(
+            function, x, value, direction, free, low, high, which
+        )
         gain = value - nearer_value
         step, change = nearer - x, nearer_gradient - gradient
         x, value, gradient = nearer, nearer_value, nearer_gradient
@@ -76,7 +89,9 @@ def minimize(
 
 
 def _product(gradient: Floats, steps: Floats, changes: Floats) -> Floats:
-    """Return the history's estimate of the inverse Hessian times the gradient: the L-BFGS two-loop recursion."""
+    """Return the history's estimate of the inverse Hessian times the gradient: the L-BFGS two-loop
+    recursion.
+    """
     count = steps.shape[1]
     curvature = np.einsum("ikj,ikj->ik", steps, changes)
     square = np.einsum("ikj,ikj->ik", changes, changes)
@@ -89,7 +104,9 @@ def _product(gradient: Floats, steps: Floats, changes: Floats) -> Floats:
         weights[:, k] = inverse[:, k] * np.einsum("ij,ij->i", steps[:, k], q)
         q -= weights[:, k, None] * changes[:, k]
     for k in range(count):
-        scale = np.where(good[:, k], curvature[:, k] / np.where(good[:, k], square[:, k], 1.0), scale)
+        scale = np.where(
+            good[:, k], curvature[:, k] / np.where(good[:, k], square[:, k], 1.0), scale
+        )
     q *= scale[:, None]
     for k in range(count):
         back = inverse[:, k] * np.einsum("ij,ij->i", changes[:, k], q)
@@ -116,14 +133,16 @@ def _search(
     length = np.ones(len(x))
     left = np.arange(len(x))
     for _ in range(HALVINGS):
-        trial = np.clip(x[left] + length[left, None] * direction[left], low[which[left]], high[which[left]])
+        trial = np.clip(
+            x[left] + length[left, None] * direction[left], low[which[left]], high[which[left]]
+        )
         trial_value, trial_gradient = function(trial, which[left])
         down = np.einsum("ij,ij->i", gradient[left], trial - x[left])
         enough = trial_value <= value[left] + ARMIJO * np.minimum(down, 0.0)
         done = left[enough]
         reached[done], reached_value[done], reached_gradient[done] = trial[enough], trial_value[enough], trial_gradient[enough]  # fmt: skip # noqa: E501
-        # Shrink to the minimum of the interpolating parabola, but by a factor from 0.1 to 0.5. A value that is not
-        # finite gives a tenth.
+        # Shrink to the minimum of the interpolating parabola, but by a factor from 0.1 to 0.5. A
+        # value that is not finite gives a tenth.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             best = -0.5 * down / (trial_value - value[left] - down)
         shorter = np.where(np.isfinite(best), np.clip(best, 0.1, 0.5), 0.1)

@@ -1,7 +1,8 @@
-"""The normal distribution on arrays: log probabilities of intervals, and quantiles of the truncated distribution.
+"""The normal distribution on arrays: log probabilities of intervals, and quantiles of the truncated
+distribution.
 
-NumPy has no error function, and importing SciPy would cost the first suggestion a fifth of a second and 30 MB. All
-functions use one polynomial, in the center and in the tails.
+NumPy has no error function, and importing SciPy would cost the first suggestion a fifth of a second
+and 30 MB. All functions use one polynomial, in the center and in the tails.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ Indexes: TypeAlias = npt.NDArray[np.intp]
 ROOT_HALF = math.sqrt(0.5)
 LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
 
-# (1 + 2t) exp(t²) erfc(t) in powers of y = (t - K) / (t + K), which maps 0..∞ to -1..1 (Shepherd and Laframboise 1981).
-# These are the coefficients of the interpolant at 24 Chebyshev nodes, computed with 60 digits; its relative error is
-# below 2e-15. Each row has six powers.
+# (1 + 2t) exp(t²) erfc(t) in powers of y = (t - K) / (t + K), which maps 0..∞ to -1..1 (Shepherd
+# and Laframboise 1981). These are the coefficients of the interpolant at 24 Chebyshev nodes,
+# computed with 60 digits; its relative error is below 2e-15. Each row has six powers.
 _K = 3.75
 _COEFFICIENTS = np.array(
     [
@@ -36,20 +37,25 @@ _COEFFICIENTS = np.array(
     ]
 ).reshape(4, 6)
 
-# Elements per block. A block stays in the L1 cache, and its arrays are below the 128 KiB from which the C library
-# requests memory from the system for each allocation. This is three times as fast for large arrays.
+# Elements per block. A block stays in the L1 cache, and its arrays are below the 128 KiB from which
+# the C library requests memory from the system for each allocation. This is three times as fast for
+# large arrays.
 _AT_A_TIME = 2048
 
 
 def scaled_erfc(t: Floats, rows: int = 1) -> Floats:
     """Return exp(t²) erfc(t) for finite t >= 0.
 
-    The product of matrices may give an element another last bit if their shapes are others. `rows`: into how many parts
-    of equal size `t` is divided, each of which gets the bits that it would get alone.
+    The product of matrices may give an element another last bit if their shapes are others. `rows`:
+    into how many parts of equal size `t` is divided, each of which gets the bits that it would get
+    alone.
     """
     flat = t.reshape(rows, -1)
     if flat.shape[1] > _AT_A_TIME:
-        parts = [scaled_erfc(flat[:, k : k + _AT_A_TIME], rows) for k in range(0, flat.shape[1], _AT_A_TIME)]
+        parts = [
+            scaled_erfc(flat[:, k : k + _AT_A_TIME], rows)
+            for k in range(0, flat.shape[1], _AT_A_TIME)
+        ]
         return np.concatenate(parts, axis=1).reshape(t.shape)
     y = (flat - _K) / (flat + _K)
     powers = np.empty((rows, 6, y.shape[1]))
@@ -68,15 +74,16 @@ def scaled_erfc(t: Floats, rows: int = 1) -> Floats:
 def log_mass(a: Floats, b: Floats) -> Floats:
     """Return the log of the standard normal's probability between a and b; precise in the tails.
 
-    a, b: (n,), finite, a < b. For an interval so narrow that its ends agree in most digits, the result has only as many
-    correct digits as differ.
+    a, b: (n,), finite, a < b. For an interval so narrow that its ends agree in most digits, the
+    result has only as many correct digits as differ.
     """
-    step = _AT_A_TIME // 2  # each interval has two ends
+    # Each interval has two ends.
+    step = _AT_A_TIME // 2
     if a.size > step:
         parts = [log_mass(a[k : k + step], b[k : k + step]) for k in range(0, a.size, step)]
         return np.concatenate(parts)
-    # By symmetry, compute in the left half, where small numbers are exact. ends[0] is the end near the center, positive
-    # if the interval contains the center; ends[1] is the other end, negated.
+    # By symmetry, compute in the left half, where small numbers are exact. ends[0] is the end near
+    # the center, positive if the interval contains the center; ends[1] is the other end, negated.
     ends = np.empty((2, *a.shape))
     np.minimum(-a, b, out=ends[0])
     np.maximum(-a, b, out=ends[1])
@@ -87,7 +94,8 @@ def log_mass(a: Floats, b: Floats) -> Floats:
     near, far = ends
     tail = np.exp(np.where(central, -far, near - far)) * scaled[1]
     found: Floats = np.log(np.abs(0.5 * (scaled[0] - tail))) - near
-    both = central.nonzero()[0]  # rare: most intervals are on one side of the center
+    # Rare: most intervals are on one side of the center.
+    both = central.nonzero()[0]
     within = np.exp(-near[both]) * scaled[0, both] + tail[both]
     found[both] = np.log1p(-0.5 * within)
     return found
@@ -101,9 +109,11 @@ def central_mass(a: Floats, b: Floats, rows: int = 1) -> Floats:
 
 
 def tails(a: Floats, b: Floats, rows: int = 1) -> Floats:
-    """Return the standard normal's probabilities below a <= 0 and above b >= 0, as one array: (2, ...).
+    """Return the standard normal's probabilities below a <= 0 and above b >= 0, as one array: (2,
+    ...).
 
-    rows: 1, or the number of rows of `a` and `b`, each of which gets the bits that it would get alone.
+    rows: 1, or the number of rows of `a` and `b`, each of which gets the bits that it would get
+        alone.
     """
     t = np.empty((2, *a.shape))
     np.multiply(a, -ROOT_HALF, out=t[0])
@@ -132,7 +142,8 @@ def truncated(quantiles: Floats, a: Floats, b: Floats, outside: Floats, rows: in
 
 def _lower_quantile(p: Floats, rows: int) -> Floats:
     """Return the standard normal's quantile z <= 0 for p <= 0.5."""
-    # Abramowitz and Stegun 26.2.23, accurate to 4.5e-4. Each of two Halley steps triples the number of digits.
+    # Abramowitz and Stegun 26.2.23, accurate to 4.5e-4. Each of two Halley steps triples the number
+    # of digits.
     t = np.sqrt(-2.0 * np.log(p))
     top = 2.515517 + t * (0.802853 + t * 0.010328)
     bottom = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))

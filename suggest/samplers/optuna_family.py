@@ -1,8 +1,9 @@
 """Optuna's samplers by name: their requirements, their settings, and how each sampler is created.
 
-Nothing here imports Optuna; `optuna_model` does, in a worker process. `optuna:tpe` is in `tpe`, beside our own TPE.
-A model sees every trial that its sampler learns from, because generations and exhaustive searches need them all. The
-Gaussian process sees a window, because its time grows with the cube of the number of trials.
+Nothing here imports Optuna; `optuna_model` does, in a worker process. `optuna:tpe` is in `tpe`,
+beside our own TPE. A model sees every trial that its sampler learns from, because generations and
+exhaustive searches need them all. The Gaussian process sees a window, because its time grows with
+the cube of the number of trials.
 """
 
 from __future__ import annotations
@@ -22,21 +23,28 @@ from suggest.study import StudySpec
 from suggest.workers import ModelSetup, Workers
 
 PREFIX = "optuna:"
-MOST_STEPS = 10**6  # values of a stepped parameter, which Optuna's Gaussian process puts into an array
+# Values of a stepped parameter, which Optuna's Gaussian process puts into an array.
+MOST_STEPS = 10**6
 _STARTUP = "finished trials before the model takes over from random search"
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaGpSettings(DrawSettings):
     startup_trials: int = setting(10, _STARTUP, min=1)
-    window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=500)
-    deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modeled")
+    window: int = setting(
+        200, "finished trials the model sees: the best 25 and the most recent", min=50, max=500
+    )
+    deterministic_objective: bool = setting(
+        False, "the same point always has the same value: no noise is modeled"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaCmaEsSettings(DrawSettings):
     startup_trials: int = setting(1, _STARTUP, min=0)
-    popsize: int = setting(0, "trials of a generation, 2 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000)
+    popsize: int = setting(
+        0, "trials of a generation, 2 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000
+    )
     use_separable_cma: bool = setting(False, "a diagonal covariance matrix: for many parameters")
 
 
@@ -46,8 +54,12 @@ class OptunaGeneticSettings(DrawSettings):
     mutation_prob: float = setting(
         0.0, "probability that a parameter mutates; 0: 1 / (number of parameters)", min=0.0, max=1.0
     )
-    crossover_prob: float = setting(0.9, "probability that a point has two parents", min=0.0, max=1.0)
-    swapping_prob: float = setting(0.5, "probability that a value comes from the second parent", min=0.0, max=1.0)
+    crossover_prob: float = setting(
+        0.9, "probability that a point has two parents", min=0.0, max=1.0
+    )
+    swapping_prob: float = setting(
+        0.5, "probability that a value comes from the second parent", min=0.0, max=1.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,8 @@ class OptunaKind:
     model: the class in `optuna_model`.
     instead: our algorithms to use if it cannot be used.
     learns: its proposals depend on the outcomes of trials.
-    points: it learns from the points of all trials but cancelled ones; otherwise from the values of succeeded ones.
+    points: it learns from the points of all trials but cancelled ones; otherwise from the values of
+        succeeded ones.
     several: it supports several objectives, and constraints.
     requires: packages besides Optuna; each is also an extra.
     """
@@ -85,7 +98,8 @@ def _cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
     if free and all(p.when or isinstance(p.domain, Choice) for p in free):
         why = "is a choice" if isinstance(free[0].domain, Choice) else "has conditions"
         yield Problem(
-            free[0].name, f"{why}; optuna:cmaes needs a number that is always active, and there is none: use tpe"
+            free[0].name,
+            f"{why}; optuna:cmaes needs a number that is always active, and there is none: use tpe",
         )
 
 
@@ -100,7 +114,10 @@ def _gp_problems(spec: StudySpec) -> Iterator[Problem]:
 def _bruteforce_problems(spec: StudySpec) -> Iterator[Problem]:
     for parameter in spec.space.parameters:
         if parameter.domain.count is None:
-            yield Problem(parameter.name, f"{spec.algorithm.name} needs step on a float; add one, or use grid or tpe")
+            yield Problem(
+                parameter.name,
+                f"{spec.algorithm.name} needs step on a float; add one, or use grid or tpe",
+            )
     yield from _size_problems(spec, [p.domain.count for p in spec.space.parameters])
 
 
@@ -110,7 +127,8 @@ def _grid_problems(spec: StudySpec) -> Iterator[Problem]:
         if axis is None:
             yield Problem(
                 parameter.name,
-                f"{spec.algorithm.name} needs points or step on a float; add one (points: 5), or use tpe",
+                f"{spec.algorithm.name} needs points or step on a float; add one (points: 5), or "
+                "use tpe",
             )
     yield from _size_problems(spec, [None if axis is None else axis.count for axis in axes])
 
@@ -120,11 +138,20 @@ def _size_problems(spec: StudySpec, counts: Sequence[int | None]) -> Iterator[Pr
     total = math.prod(known)
     if len(known) == len(counts) and total > COUNTED:
         shown = f"{total:,}" if total < 10**15 else "more than 10^15"
-        yield Problem("", f"{shown} points; {spec.algorithm.name} takes at most {COUNTED:,}, use grid")
+        yield Problem(
+            "", f"{shown} points; {spec.algorithm.name} takes at most {COUNTED:,}, use grid"
+        )
 
 
 KINDS = (
-    OptunaKind("random", "Optuna's RandomSampler.", DrawSettings, "OptunaRandomModel", ("random",), learns=False),
+    OptunaKind(
+        "random",
+        "Optuna's RandomSampler.",
+        DrawSettings,
+        "OptunaRandomModel",
+        ("random",),
+        learns=False,
+    ),
     OptunaKind(
         "grid",
         "Optuna's GridSampler: every point once, in random order.",
@@ -191,11 +218,15 @@ KINDS = (
 _BY_NAME = {PREFIX + kind.name: kind for kind in KINDS}
 
 
-def optuna_sampler(spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None) -> ModelSampler:
+def optuna_sampler(
+    spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None
+) -> ModelSampler:
     kind = _BY_NAME[spec.algorithm.name]
     setup = ModelSetup(f"suggest.samplers.optuna_model:{kind.model}", spec, seed, settings)
     if isinstance(settings, OptunaGpSettings):
-        return ModelSampler(setup, ValueWindow(spec, settings.window), requires=kind.requires, workers=workers)
+        return ModelSampler(
+            setup, ValueWindow(spec, settings.window), requires=kind.requires, workers=workers
+        )
     return ModelSampler(setup, History(points=kind.points), requires=kind.requires, workers=workers)
 
 

@@ -1,19 +1,22 @@
-"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged, called through their public methods.
+"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged, called through their public
+methods.
 
-Each proposal creates a sampler with a seed from (study seed, trial number), and shows it the study through a read-only
-storage. The state that Optuna's samplers keep in attributes of trials and of the study is derived from the trials:
+Each proposal creates a sampler with a seed from (study seed, trial number), and shows it the study
+through a read-only storage. The state that Optuna's samplers keep in attributes of trials and of
+the study is derived from the trials:
 
 * `gp`, `random` and `bruteforce` keep no state.
 * `tpe` keeps none either. It is called group by group, over a window of trials.
 * `qmc` counts its points: trial n gets the n-th.
-* `nsgaii`, `nsgaiii` and `cmaes` have generations: those of `generations`, over succeeded trials. If trials run one
-  after the other, they are the same as Optuna's. With parallel trials Optuna also considers which trials had finished
-  when a trial began, which trials do not record. The sampler itself computes the memory: the parents, or the pickled
-  optimizer.
+* `nsgaii`, `nsgaiii` and `cmaes` have generations: those of `generations`, over succeeded trials.
+  If trials run one after the other, they are the same as Optuna's. With parallel trials Optuna also
+  considers which trials had finished when a trial began, which trials do not record. The sampler
+  itself computes the memory: the parents, or the pickled optimizer.
 
-Samplers with a model propose the parameters that are always active, and the others are drawn as `random` draws them, as
-in Optuna. Optuna sees numbers only: stepped values and choices are encoded as their index, because 1 and True are the
-same choice in Optuna. This module imports Optuna, and only worker processes import it.
+Samplers with a model propose the parameters that are always active, and the others are drawn as
+`random` draws them, as in Optuna. Optuna sees numbers only: stepped values and choices are encoded
+as their index, because 1 and True are the same choice in Optuna. This module imports Optuna, and
+only worker processes import it.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ from suggest.trial import Trial, TrialState
 
 logging.getLogger("optuna").setLevel(logging.ERROR)  # the service reports problems itself
 
-Attributes: TypeAlias = dict[str, Any]  # the JSON values that Optuna's samplers store with trials
+# The JSON values that Optuna's samplers store with trials.
+Attributes: TypeAlias = dict[str, Any]
 Trials: TypeAlias = Sequence[FrozenTrial]
 Numbers: TypeAlias = Mapping[str, float | int]  # by parameter, as Optuna sees values
 S = TypeVar("S")
@@ -87,12 +91,15 @@ NO_VALUES: Assignment = MappingProxyType({})
 _HUGE = 1e150  # the squares of larger numbers overflow soon
 _CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
 
-# Returns the sampler's value for a parameter, given the earlier values; None if it does not propose this parameter.
+# Returns the sampler's value for a parameter, given the earlier values; None if it does not propose
+# this parameter.
 Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
 
 class OptunaModel(ABC, Generic[S]):
-    """The common part: each finished trial is converted once, and each proposal knows the earlier ones of its batch."""
+    """The common part: each finished trial is converted once, and each proposal knows the earlier
+    ones of its batch.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: S) -> None:
         self._space = spec.space
@@ -102,7 +109,9 @@ class OptunaModel(ABC, Generic[S]):
         self._criteria = spec.criteria
         self._directions = [StudyDirection[o.direction.name] for o in spec.objectives]
         self._constraints = _excesses if spec.constraints else None
-        self._distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
+        self._distributions = {
+            p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1
+        }
         self._frozen: dict[int, FrozenTrial] = {}  # finished trials, each built once
 
     def propose(
@@ -124,13 +133,19 @@ class OptunaModel(ABC, Generic[S]):
 
     @abstractmethod
     def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
-        """Return a point; None if the space is exhausted. `pending` are running trials and earlier proposals."""
+        """Return a point; None if the space is exhausted.
+
+        `pending` are running trials and earlier proposals.
+        """
 
     def _random_seed(self, wanted: PointRequest) -> int:
         return wanted.source(self._seed, self._purpose).getrandbits(32)
 
     def _walk(self, wanted: PointRequest, ask: Ask) -> Assignment:
-        """Return a point, asking parameter by parameter. Parameters without an answer are drawn at random."""
+        """Return a point, asking parameter by parameter.
+
+        Parameters without an answer are drawn at random.
+        """
         rng = wanted.source(self._seed, "random")
         values: dict[str, Value] = {}
         for parameter in self._space.ordered:
@@ -144,19 +159,24 @@ class OptunaModel(ABC, Generic[S]):
             else:
                 number = ask(name, self._distributions[name], values)
                 finite = number is not None and math.isfinite(number)
-                values[name] = decode(domain, number) if number is not None and finite else draw(domain, rng)
+                values[name] = (
+                    decode(domain, number) if number is not None and finite else draw(domain, rng)
+                )
         return self._space.in_order(values)
 
     def _study(self, sampler: BaseSampler, trials: Trials, attributes: Attributes) -> OptunaStudy:
         ordered = sorted(trials, key=lambda t: t.number)
-        return OptunaStudy(STUDY_NAME, OverlayStorage(self._directions, ordered, attributes), sampler=sampler)
+        return OptunaStudy(
+            STUDY_NAME, OverlayStorage(self._directions, ordered, attributes), sampler=sampler
+        )
 
     def _running(self, number: int, point: Assignment = NO_VALUES) -> FrozenTrial:
         return self._freeze(Trial(number, TrialState.RUNNING, point))
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
         params: dict[str, float | int] = {}
-        for parameter in self._space.ordered:  # an exhaustive search depends on this order
+        # An exhaustive search depends on this order.
+        for parameter in self._space.ordered:
             name = parameter.name
             if name in trial.parameters and name in self._distributions:
                 number = encode(parameter.domain, trial.parameters[name])
@@ -166,7 +186,9 @@ class OptunaModel(ABC, Generic[S]):
         several = len(self._criteria.objectives) > 1
         # With several objectives, Optuna does not accept pruned trials.
         is_complete = state is OptunaState.COMPLETE
-        if (is_complete and self._criteria.losses(trial) is None) or (several and state is OptunaState.PRUNED):
+        if (is_complete and self._criteria.losses(trial) is None) or (
+            several and state is OptunaState.PRUNED
+        ):
             state, value, is_complete = OptunaState.FAIL, None, False
         reported = {} if value is None or trial.step is None else {trial.step: value}
         return frozen_trial(
@@ -181,21 +203,32 @@ class OptunaModel(ABC, Generic[S]):
         )
 
     def _attributes(self, trial: Trial) -> Attributes:
-        """Return Optuna's attribute for the constraints: a number for each bound, above 0 if the trial breaks it."""
-        if len(trial.constraint_values) != len(self._criteria.constraints) or not self._criteria.constraints:
+        """Return Optuna's attribute for the constraints: a number for each bound, above 0 if the
+        trial breaks it.
+        """
+        if (
+            len(trial.constraint_values) != len(self._criteria.constraints)
+            or not self._criteria.constraints
+        ):
             return {}
         pairs = zip(self._criteria.constraints, trial.constraint_values, strict=True)
         found = [
             excess
             for c, value in pairs
-            for excess in (None if c.min is None else c.min - value, None if c.max is None else value - c.max)
+            for excess in (
+                None if c.min is None else c.min - value,
+                None if c.max is None else value - c.max,
+            )
             if excess is not None
         ]
         return {_CONSTRAINTS: tuple(found)}
 
 
 def _excesses(trial: FrozenTrial) -> Sequence[float]:
-    """Return the constraint values of a trial. A sampler calls this after a trial; here they are already attributes."""
+    """Return the constraint values of a trial.
+
+    A sampler calls this after a trial; here they are already attributes.
+    """
     found: Sequence[float] = trial.system_attrs.get(_CONSTRAINTS, ())
     return found
 
@@ -208,7 +241,8 @@ class OptunaTpeModel(OptunaModel[TpeSettings]):
     def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         settings = self._settings
         sampler = TPESampler(
-            n_startup_trials=0,  # `TpeSampler` draws these without this model
+            # `TpeSampler` draws these without this model.
+            n_startup_trials=0,
             n_ei_candidates=settings.candidates,
             multivariate=settings.multivariate,
             constant_liar=settings.constant_liar,
@@ -235,7 +269,9 @@ class OptunaTpeModel(OptunaModel[TpeSettings]):
                 values[name] = decode(self._space.by_name[name].domain, number)
         return self._space.in_order(values)
 
-    def _ask(self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]) -> Numbers:
+    def _ask(
+        self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]
+    ) -> Numbers:
         if self._settings.multivariate:
             return study.sampler.sample_relative(study, trial, free)
         values: dict[str, float | int] = {}
@@ -249,30 +285,45 @@ class OptunaRandomModel(OptunaModel[object]):
         sampler = RandomSampler(seed=self._random_seed(wanted))
         trial = self._running(wanted.number)
         study = self._study(sampler, [], {})
-        return self._walk(wanted, lambda name, among, _: sampler.sample_independent(study, trial, name, among))
+        return self._walk(
+            wanted, lambda name, among, _: sampler.sample_independent(study, trial, name, among)
+        )
 
 
 class OptunaBruteForceModel(OptunaModel[NoSettings]):
     def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         sampler = BruteForceSampler(seed=self._random_seed(wanted))
-        others = [t for t in (*finished, *pending) if t.number != wanted.number and self._is_whole(t)]
+        others = [
+            t for t in (*finished, *pending) if t.number != wanted.number and self._is_whole(t)
+        ]
         study = self._study(sampler, [*others, self._running(wanted.number)], {})
 
         def ask(name: str, among: BaseDistribution, before: Assignment) -> float | int:
-            found: float | int = sampler.sample_independent(study, self._running(wanted.number, before), name, among)
+            found: float | int = sampler.sample_independent(
+                study, self._running(wanted.number, before), name, among
+            )
             return found
 
         point = self._walk(wanted, ask)
         held = {_key(t.params) for t in others}
-        # It proposes a known point only if there is no other. A request with fixed values gets one anyway.
+        # It proposes a known point only if there is no other. A request with fixed values gets one
+        # anyway.
         return None if not wanted.fixed and _key(self._running(0, point).params) in held else point
 
     def _is_whole(self, trial: FrozenTrial) -> bool:
-        """Return whether the trial has exactly the parameters of a point. One from before the space grew may not."""
-        values = {name: decode(self._space.by_name[name].domain, number) for name, number in trial.params.items()}
+        """Return whether the trial has exactly the parameters of a point.
+
+        One from before the space grew may not.
+        """
+        values = {
+            name: decode(self._space.by_name[name].domain, number)
+            for name, number in trial.params.items()
+        }
         ones = {p.name: p.domain.at(0) for p in self._space.parameters if p.domain.count == 1}
         active = self._space.restricted({**ones, **values})
-        return active.keys() - ones.keys() == trial.params.keys() and not self._space.missing(active)
+        return active.keys() - ones.keys() == trial.params.keys() and not self._space.missing(
+            active
+        )
 
 
 def _given(numbers: Numbers) -> Ask:
@@ -284,9 +335,11 @@ def _key(params: Numbers) -> tuple[tuple[str, float | int], ...]:
 
 
 class OptunaGridModel(OptunaModel[NoSettings]):
-    """Proposes the first point that no trial holds, in Optuna's order, which the study's seed determines.
+    """Proposes the first point that no trial holds, in Optuna's order, which the study's seed
+    determines.
 
-    Optuna's grid has no conditions. Points that differ only in inactive parameters are the same point here.
+    Optuna's grid has no conditions. Points that differ only in inactive parameters are the same
+    point here.
     """
 
     def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
@@ -320,7 +373,12 @@ class OptunaGridModel(OptunaModel[NoSettings]):
             trial = self._running(number)
             study = self._study(sampler, [trial], {})
             sampler.before_trial(study, trial)
-            points.append({n: sampler.sample_independent(study, trial, n, self._distributions[n]) for n in among})
+            points.append(
+                {
+                    n: sampler.sample_independent(study, trial, n, self._distributions[n])
+                    for n in among
+                }
+            )
         return points
 
 
@@ -328,8 +386,14 @@ class OptunaQmcModel(OptunaModel[OptunaQmcSettings]):
     def _point(self, finished: Trials, pending: Trials, wanted: PointRequest) -> Assignment | None:
         settings = self._settings
         # All trials use the same seed, because they are points of one sequence.
-        shared = wanted.source(self._seed, self._purpose) if wanted.again else generator(self._seed, 0, self._purpose)
-        sampler = QMCSampler(qmc_type=settings.qmc_type, scramble=settings.scramble, seed=shared.getrandbits(32))
+        shared = (
+            wanted.source(self._seed, self._purpose)
+            if wanted.again
+            else generator(self._seed, 0, self._purpose)
+        )
+        sampler = QMCSampler(
+            qmc_type=settings.qmc_type, scramble=settings.scramble, seed=shared.getrandbits(32)
+        )
         trial = self._running(wanted.number)
         attributes: Attributes = {}
         study = self._study(sampler, [trial], attributes)
@@ -354,7 +418,8 @@ class OptunaGpModel(OptunaModel[OptunaGpSettings]):
         usable = [t for t in (*finished, *pending) if self._relative.keys() <= t.params.keys()]
         numbers: Numbers = {}
         succeeded = sum(t.state is OptunaState.COMPLETE for t in usable)
-        if self._relative and succeeded >= settings.startup_trials:  # earlier proposals do not wait for torch to load
+        # Earlier proposals do not wait for torch to load.
+        if self._relative and succeeded >= settings.startup_trials:
             sampler = GPSampler(
                 n_startup_trials=settings.startup_trials,
                 deterministic_objective=settings.deterministic_objective,
@@ -369,7 +434,9 @@ class OptunaGpModel(OptunaModel[OptunaGpSettings]):
 
 
 def _without_huge_values(trials: Trials) -> Trials:
-    """Return the trials with values whose squares are finite; otherwise Optuna's process has NaN and its search fails.
+    """Return the trials with values whose squares are finite.
+
+    Otherwise Optuna's process has NaN and its search fails.
 
     It standardizes values, so their scale does not matter.
     """
@@ -400,7 +467,10 @@ def _with_attributes(trial: FrozenTrial, attributes: Attributes) -> FrozenTrial:
 
 
 class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
-    """`optuna:nsgaii` and `optuna:nsgaiii`. The memory is the study's attributes, which name the next parents."""
+    """`optuna:nsgaii` and `optuna:nsgaiii`.
+
+    The memory is the study's attributes, which name the next parents.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaGeneticSettings) -> None:
         super().__init__(spec, seed, settings)
@@ -420,9 +490,13 @@ class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
             numbers = sampler.sample_relative(study, trial, self._relative)
         return self._walk(wanted, _given(numbers))
 
-    def _next_parents(self, generation: int, trials: Trials, memories: Mapping[int, Attributes]) -> Attributes:
+    def _next_parents(
+        self, generation: int, trials: Trials, memories: Mapping[int, Attributes]
+    ) -> Attributes:
         memory = memories[generation]
-        sampler = self._sampler(generator(self._seed, generation, f"{self._purpose} parents").getrandbits(32))
+        sampler = self._sampler(
+            generator(self._seed, generation, f"{self._purpose} parents").getrandbits(32)
+        )
         members = [_with_attributes(t, {self._generation_key: generation}) for t in trials]
         attributes = dict(memory)
         study = self._study(sampler, [*members, *self._parents(memory)], attributes)
@@ -446,7 +520,8 @@ class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
         trial = self._running(0)
         sampler = self._sampler(0)
         sampler.get_trial_generation(self._study(sampler, [trial], {}), trial)
-        (key,) = trial.system_attrs  # a running trial has no other
+        # A running trial has no other.
+        (key,) = trial.system_attrs
         return key
 
     def _parents(self, memory: Attributes) -> list[FrozenTrial]:
@@ -454,12 +529,16 @@ class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
 
 
 class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
-    """`optuna:cmaes`. The memory is a trial's attributes with the pickled optimizer after a generation."""
+    """`optuna:cmaes`.
+
+    The memory is a trial's attributes with the pickled optimizer after a generation.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaCmaEsSettings) -> None:
         super().__init__(spec, seed, settings)
         self._relative = _always_active(spec, self._distributions, choices=False)
-        default_size = 4 + math.floor(3 * math.log(max(1, len(self._relative))))  # Hansen 2016, equation 48
+        # Hansen 2016, equation 48.
+        default_size = 4 + math.floor(3 * math.log(max(1, len(self._relative))))
         self._size = max(2, settings.popsize) if settings.popsize else default_size
         self._generations = Generations(self._size, Attributes, self._next_optimizer)
 
@@ -472,14 +551,18 @@ class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
             numbers, _ = self._asked(self._random_seed(wanted), carrier, wanted.number)
         return self._walk(wanted, _given(numbers))
 
-    def _next_optimizer(self, generation: int, trials: Trials, memories: Mapping[int, Attributes]) -> Attributes:
+    def _next_optimizer(
+        self, generation: int, trials: Trials, memories: Mapping[int, Attributes]
+    ) -> Attributes:
         members = [_with_attributes(t, {self._generation_key: generation}) for t in trials]
         members[-1].system_attrs.update(memories[generation])
         _, attributes = self._asked(0, members, trials[-1].number + 1)
         return {name: value for name, value in attributes.items() if name != self._generation_key}
 
     def _asked(self, seed: int, trials: Trials, number: int) -> tuple[Numbers, Attributes]:
-        """Return the sampler's proposal for a trial, and the attributes that it sets on that trial."""
+        """Return the sampler's proposal for a trial, and the attributes that it sets on that
+        trial.
+        """
         sampler = CmaEsSampler(
             n_startup_trials=0,
             popsize=self._size,
@@ -487,11 +570,14 @@ class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
             seed=seed,
         )
         trial = self._running(number)
-        numbers = sampler.sample_relative(self._study(sampler, [*trials, trial], {}), trial, self._relative)
+        numbers = sampler.sample_relative(
+            self._study(sampler, [*trials, trial], {}), trial, self._relative
+        )
         return numbers, trial.system_attrs
 
     @cached_property
     def _generation_key(self) -> str:
         """The name of Optuna's attribute for the generation of a trial."""
-        (key,) = self._asked(0, [], 0)[1]  # the first trial has no other attribute
+        # The first trial has no other attribute.
+        (key,) = self._asked(0, [], 0)[1]
         return key

@@ -1,7 +1,8 @@
-"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial, and a prior over the whole space.
+"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial, and a prior over
+the whole space.
 
-Pure functions of arrays, without trials or a random source. A kernel is a product of truncated normal distributions,
-integrated over the bin for an integer, and of categorical distributions.
+Pure functions of arrays, without trials or a random source. A kernel is a product of truncated
+normal distributions, integrated over the bin for an integer, and of categorical distributions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from itertools import pairwise
 import numpy as np
 
 from suggest.samplers.frame import Bins, CandidatePoints, Frame
-from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes, central_mass, log_mass, tails, truncated
+from suggest.samplers.normal import (
+    LOG_ROOT_TAU,
+    Floats,
+    Indexes,
+    central_mass,
+    log_mass,
+    tails,
+    truncated,
+)
 from suggest.samplers.split import log_shares
 
 AT_A_TIME = 2**15  # (candidate, kernel) pairs per block
@@ -48,18 +57,29 @@ def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0, apart: bool = 
     Args:
         numbers: (dimensions, trials), in the order of the trials, each within its dimension.
         sharpness: How fast the narrowest kernel narrows as trials are added; 1 in Optuna.
-        apart: Each dimension gets the bits that it would get alone. In all other respects it is the same.
+        apart: Each dimension gets the bits that it would get alone. In all other respects it is the
+            same.
     """
     count = numbers.shape[1]
     mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(count, sharpness))
     rows = max(1, len(mu)) if apart else 1
     log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma, rows))
     codes = numbers[[k for k, _ in frame.choices]]
-    return Mixture(log_shares(count), mu, sigma, log_whole, coefficients(mu, sigma, log_whole), codes, sharpness)
+    return Mixture(
+        log_shares(count),
+        mu,
+        sigma,
+        log_whole,
+        coefficients(mu, sigma, log_whole),
+        codes,
+        sharpness,
+    )
 
 
 def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
-    """Return (3 * numeric, kernels), whose product with the features of points is the kernels' log density there."""
+    """Return (3 * numeric, kernels), whose product with the features of points is the kernels' log
+    density there.
+    """
     precision = 1.0 / (sigma * sigma)
     pull = mu * precision
     constant = -0.5 * mu * pull - np.log(sigma) - log_whole - LOG_ROOT_TAU
@@ -74,7 +94,8 @@ def narrowest(trials: int, sharpness: float) -> float:
 def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Floats]:
     """Return the kernels' centers and widths, the prior last. numbers: (numeric, trials).
 
-    A kernel is as wide as the larger gap to its neighbors, within limits. An outermost kernel has only one gap.
+    A kernel is as wide as the larger gap to its neighbors, within limits. An outermost kernel has
+    only one gap.
     """
     rows, count = numbers.shape
     mu, sigma = np.empty((rows, count + 1)), np.empty((rows, count + 1))
@@ -83,7 +104,8 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
         return mu, sigma
     raw = frame.scaled(numbers)
     mu[:, :count] = (raw - frame.low) / frame.span
-    # NumPy's order of equal values, as in Optuna, because it decides which of them gets the wide kernel.
+    # NumPy's order of equal values, as in Optuna, because it decides which of them gets the wide
+    # kernel.
     order = raw.argsort(axis=1) + np.arange(0, rows * (count + 1), count + 1)[:, None]
     places = np.empty((rows, count + 2))
     places[:, 0], places[:, -1] = 0.0, 1.0
@@ -123,10 +145,14 @@ def joined(mixtures: Sequence[Mixture]) -> Joined:
 
 @dataclass(frozen=True, slots=True)
 class Masses:
-    """The probability of each kernel in the bins of one dimension. The last row is for candidates without such a bin.
+    """The probability of each kernel in the bins of one dimension.
 
-    wide: (wide bins + 1, kernels), the log of the probability, given that the value is within the span.
-    narrow: (narrow bins + 1, kernels), the probability divided by the bin's width times the density in its middle.
+    The last row is for candidates without such a bin.
+
+    wide: (wide bins + 1, kernels), the log of the probability, given that the value is within the
+        span.
+    narrow: (narrow bins + 1, kernels), the probability divided by the bin's width times the density
+        in its middle.
     """
 
     wide: Floats
@@ -136,15 +162,19 @@ class Masses:
 def log_densities(frame: Frame, mixtures: Sequence[Mixture], at: CandidatePoints) -> Floats:
     """Return the log density of each mixture at the points: (mixtures, points).
 
-    It is a density on the scale of each continuous dimension, and a probability in the other dimensions.
+    It is a density on the scale of each continuous dimension, and a probability in the other
+    dimensions.
     """
-    # One array for all mixtures: for arrays of this size, the number of NumPy calls determines the time.
+    # One array for all mixtures: for arrays of this size, the number of NumPy calls determines the
+    # time.
     kernels = joined(mixtures)
     masses = masses_of(kernels, at.bins)
     size = len(at.features)
     step = block_of(kernels.log_weights.size)
     parts = [
-        _log_densities(frame, mixtures, kernels, masses, at if size <= step else at.part(slice(k, k + step)))
+        _log_densities(
+            frame, mixtures, kernels, masses, at if size <= step else at.part(slice(k, k + step))
+        )
         for k in range(0, size, step)
     ]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
@@ -159,20 +189,30 @@ def masses_of(kernels: Joined, at: Sequence[Bins]) -> list[Masses]:
     """Return the probabilities in the bins of each integer dimension."""
     if not at:
         return []
-    parts = [(bins.wide[:, :, None] - kernels.mu[bins.row]) / kernels.sigma[bins.row] for bins in at]
+    parts = [
+        (bins.wide[:, :, None] - kernels.mu[bins.row]) / kernels.sigma[bins.row] for bins in at
+    ]
     found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
     masses: list[Masses] = []
     done = 0
     for bins, (ends, _) in zip(at, parts, strict=True):
         wide = np.zeros((len(ends) + 1, ends.shape[1]))
-        np.subtract(found[done : done + ends.size].reshape(ends.shape), kernels.log_whole[bins.row], out=wide[:-1])
+        np.subtract(
+            found[done : done + ends.size].reshape(ends.shape),
+            kernels.log_whole[bins.row],
+            out=wide[:-1],
+        )
         done += ends.size
         masses.append(Masses(wide, _narrow(kernels, bins)))
     return masses
 
 
 def _log_densities(
-    frame: Frame, mixtures: Sequence[Mixture], kernels: Joined, masses: Sequence[Masses], at: CandidatePoints
+    frame: Frame,
+    mixtures: Sequence[Mixture],
+    kernels: Joined,
+    masses: Sequence[Masses],
+    at: CandidatePoints,
 ) -> Floats:
     terms = at.features @ kernels.coefficients
     terms += kernels.log_weights
@@ -199,9 +239,12 @@ def _log_densities(
 
 
 def add_choices(codes: Floats, count: float, chosen: Floats, terms: Floats) -> None:
-    """Add the log probabilities of these choices to the kernels' terms: (candidates, kernels). The prior is the last.
+    """Add the log probabilities of these choices to the kernels' terms: (candidates, kernels).
 
-    A kernel has weight 1 for its trial's choice, of `codes`, plus 1/kernels for every choice, normalized.
+    The prior is the last.
+
+    A kernel has weight 1 for its trial's choice, of `codes`, plus 1/kernels for every choice,
+    normalized.
     """
     kernels = codes.size + 1
     other = -math.log(kernels + count)
@@ -222,7 +265,8 @@ def _narrow(kernels: Joined, bins: Bins) -> Floats:
 
 
 def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
-    """Return a normal's probability in a narrow bin, divided by width times density in the middle, minus 1.
+    """Return a normal's probability in a narrow bin, divided by width times density in the middle,
+    minus 1.
 
     The ends are given as `ends`: (2, ...). `sharp` is 1 / sigma.
     """
@@ -231,8 +275,8 @@ def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
     m *= m
     h = (right - left) * sharp
     h *= h
-    # Four terms of the Taylor series over the bin. The even derivatives of a normal density, divided by the density,
-    # are Hermite polynomials.
+    # Four terms of the Taylor series over the bin. The even derivatives of a normal density,
+    # divided by the density, are Hermite polynomials.
     total = _polynomial(m, -28, 210, -420, 105)
     total *= h / 92897280
     for constant, *coefficients_of in ((322560, -15, 45, -15), (1920, -6, 3), (24, -1)):
@@ -253,7 +297,9 @@ def _polynomial(m: Floats, *lower: float) -> Floats:
 
 
 class MixtureSampler:
-    """Draws points from a mixture, often the same one: what does not depend on the points is computed once."""
+    """Draws points from a mixture, often the same one: what does not depend on the points is
+    computed once.
+    """
 
     def __init__(self, frame: Frame, mixture: Mixture) -> None:
         self.frame = frame
@@ -282,7 +328,9 @@ class MixtureSampler:
 
 
 def with_prior(codes: Floats) -> list[Floats]:
-    """Return the choices of a mixture's kernels: those of the trials, and one of the prior, which is not used."""
+    """Return the choices of a mixture's kernels: those of the trials, and one of the prior, which
+    is not used.
+    """
     return [np.append(each, 0.0) for each in codes]
 
 

@@ -1,13 +1,15 @@
-"""`pbt`: population based training. Trials continue from the checkpoints of others, some with other parameters.
+"""`pbt`: population based training.
 
-Jaderberg et al. 2017, "Population Based Training of Neural Networks", with truncation selection: a trial trains for one
-interval, and a trial of the next generation continues from its checkpoint with the same parameters. The worst trials of
-a generation are replaced: their successors continue from one of the best, with parameters that are multiplied by 0.8 or
-1.2, or drawn again. `population` decides which trial continues, and `Trial.parent` records it. Clients copy the
-checkpoints.
+Trials continue from the checkpoints of others, some with other parameters.
 
-While too few trials of a generation have a value to tell the best from the worst, a request gets fewer points than it
-asks for, and has to be repeated after another trial has ended.
+Jaderberg et al. 2017, "Population Based Training of Neural Networks", with truncation selection: a
+trial trains for one interval, and a trial of the next generation continues from its checkpoint with
+the same parameters. The worst trials of a generation are replaced: their successors continue from
+one of the best, with parameters that are multiplied by 0.8 or 1.2, or drawn again. `population`
+decides which trial continues, and `Trial.parent` records it. Clients copy the checkpoints.
+
+While too few trials of a generation have a value to tell the best from the worst, a request gets
+fewer points than it asks for, and has to be repeated after another trial has ended.
 """
 
 from __future__ import annotations
@@ -36,27 +38,37 @@ class PbtSettings:
     population: int = setting(10, "trials of a generation", min=2, max=1000)
     truncation: float = setting(
         0.2,
-        "share of a generation, at least one trial, that is replaced by as many of its best; 0: none",
+        "share of a generation, at least one trial, that is replaced by as many of its best; 0: "
+        "none",
         min=0.0,
         max=1.0,
     )
     resample_probability: float = setting(
-        0.25, "probability that a replaced trial draws a parameter again, not near its parent's", min=0.0, max=1.0
+        0.25,
+        "probability that a replaced trial draws a parameter again, not near its parent's",
+        min=0.0,
+        max=1.0,
     )
 
 
 class PbtSampler(Sampler):
-    def __init__(self, spec: StudySpec, seed: int, settings: PbtSettings, *, workers: Workers | None = None) -> None:
+    def __init__(
+        self, spec: StudySpec, seed: int, settings: PbtSettings, *, workers: Workers | None = None
+    ) -> None:
         """`workers` are not used: a point takes microseconds."""
         self._space = spec.space
         self._seed = seed
         self._resample_probability = settings.resample_probability
-        self._population = PbtPopulation(settings.population, settings.truncation, spec.objective.direction)
-        self._points: dict[int, Assignment] = {}  # of the trials from which others may continue
+        self._population = PbtPopulation(
+            settings.population, settings.truncation, spec.objective.direction
+        )
+        # Of the trials from which others may continue.
+        self._points: dict[int, Assignment] = {}
 
     def put(self, trial: Trial) -> None:
         if IMPORTED_FROM in trial.labels:
-            return  # it has no checkpoint here, and may have been trained for longer
+            # It has no checkpoint here, and may have been trained for longer.
+            return
         self._population.put(trial)
         if trial.state is TrialState.SUCCEEDED:
             self._points[trial.number] = trial.parameters
@@ -67,7 +79,9 @@ class PbtSampler(Sampler):
         return [point for _, point in self._offspring(wanted)]
 
     def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-        """Return the parents of the trials that `propose` proposes, by trial, of those that have one."""
+        """Return the parents of the trials that `propose` proposes, by trial, of those that have
+        one.
+        """
         pairs = zip(wanted, self._offspring(wanted), strict=False)
         return {one.number: parent for one, (parent, _) in pairs if parent is not None}
 
@@ -75,7 +89,8 @@ class PbtSampler(Sampler):
         found: list[tuple[int | None, Assignment]] = []
         begun: list[int] = []
         for one in wanted:
-            if one.number in self._population:  # a person has added it, perhaps with a part of its point
+            # A person has added it, perhaps with a part of its point.
+            if one.number in self._population:
                 found.append((None, draw_point(self._space, self._seed, one)))
                 continue
             source = one.source(self._seed, "pbt")
@@ -93,22 +108,28 @@ class PbtSampler(Sampler):
         if offspring.parent is None:
             return draw_point(self._space, self._seed, one)
         probability = self._resample_probability if offspring.explores else None
-        return inherited(self._space, self._points[offspring.parent], source, resample_probability=probability)
+        return inherited(
+            self._space, self._points[offspring.parent], source, resample_probability=probability
+        )
 
 
 def inherited(
     space: Space, point: Assignment, source: random.Random, *, resample_probability: float | None
 ) -> Assignment:
-    """Return the point of a trial that continues from one with `point`: the same, unless there is a probability.
+    """Return the point of a trial that continues from one with `point`: the same, unless there is a
+    probability.
 
-    With one, each value is drawn again with this probability, and perturbed otherwise. Values that the parent does not
-    have, because its condition did not hold or the space has grown since, are drawn.
+    With one, each value is drawn again with this probability, and perturbed otherwise. Values that
+    the parent does not have, because its condition did not hold or the space has grown since, are
+    drawn.
     """
 
     def value_of(parameter: Parameter) -> Value:
         domain = parameter.domain
         kept = NO_MEMBER if parameter.name not in point else domain.canonical(point[parameter.name])
-        if kept is NO_MEMBER or (resample_probability is not None and source.random() < resample_probability):
+        if kept is NO_MEMBER or (
+            resample_probability is not None and source.random() < resample_probability
+        ):
             return draw(domain, source)
         return kept if resample_probability is None else perturbed(domain, kept, source)
 
@@ -127,11 +148,14 @@ def perturbed(domain: Domain, value: Value, source: random.Random) -> Value:
         moved = _scaled(domain, value, factor)
         if moved != value:
             return moved
-    return draw(domain, source)  # no factor changes 0
+    # No factor changes 0.
+    return draw(domain, source)
 
 
 def _scaled(domain: Float | Int, value: Value, factor: float) -> Value:
-    """Return the member nearest to `factor * value`, but another one than `value` if there is one on that side."""
+    """Return the member nearest to `factor * value`, but another one than `value` if there is one
+    on that side.
+    """
     x, index = number(value), domain.index_of(value)
     assert x is not None
     aim = min(max(x * factor, domain.min), domain.max)
@@ -156,7 +180,8 @@ def _neighbor(domain: Choice, value: Value, *, rises: bool) -> Value:
 ENTRIES = (
     Family(
         "pbt",
-        "Trains generations of trials that continue from the checkpoints of the best (population based training).",
+        "Trains generations of trials that continue from the checkpoints of the best (population "
+        "based training).",
         PbtSettings,
         PbtSampler,
         waits=True,

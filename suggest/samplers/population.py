@@ -1,9 +1,9 @@
 """The population of `pbt`: its generations, and the parent of the next trial.
 
-A generation has as many trials as the population has members, and each of them continues from a trial of the previous
-generation. A trial that ends without a value is not a member, and another one takes its place. The rule depends only on
-the outcome and the parent of each trial, so a study that is loaded again continues in the same way. This module
-creates no points.
+A generation has as many trials as the population has members, and each of them continues from a
+trial of the previous generation. A trial that ends without a value is not a member, and another one
+takes its place. The rule depends only on the outcome and the parent of each trial, so a study that
+is loaded again continues in the same way. This module creates no points.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from typing import NamedTuple
 from suggest.study import Direction
 from suggest.trial import OPEN, Trial, TrialState
 
-ENOUGH = 0.5  # share of a generation that must have a value before the next one begins
+# Share of a generation that must have a value before the next one begins.
+ENOUGH = 0.5
 
 
 class Offspring(NamedTuple):
-    """The next trial: its parent, None for a new member, and whether it changes the parent's parameters."""
+    """The next trial: its parent, None for a new member, and whether it changes the parent's
+    parameters.
+    """
 
     parent: int | None
     explores: bool
 
 
 class _Member(NamedTuple):
-    """The data that the rule keeps of a trial. `loss` is None without a value; smaller is better."""
+    """The data that the rule keeps of a trial.
+
+    `loss` is None without a value; smaller is better.
+    """
 
     parent: int | None
     state: TrialState
@@ -65,8 +71,10 @@ class PbtPopulation:
     def _clear(self) -> None:
         self._generation_of: dict[int, int] = {}
         self._generations = [_Generation()]
-        self._offspring: dict[int, int] = {}  # number of trials that continue from a trial; without cancelled ones
-        self._with_room: set[int] = set()  # generations of which a trial may continue
+        # Number of trials that continue from a trial; without cancelled ones.
+        self._offspring: dict[int, int] = {}
+        # Generations of which a trial may continue.
+        self._with_room: set[int] = set()
         self._is_outdated = False  # a trial was put before its parent
 
     def __contains__(self, number: int) -> bool:
@@ -123,7 +131,10 @@ class PbtPopulation:
             (self._with_room.add if has_room else self._with_room.discard)(at)
 
     def next(self, source: random.Random) -> Offspring | None:
-        """Return the next trial, of the earliest generation with room; None if another trial has to end first."""
+        """Return the next trial, of the earliest generation with room.
+
+        None if another trial has to end first.
+        """
         self._update()
         if self._generations[0].alive < self._size:
             return Offspring(None, explores=False)
@@ -138,14 +149,17 @@ class PbtPopulation:
         return Offspring(source.choice(ranked[: max(1, replaced)])[1], explores=True)
 
     def _replaced(self, ended: int) -> int:
-        """Return how many of the `ended` trials of a generation are replaced: of a whole one, at least one."""
+        """Return how many of the `ended` trials of a generation are replaced: of a whole one, at
+        least one.
+        """
         least = 1 if self._truncation and ended >= self._size else 0
         return max(least, math.floor(self._truncation * ended))
 
     def _update(self) -> None:
         if not self._is_outdated:
             return
-        members = sorted(self._members.items())  # a parent has a smaller number
+        # A parent has a smaller number.
+        members = sorted(self._members.items())
         self._members = {}
         self._clear()
         for number, member in members:

@@ -1,10 +1,11 @@
 """Quantiles of the values of one parameter, and samplers that see quantiles instead of values.
 
-The quantile at a fraction from 0 to 1 is the value below which this share of all draws lies. Samplers place numbers
-evenly on a linear or a log scale, or by index. A parameter with another distribution is therefore shown to them as a
-real number from 0 to 1, its fraction: an even draw of fractions is a draw from the distribution, and a model looks
-closer where the distribution says that good values are likely. Such a parameter is normally distributed, or has steps
-on a log scale. Algorithms that enumerate values need no distribution, so they are shown the values.
+The quantile at a fraction from 0 to 1 is the value below which this share of all draws lies.
+Samplers place numbers evenly on a linear or a log scale, or by index. A parameter with another
+distribution is therefore shown to them as a real number from 0 to 1, its fraction: an even draw of
+fractions is a draw from the distribution, and a model looks closer where the distribution says that
+good values are likely. Such a parameter is normally distributed, or has steps on a log scale.
+Algorithms that enumerate values need no distribution, so they are shown the values.
 """
 
 from __future__ import annotations
@@ -28,23 +29,35 @@ def by_index(domain: Domain) -> bool:
     """Return whether the values are countable and equally likely."""
     if isinstance(domain, Choice) or domain.count is None:
         return domain.count is not None
-    return domain.normal is None and (domain.scale is Scale.LINEAR or (isinstance(domain, Float) and not domain.step))
+    return domain.normal is None and (
+        domain.scale is Scale.LINEAR or (isinstance(domain, Float) and not domain.step)
+    )
 
 
 def quantile(domain: Float | Int, fraction: float) -> float | int:
     """Return the value at a fraction from 0 to 1, for a domain that is not `by_index`."""
     low, high = _ends(domain)
-    x = _between(low, high, domain.scale, fraction) if domain.normal is None else _normal_quantile(domain, fraction)
+    x = (
+        _between(low, high, domain.scale, fraction)
+        if domain.normal is None
+        else _normal_quantile(domain, fraction)
+    )
     if isinstance(domain, Float) and domain.step is None:
         return float(min(max(x, domain.min), domain.max))
     step = domain.step or 1
-    index = round(x) - domain.min if isinstance(domain, Int) and step == 1 else round((x - domain.min) / step)
+    index = (
+        round(x) - domain.min
+        if isinstance(domain, Int) and step == 1
+        else round((x - domain.min) / step)
+    )
     assert domain.count is not None
     return domain.at(min(max(index, 0), domain.count - 1))
 
 
 def fraction_of(domain: Float | Int, value: float) -> float:
-    """Return the fraction whose quantile is the value, from 0 to 1, also for a value outside the range."""
+    """Return the fraction whose quantile is the value, from 0 to 1, also for a value outside the
+    range.
+    """
     low, high = _ends(domain)
     x = min(max(value, domain.min), domain.max)
     if domain.normal is not None:
@@ -56,9 +69,11 @@ def fraction_of(domain: Float | Int, value: float) -> float:
 
 
 def _ends(domain: Float | Int) -> tuple[float, float]:
-    """Return the ends of the range, half a step beyond the first and last value so that these are as likely as others.
+    """Return the ends of the range, half a step beyond the first and last value so that these are
+    as likely as others.
 
-    On a log scale the lower end stays above 0: it is then as far from the first value, by ratio, as the next edge is.
+    On a log scale the lower end stays above 0: it is then as far from the first value, by ratio, as
+    the next edge is.
     """
     step = domain.step
     if step is None:
@@ -83,7 +98,8 @@ def _curve(domain: Float | Int) -> tuple[NormalDist, float, float]:
 def _normal_quantile(domain: Float | Int, fraction: float) -> float:
     curve, first, last = _curve(domain)
     mass = first + (last - first) * fraction
-    if not 0 < mass < 1:  # an end is so far from the mean that its mass is rounded
+    # An end is so far from the mean that its mass is rounded.
+    if not 0 < mass < 1:
         return domain.min if mass <= 0 else domain.max
     x = curve.inv_cdf(mass)
     return math.exp(x) if domain.scale is Scale.LOG else x
@@ -105,13 +121,19 @@ def _between(low: float, high: float, scale: Scale, fraction: float) -> float:
 
 
 def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Sampler:
-    """Return the sampler that `build` creates, shown the fractions of the parameters whose domains are uneven."""
+    """Return the sampler that `build` creates, shown the fractions of the parameters whose domains
+    are uneven.
+    """
     uneven = {
-        p.name: p.domain for p in spec.space.parameters if not isinstance(p.domain, Choice) and p.domain.is_uneven
+        p.name: p.domain
+        for p in spec.space.parameters
+        if not isinstance(p.domain, Choice) and p.domain.is_uneven
     }
     if not uneven:
         return build(spec)
-    shown = Space(tuple(replace(p, domain=FRACTION) if p.name in uneven else p for p in spec.space.parameters))
+    shown = Space(
+        tuple(replace(p, domain=FRACTION) if p.name in uneven else p for p in spec.space.parameters)
+    )
     return QuantileSampler(uneven, build(replace(spec, space=shown)))
 
 
@@ -136,19 +158,25 @@ class QuantileSampler(SteppedSampler):
         self._sampler.warm_up()
 
     def _shown(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
-        return [replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted]
+        return [
+            replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted
+        ]
 
     def _fractions(self, point: Assignment) -> dict[str, Value]:
         shown = dict(point)
         for name, domain in self._uneven.items():
             if name in point:
                 x = number(point[name])
-                assert x is not None  # values of other types are refused before a trial is stored
+                # Values of other types are refused before a trial is stored.
+                assert x is not None
                 shown[name] = fraction_of(domain, x)
         return shown
 
     def _values(self, point: Assignment, fixed: Assignment) -> dict[str, Value]:
-        """Return the point with values. Fixed ones stay as they are: a fraction loses the last digits."""
+        """Return the point with values.
+
+        Fixed ones stay as they are: a fraction loses the last digits.
+        """
         values = dict(point)
         for name, domain in self._uneven.items():
             if name in fixed:

@@ -1,6 +1,8 @@
-"""The algorithms by name: where each is declared, its problems with a study, and how its sampler is created.
+"""The algorithms by name: where each is declared, its problems with a study, and how its sampler is
+created.
 
-Importing this module loads no algorithm. Neither Optuna nor NumPy is loaded before a sampler's first proposal.
+Importing this module loads no algorithm. Neither Optuna nor NumPy is loaded before a sampler's
+first proposal.
 """
 
 from __future__ import annotations
@@ -11,7 +13,17 @@ from dataclasses import replace
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.distinct import Distinct
-from suggest.samplers.family import ALLOW, DEFAULT, GRID, REUSE, TPE, DrawSettings, Family, missing, missing_message
+from suggest.samplers.family import (
+    ALLOW,
+    DEFAULT,
+    GRID,
+    REUSE,
+    TPE,
+    DrawSettings,
+    Family,
+    missing,
+    missing_message,
+)
 from suggest.samplers.quantiles import on_quantiles
 from suggest.samplers.sampler import Sampler
 from suggest.settings import Catalog
@@ -43,10 +55,12 @@ _ELSEWHERE = {
     GRID: "exhaustive full fullfactorial",
     "sobol": "qmc quasirandom quasimontecarlo lowdiscrepancy lhs latinhypercube",
     TPE: "hyperopt parzen treestructuredparzenestimator multivariatetpe optuna",
-    "gp": "bayes bayesian bayesopt bayesianopt bo gaussianprocess gaussianprocesses kriging skopt botorch ax hebo gpei",
+    "gp": "bayes bayesian bayesopt bayesianopt bo gaussianprocess gaussianprocesses kriging skopt "
+    "botorch ax hebo gpei",
     "cmaes": "cma",
     "nsga2": "nsga multiobjective moea",
-    "regularized-evolution": "genetic geneticalgorithm ga evolution evolutionary differentialevolution de",
+    "regularized-evolution": "genetic geneticalgorithm ga evolution evolutionary "
+    "differentialevolution de",
     "pbt": "populationbasedtraining",
     "hyperband": "asha sha successivehalving",
 }
@@ -63,7 +77,10 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
 
 
 def not_installed(algorithm: Algorithm) -> str:
-    """Return which packages of an algorithm this process lacks, with the cure; "" if it lacks none."""
+    """Return which packages of an algorithm this process lacks, with the cure.
+
+    Return "" if it lacks none.
+    """
     family = _BY_NAME.get(algorithm.name)
     if family is None or not (packages := missing(family.requires)):
         return ""
@@ -72,7 +89,10 @@ def not_installed(algorithm: Algorithm) -> str:
 
 
 def objective_problems(spec: StudySpec) -> Iterator[Problem]:
-    """Yield what keeps the algorithm from this study's objectives and constraints. Paths are the algorithm's fields."""
+    """Yield what keeps the algorithm from this study's objectives and constraints.
+
+    Paths are the algorithm's fields.
+    """
     family = _BY_NAME.get(spec.algorithm.name)
     if family is None or spec.criteria.is_plain:
         return
@@ -81,11 +101,16 @@ def objective_problems(spec: StudySpec) -> Iterator[Problem]:
     if not family.several:
         what = "constraints" if count == 1 else f"{count} objectives"
         yield Problem(
-            "name", f"{family.name} takes one objective without constraints, and there are {what}; use {others}"
+            "name",
+            f"{family.name} takes one objective without constraints, and there are {what}; use "
+            f"{others}",
         )
     elif not _takes(family, count):
         most = family.most_objectives
-        yield Problem("name", f"{family.name} takes at most {most} objectives, and there are {count}; use {others}")
+        yield Problem(
+            "name",
+            f"{family.name} takes at most {most} objectives, and there are {count}; use {others}",
+        )
 
 
 def _takes(family: Family, objectives: int) -> bool:
@@ -102,11 +127,16 @@ def space_problems(spec: StudySpec) -> Iterator[Problem]:
 def learns(algorithm: Algorithm) -> bool:
     """Return whether the algorithm's proposals depend on the outcomes of trials."""
     settings = algorithm.settings
-    return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
+    return (
+        _BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE
+    ) and settings.get("chosen") != GRID
 
 
 def search_of(algorithm: Algorithm) -> tuple[str, str]:
-    """Return which search proposes: the algorithm's name, and what `default` chose. It decides which modules load."""
+    """Return which search proposes: the algorithm's name, and what `default` chose.
+
+    It decides which modules load.
+    """
     return algorithm.name, str(algorithm.settings.get("chosen", ""))
 
 
@@ -123,7 +153,9 @@ def chosen(spec: StudySpec) -> StudySpec:
         return spec
     from suggest.samplers.default import chosen_settings
 
-    return replace(spec, algorithm=replace(algorithm, settings=chosen_settings(spec, algorithm.settings)))
+    return replace(
+        spec, algorithm=replace(algorithm, settings=chosen_settings(spec, algorithm.settings))
+    )
 
 
 def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> Sampler:
@@ -162,12 +194,18 @@ CHEAPER = TPE
 
 
 def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
-    """Return `tpe` with its default settings, in this process, for trials that cannot wait for the study's algorithm.
+    """Return `tpe` with its default settings, in this process, for trials that cannot wait for the
+    study's algorithm.
 
     Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """
     name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
-    if name == CHEAPER or waits(spec.algorithm) or not _BY_NAME[name].learns or settings.get("chosen") in (GRID, TPE):
+    if (
+        name == CHEAPER
+        or waits(spec.algorithm)
+        or not _BY_NAME[name].learns
+        or settings.get("chosen") in (GRID, TPE)
+    ):
         return None
     from suggest.samplers.tpe import OwnSettings, tpe
 

@@ -1,4 +1,7 @@
-"""The running trials of a study, whose points a model avoids. Pure; makes no decisions about points."""
+"""The running trials of a study, whose points a model avoids.
+
+Pure; makes no decisions about points.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from bisect import bisect_left, insort
 
 from suggest.trial import Trial, TrialState
 
-LIARS = 64  # the most recent running trials, whose points a proposal avoids (as constant liars)
+# The most recent running trials, whose points a proposal avoids (as constant liars).
+LIARS = 64
 
 
 class RunningTrials:

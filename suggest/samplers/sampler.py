@@ -1,9 +1,12 @@
-"""The contract of a sampler: it is shown every trial of a study, and proposes points for the next ones.
+"""The contract of a sampler: it is shown every trial of a study, and proposes points for the next
+ones.
 
-A sampler's state is a function of the trials that it was shown, in any order, because an engine rebuilt from the store
-has to propose what the lost one would have. All randomness for trial n is derived from (study seed, n).
+A sampler's state is a function of the trials that it was shown, in any order, because an engine
+rebuilt from the store has to propose what the lost one would have. All randomness for trial n is
+derived from (study seed, n).
 
-A sampler whose model computes in a worker process proposes in steps, which `suggest.proposal` defines.
+A sampler whose model computes in a worker process proposes in steps, which `suggest.proposal`
+defines.
 """
 
 from __future__ import annotations
@@ -40,24 +43,30 @@ class Sampler(ABC):
 
         A sampler whose family `waits` also returns fewer while a trial has to end first.
 
-        Each point takes the earlier ones into account. Points have active parameters only, in the order of the space. A
-        request with fixed values always gets a point. The call has no effect on later proposals.
+        Each point takes the earlier ones into account. Points have active parameters only, in the
+        order of the space. A request with fixed values always gets a point. The call has no effect
+        on later proposals.
         """
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """Return the steps of `propose`. Trials may be put into the sampler between two of them."""
-        yield from ()  # no computation by default
+        # No computation by default.
+        yield from ()
         return self.propose(wanted)
 
     def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-        """Return the trials from whose checkpoints the proposed trials continue, by trial, of those that do.
+        """Return the trials from whose checkpoints the proposed trials continue, by trial, of those
+        that do.
 
         The sampler must not be shown a trial between this call and that of `propose`.
         """
         return {}
 
     def warm_up(self) -> None:  # noqa: B027 - a default that does nothing
-        """Load the modules that the first proposal needs. Any thread may call this; a repeated call is cheap."""
+        """Load the modules that the first proposal needs.
+
+        Any thread may call this; a repeated call is cheap.
+        """
 
 
 class SteppedSampler(Sampler):

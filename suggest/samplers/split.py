@@ -16,19 +16,27 @@ from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 
 MOST_GOOD = 25
-MOST_MEASURED = 4  # objectives; computing a hypervolume takes too long with more
-AS_RECENT = 25  # how many of the most recent trials have the full weight
+# objectives; computing a hypervolume takes too long with more.
+MOST_MEASURED = 4
+# How many of the most recent trials have the full weight.
+AS_RECENT = 25
 
 
 def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
-    """Return the trial's sort key: the trials with the smallest keys are good. Equal keys are ordered by number.
+    """Return the trial's sort key: the trials with the smallest keys are good.
 
-    Optuna's order: succeeded trials come first, by their first loss; then pruned trials, those with more steps first;
-    then trials that were pruned without a value; last the trials that break a constraint, by how much they break it.
+    Equal keys are ordered by number.
+
+    Optuna's order: succeeded trials come first, by their first loss; then pruned trials, those with
+    more steps first; then trials that were pruned without a value; last the trials that break a
+    constraint, by how much they break it.
     """
     sign = criteria.objectives[0].direction.sign
     if trial.state is TrialState.SUCCEEDED:
-        violation, loss = criteria.violation(trial), 0.0 if trial.value is None else sign * trial.value
+        violation, loss = (
+            criteria.violation(trial),
+            0.0 if trial.value is None else sign * trial.value,
+        )
         return (0.0, loss, 0.0) if violation == 0 else (2.0, violation, loss)
     if trial.value is None or trial.step is None:
         return 1.0, 1.0, 0.0
@@ -36,7 +44,9 @@ def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
 
 
 def nondomination_ranks(losses: Floats) -> Indexes:
-    """Return how many fronts lie before that of each trial, (trials,). losses: (objectives, trials)."""
+    """Return how many fronts lie before that of each trial, (trials,). losses: (objectives,
+    trials).
+    """
     at_least: Flags = np.all(losses[:, :, None] <= losses[:, None, :], axis=0)
     dominates: Flags = at_least & ~at_least.T
     found = np.full(losses.shape[1], -1, dtype=np.intp)
@@ -52,8 +62,8 @@ def nondomination_ranks(losses: Floats) -> Indexes:
 def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
     """Return the keys of `rank` with succeeded trials ordered by several objectives instead of one.
 
-    Trials are ordered front by front. If only a part of a front belongs to the `good` best trials, its trials are
-    ordered by greedy hypervolume subset selection (Ozaki et al., 2022).
+    Trials are ordered front by front. If only a part of a front belongs to the `good` best trials,
+    its trials are ordered by greedy hypervolume subset selection (Ozaki et al., 2022).
 
     Args:
         ranks: (3, trials).
@@ -77,7 +87,8 @@ def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
 def most_spread(losses: Floats, count: int) -> list[int]:
     """Return the indexes of `count` points, chosen greedily by the hypervolume that they add.
 
-    With more than MOST_MEASURED objectives, they are those with the smallest sum of normalized losses.
+    With more than MOST_MEASURED objectives, they are those with the smallest sum of normalized
+    losses.
 
     losses: (objectives, points).
     """
@@ -92,7 +103,8 @@ def most_spread(losses: Floats, count: int) -> list[int]:
     gains = dict.fromkeys(range(len(points)), np.inf)
     for _ in range(min(count, len(points))):
         best, most = -1, -1.0
-        # A point's gain only decreases as other points are chosen, so its earlier gain is an upper bound.
+        # A point's gain only decreases as other points are chosen, so its earlier gain is an upper
+        # bound.
         for place in sorted(gains, key=lambda place: -gains[place]):
             if gains[place] <= most:
                 break
@@ -107,7 +119,9 @@ def most_spread(losses: Floats, count: int) -> list[int]:
 
 
 def good_and_other(ranks: Floats, share: float) -> tuple[Indexes, Indexes]:
-    """Return the indexes of the good trials, which are this share of all, and of the others. ranks: (3, trials)."""
+    """Return the indexes of the good trials, which are this share of all, and of the others. ranks:
+    (3, trials).
+    """
     count = ranks.shape[1]
     order = np.lexsort(ranks[::-1])
     good = good_count(count, share)
@@ -122,12 +136,16 @@ def good_count(count: int, share: float) -> int:
 
 @functools.lru_cache(maxsize=64)
 def shares(count: int) -> Floats:
-    """Return the weights of this number of trials, in their order, then of the prior. Their sum is 1."""
+    """Return the weights of this number of trials, in their order, then of the prior.
+
+    Their sum is 1.
+    """
     weights = np.ones(count + 1)
     if count >= AS_RECENT:
         weights[: count - AS_RECENT] = np.linspace(1.0 / count, 1.0, num=count - AS_RECENT)
     weights /= weights.sum()
-    weights.flags.writeable = False  # every caller gets the same array
+    # Every caller gets the same array.
+    weights.flags.writeable = False
     return weights
 
 

@@ -1,9 +1,10 @@
 """Which members of a population survive a generation: the rules of NSGA-II and NSGA-III.
 
-Pure functions. losses: (members, objectives), smaller is better. violations: (members,), by how much each member breaks
-the constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002, section VI): a member that keeps the
-constraints is better than one that does not. If both break them, the one with the smaller violation is better. If both
-keep them, they are compared by Pareto dominance.
+Pure functions. losses: (members, objectives), smaller is better. violations: (members,), by how
+much each member breaks the constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002,
+section VI): a member that keeps the constraints is better than one that does not. If both break
+them, the one with the smaller violation is better. If both keep them, they are compared by Pareto
+dominance.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 from suggest.samplers.normal import Floats, Indexes
 from suggest.samplers.split import nondomination_ranks
 
-LARGEST = 1e100  # losses are clipped to this when distances are computed; their order is not affected
+# Losses are clipped to this when distances are computed; their order is not affected.
+LARGEST = 1e100
 
 
 def levels(losses: Floats, violations: Floats) -> Indexes:
@@ -45,7 +47,10 @@ def crowding(losses: Floats) -> Floats:
 
 
 def by_crowding(losses: Floats, violations: Floats, count: int) -> tuple[Indexes, Floats]:
-    """Return `count` survivors of NSGA-II, the best first, and their merits (front, -crowding); smaller is better."""
+    """Return `count` survivors of NSGA-II, the best first, and their merits (front, -crowding).
+
+    Smaller is better.
+    """
     fronts = levels(losses, violations)
     distances = np.zeros(len(losses))
     for level in range(int(fronts.max(initial=-1)) + 1):
@@ -58,7 +63,8 @@ def by_crowding(losses: Floats, violations: Floats, count: int) -> tuple[Indexes
 def by_reference_points(
     losses: Floats, violations: Floats, count: int, rng: np.random.Generator
 ) -> tuple[Indexes, Floats]:
-    """Return `count` survivors of NSGA-III, and their violations as merits (Deb and Jain 2014, parts I and II).
+    """Return `count` survivors of NSGA-III, and their violations as merits (Deb and Jain 2014,
+    parts I and II).
 
     Members that keep the constraints are equal in mating.
     """
@@ -69,9 +75,13 @@ def by_reference_points(
         last = fronts[order[count - 1]]
         sure, tied = np.flatnonzero(fronts < last), np.flatnonzero(fronts == last)
         if violations[tied[0]] > 0:
-            more = tied[: count - len(sure)]  # equal violations
+            # Equal violations.
+            more = tied[: count - len(sure)]
         else:
-            members, lines = losses[np.concatenate([sure, tied])], reference_points(losses.shape[1], count)
+            members, lines = (
+                losses[np.concatenate([sure, tied])],
+                reference_points(losses.shape[1], count),
+            )
             near, distance = _associated(members, losses[fronts == 0], lines)
             more = tied[_niched(near, distance, len(sure), count - len(sure), rng)]
         chosen = np.concatenate([sure, more])
@@ -79,7 +89,10 @@ def by_reference_points(
 
 
 def _associated(members: Floats, front: Floats, lines: Floats) -> tuple[Indexes, Floats]:
-    """Return the nearest reference line of each member, and its distance. `front` has the losses of the first front."""
+    """Return the nearest reference line of each member, and its distance.
+
+    `front` has the losses of the first front.
+    """
     bounded = np.clip(members, -LARGEST, LARGEST)
     ideal = bounded.min(axis=0)
     scaled = (bounded - ideal) / _intercepts(np.clip(front, -LARGEST, LARGEST) - ideal)
@@ -99,7 +112,9 @@ def _intercepts(front: Floats) -> Floats:
     worst = front.max(axis=0)
     fallback: Floats = np.where(worst > 0, worst, 1.0)
     weights = np.where(np.eye(size) > 0, 1.0, 1e6)
-    extremes = front[np.argmin((front[None] / fallback * weights[:, None]).max(axis=2), axis=1)] / fallback
+    extremes = (
+        front[np.argmin((front[None] / fallback * weights[:, None]).max(axis=2), axis=1)] / fallback
+    )
     try:
         plane = np.linalg.solve(extremes, np.ones(size))
     except np.linalg.LinAlgError:
@@ -110,8 +125,12 @@ def _intercepts(front: Floats) -> Floats:
     return found * fallback if good else fallback
 
 
-def _niched(near: Indexes, distance: Floats, sure: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Return the indexes of `count` of the members after the first `sure` ones (Deb and Jain 2014, algorithm 4)."""
+def _niched(
+    near: Indexes, distance: Floats, sure: int, count: int, rng: np.random.Generator
+) -> list[int]:
+    """Return the indexes of `count` of the members after the first `sure` ones (Deb and Jain 2014,
+    algorithm 4).
+    """
     held = np.bincount(near[:sure], minlength=int(near.max()) + 1)
     waiting: dict[int, list[int]] = {}
     for place in np.argsort(distance[sure:], kind="stable").tolist():
@@ -133,7 +152,8 @@ def _niched(near: Indexes, distance: Floats, sure: int, count: int, rng: np.rand
 def reference_points(objectives: int, most: int) -> Floats:
     """Return evenly spaced weights whose sum is 1 (Das and Dennis 1998), (points, objectives).
 
-    The set is the largest one with at most `most` points, but has at least one point for each objective.
+    The set is the largest one with at most `most` points, but has at least one point for each
+    objective.
     """
     divisions = 1
     while objectives > 1 and math.comb(divisions + objectives, objectives - 1) <= most:
@@ -141,5 +161,6 @@ def reference_points(objectives: int, most: int) -> Floats:
     bars = itertools.combinations(range(divisions + objectives - 1), objectives - 1)
     ends = np.array([(-1, *each, divisions + objectives - 1) for each in bars])
     found: Floats = (np.diff(ends, axis=1) - 1) / divisions
-    found.flags.writeable = False  # every caller gets the same array
+    # Every caller gets the same array.
+    found.flags.writeable = False
     return found

@@ -1,9 +1,11 @@
-"""TPE: random search first, then a model of where good points are dense, over a bounded window of the study.
+"""TPE: random search first, then a model of where good points are dense, over a bounded window of
+the study.
 
-The parameters are drawn along the tree of conditions, from the root: parameters with the same conditions form a group,
-which is drawn together (jointly if `multivariate`) once its conditions are decided. `tpe` computes Optuna's estimator
-itself; `optuna:tpe` calls Optuna's own `TPESampler`. Randomness depends on the trial only, so a crash loses nothing.
-Importing this module loads neither NumPy nor Optuna; the first proposal of the model loads them, or `warm_up`.
+The parameters are drawn along the tree of conditions, from the root: parameters with the same
+conditions form a group, which is drawn together (jointly if `multivariate`) once its conditions are
+decided. `tpe` computes Optuna's estimator itself; `optuna:tpe` calls Optuna's own `TPESampler`.
+Randomness depends on the trial only, so a crash loses nothing. Importing this module loads neither
+NumPy nor Optuna; the first proposal of the model loads them, or `warm_up`.
 """
 
 from __future__ import annotations
@@ -28,9 +30,15 @@ from suggest.workers import Model, ModelSetup, RemoteModel, Workers, asked
 
 @dataclass(frozen=True, slots=True)
 class TpeSettings(DrawSettings):
-    startup_trials: int = setting(10, "finished trials before the model takes over from random search", min=0)
-    window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000)
-    candidates: int = setting(24, "points drawn for each trial; the most promising one is used", min=1, max=1000)
+    startup_trials: int = setting(
+        10, "finished trials before the model takes over from random search", min=0
+    )
+    window: int = setting(
+        200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000
+    )
+    candidates: int = setting(
+        24, "points drawn for each trial; the most promising one is used", min=1, max=1000
+    )
     multivariate: bool = setting(True, "model parameters jointly, not one by one")
     constant_liar: bool = setting(True, "avoid the points of running trials")
 
@@ -43,16 +51,25 @@ class OwnSettings(TpeSettings):
         0.1, "share of the finished trials that count as good ones, 25 at most", min=0.01, max=0.5
     )
     sharpness: float = setting(
-        1.0, "how fast the smallest kernel width decreases with the number of trials", min=0.1, max=10.0
+        1.0,
+        "how fast the smallest kernel width decreases with the number of trials",
+        min=0.1,
+        max=10.0,
     )
 
 
-OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.samplers.optuna_model:OptunaTpeModel"
-SHORT = 2_000_000  # densities; a proposal that needs more takes over 20 ms, and a worker process computes it
+OWN_MODEL, OPTUNAS_MODEL = (
+    "suggest.samplers.tpe_model:TpeModel",
+    "suggest.samplers.optuna_model:OptunaTpeModel",
+)
+# densities; a proposal that needs more takes over 20 ms, and a worker process computes it.
+SHORT = 2_000_000
 
 
 class TpeSampler(SteppedSampler):
-    """The sampler of `tpe` and `optuna:tpe`. `model` is a `ModelSetup.path`. Without `workers` it computes here.
+    """The sampler of `tpe` and `optuna:tpe`.
+
+    `model` is a `ModelSetup.path`. Without `workers` it computes here.
 
     first: proposes until the model does; None for random search.
     """
@@ -107,7 +124,9 @@ class TpeSampler(SteppedSampler):
         return self._model
 
     def _densities(self, count: int) -> int:
-        """Return an upper bound of the one-dimensional densities that a proposal of so many points computes."""
+        """Return an upper bound of the one-dimensional densities that a proposal of so many points
+        computes.
+        """
         trials = min(self._window.finished, self._settings.window) + LIARS
         return count * self._settings.candidates * trials * len(self._spec.space.parameters)
 
@@ -123,7 +142,9 @@ def tpe(
     return TpeSampler(spec, seed, settings, model=OWN_MODEL, workers=workers, first=first)
 
 
-def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings, *, workers: Workers | None = None) -> TpeSampler:
+def optuna_tpe(
+    spec: StudySpec, seed: int, settings: TpeSettings, *, workers: Workers | None = None
+) -> TpeSampler:
     return TpeSampler(spec, seed, settings, model=OPTUNAS_MODEL, workers=workers)
 
 
@@ -131,30 +152,35 @@ def groups(space: Space) -> Iterator[list[Parameter]]:
     """Yield groups of parameters with the same conditions, parents before children."""
     groups: dict[str, list[Parameter]] = {}
     for parameter in space.ordered:
-        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr, because True == 1
+        # By repr, because True == 1.
+        groups.setdefault(repr(parameter.when), []).append(parameter)
     yield from groups.values()
 
 
-BEST = 25  # the most trials that Optuna's gamma counts as good
+# The most trials that Optuna's gamma counts as good.
+BEST = 25
 
 
 class Window:
     """The trials that a model learns from: the best and the most recent.
 
-    With several objectives, the best are the most recent BEST trials of the Pareto front or, while no trial keeps the
-    constraints, those that break them least.
+    With several objectives, the best are the most recent BEST trials of the Pareto front or, while
+    no trial keeps the constraints, those that break them least.
     """
 
     def __init__(self, spec: StudySpec, size: int) -> None:
-        self.finished = 0  # how many trials there were to learn from, including those that left the window
+        # How many trials there were to learn from, including those that left the window.
+        self.finished = 0
         self._criteria = spec.criteria
         self._sign = spec.objective.direction.sign
         self._size = size
         self._finished: dict[int, Trial] = {}
         self._numbers: list[int] = []
-        self._succeeded: list[tuple[float, float, int]] = []  # (violation, loss, number) of the BEST lowest
+        # (violation, loss, number) of the BEST lowest.
+        self._succeeded: list[tuple[float, float, int]] = []
         self._front: list[Trial] = []  # with several objectives, by number
-        self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
+        # (-step, loss, number): Optuna's order of pruned trials.
+        self._pruned: list[tuple[float, float, int]] = []
         self._running = RunningTrials()
 
     def put(self, trial: Trial) -> None:
@@ -168,11 +194,16 @@ class Window:
                 self._forget()
 
     def put_batch(self, batch: TrialBatch) -> None:
-        """As `put` for each trial. Looks only at those that stay in the window if one value orders the trials."""
+        """As `put` for each trial.
+
+        Looks only at those that stay in the window if one value orders the trials.
+        """
         succeeded: Sequence[int] = range(len(batch))
         values = batch.values
         if batch.states.count(TrialState.SUCCEEDED) < len(batch):
-            succeeded = [place for place, state in enumerate(batch.states) if state is TrialState.SUCCEEDED]
+            succeeded = [
+                place for place, state in enumerate(batch.states) if state is TrialState.SUCCEEDED
+            ]
             values = [values[place] for place in succeeded]
         if not self._criteria.is_plain or TrialState.PRUNED in batch.states or None in values:
             for trial in batch.trials():
@@ -180,7 +211,9 @@ class Window:
             return
         losses = [self._sign * value for value in values if value is not None]
         limit = max(nsmallest(BEST, losses), default=0.0)
-        good = sorted((loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit)
+        good = sorted(
+            (loss, place) for loss, place in zip(losses, succeeded, strict=True) if loss <= limit
+        )
         chosen = sorted({*(place for _, place in good[:BEST]), *succeeded[-self._size :]})
         for place in chosen:
             self.put(batch.result(place))
@@ -195,12 +228,19 @@ class Window:
         elif len(self._criteria.objectives) > 1 and self._criteria.violation(trial) == 0:
             self._front = self._criteria.best([*self._front, trial])
         elif trial.value is not None:
-            insort(self._succeeded, (self._criteria.violation(trial), self._sign * trial.value, trial.number))
+            insort(
+                self._succeeded,
+                (self._criteria.violation(trial), self._sign * trial.value, trial.number),
+            )
             del self._succeeded[BEST:]
 
     def _forget(self) -> None:
-        """Forget trials that are neither recent nor among the best, since no later trial can change that."""
-        ranked = {number for *_, number in self._succeeded} | {number for *_, number in self._pruned}
+        """Forget trials that are neither recent nor among the best, since no later trial can change
+        that.
+        """
+        ranked = {number for *_, number in self._succeeded} | {
+            number for *_, number in self._pruned
+        }
         ranked.update(trial.number for trial in self._front)
         for number in self._numbers[: -self._size]:
             if number not in ranked:
@@ -208,12 +248,17 @@ class Window:
         self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
 
     def learned(self) -> Iterator[Trial]:
-        """Yield finished trials in the order of their numbers, at most as many as the window's size."""
+        """Yield finished trials in the order of their numbers, at most as many as the window's
+        size.
+        """
         ranked = [trial.number for trial in reversed(self._front)]
-        ranked += [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
+        ranked += [number for *_, number in self._succeeded] + [
+            number for *_, number in self._pruned
+        ]
         chosen = set(ranked[:BEST])
         earliest = len(self._numbers)
-        while earliest and len(chosen) < self._size:  # some of the recent ones are among the best
+        # Some of the recent ones are among the best.
+        while earliest and len(chosen) < self._size:
             latest, earliest = earliest, max(0, earliest - (self._size - len(chosen)))
             chosen.update(self._numbers[earliest:latest])
         return map(self._finished.__getitem__, sorted(chosen))
@@ -223,7 +268,9 @@ class Window:
         return self._running.trials
 
     def _teaches(self, trial: Trial) -> bool:
-        """Return whether a model learns from the trial: it succeeded with finite values, or was pruned."""
+        """Return whether a model learns from the trial: it succeeded with finite values, or was
+        pruned.
+        """
         if trial.state is TrialState.PRUNED:
             return trial.value is None or math.isfinite(trial.value)
         return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None
@@ -232,9 +279,12 @@ class Window:
 ENTRIES = (
     Family(
         "tpe",
-        "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
+        "Models where good points are dense, from finished trials (Tree-structured Parzen "
+        "Estimator).",
         OwnSettings,
         tpe,
     ),
-    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe),
+    Family(
+        "optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe
+    ),
 )

@@ -1,8 +1,9 @@
-"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials, and sampled group by group.
+"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials, and sampled group by
+group.
 
-Imports NumPy, but neither Optuna nor SciPy. For a batch of requests, the model is fitted once, and all candidates are
-drawn and evaluated together. Each point of the batch is then added to the running trials as one more kernel, without
-fitting the others again.
+Imports NumPy, but neither Optuna nor SciPy. For a batch of requests, the model is fitted once, and
+all candidates are drawn and evaluated together. Each point of the batch is then added to the
+running trials as one more kernel, without fitting the others again.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from suggest.space import Assignment, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-TOGETHER = 64  # requests of a batch that are drawn with one fit
-APART = 8  # parameters that are modeled one by one, and computed together: their arrays fit into the CPU's caches
+# Requests of a batch that are drawn with one fit.
+TOGETHER = 64
+# Parameters that are modeled one by one, and computed together: their arrays fit into the CPU's
+# caches.
+APART = 8
 T = TypeVar("T")
 
 
@@ -48,9 +52,11 @@ class TpeModel:
         self._place = {p.name: k for k, p in enumerate(modeled)}
         self._dimensions = {p.name: dimension(p.domain) for p in modeled}
         self._groups = tuple(groups(spec.space))
-        # The groups of requests without fixed values. What is fitted for other groups is not kept, because a client can
-        # fix any subset of the parameters, and nothing would limit the memory.
-        together = [tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups]
+        # The groups of requests without fixed values. What is fitted for other groups is not kept,
+        # because a client can fix any subset of the parameters, and nothing would limit the memory.
+        together = [
+            tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups
+        ]
         some = (names for group in together for names in _some(group))
         self._unfixed = {*together, *some, *((name,) for name in self._dimensions)}
         self._good: dict[tuple[str, ...], Good[MixtureSampler]] = {}
@@ -60,7 +66,8 @@ class TpeModel:
     def propose(
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        # Densities far from all trials underflow to zero. This is intended, but NumPy would warn about it.
+        # Densities far from all trials underflow to zero. This is intended, but NumPy would warn
+        # about it.
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learned, running)
             points: list[Assignment] = []
@@ -78,7 +85,9 @@ class TpeModel:
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
         if len(self._criteria.objectives) > 1:
-            ranks = by_fronts(ranks, self._losses(finished), good_count(len(finished), self._settings.good_share))
+            ranks = by_fronts(
+                ranks, self._losses(finished), good_count(len(finished), self._settings.good_share)
+            )
         good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)
         others = Others(Known(numbers[other], values[:, other]))
@@ -87,7 +96,9 @@ class TpeModel:
         return Batch(Known(numbers[good], values[:, good]), others)
 
     def _losses(self, finished: Sequence[Trial]) -> Floats:
-        """Return the losses of all objectives, (objectives, trials), infinite where a trial has none."""
+        """Return the losses of all objectives, (objectives, trials), infinite where a trial has
+        none.
+        """
         losses = np.full((len(self._criteria.objectives), len(finished)), np.inf)
         for place, trial in enumerate(finished):
             if found := self._criteria.losses(trial):
@@ -95,17 +106,25 @@ class TpeModel:
         return losses
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
-        """Return the group of these parameters, which are drawn together, as fitted for the batch."""
+        """Return the group of these parameters, which are drawn together, as fitted for the
+        batch.
+        """
         group = batch.groups.get(names)
         if group is None:
             rows = self._rows(names)
-            group = batch.groups[names] = ParameterGroup(batch.others, rows, self._fitted_to_good(batch, names, rows))
+            group = batch.groups[names] = ParameterGroup(
+                batch.others, rows, self._fitted_to_good(batch, names, rows)
+            )
         return group
 
-    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], rows: Indexes) -> MixtureSampler:
+    def _fitted_to_good(
+        self, batch: Batch, names: tuple[str, ...], rows: Indexes
+    ) -> MixtureSampler:
         def fitted() -> MixtureSampler:
             frame, values = self._frame(names), batch.good.with_all(rows).values
-            return MixtureSampler(frame, parzen.fit(frame, values, sharpness=self._settings.sharpness))
+            return MixtureSampler(
+                frame, parzen.fit(frame, values, sharpness=self._settings.sharpness)
+            )
 
         return self._kept(self._good, batch, names, fitted)
 
@@ -113,7 +132,11 @@ class TpeModel:
         return Frame([self._dimensions[name] for name in names])
 
     def _kept(
-        self, good: dict[tuple[str, ...], Good[T]], batch: Batch, names: tuple[str, ...], fitted: Callable[[], T]
+        self,
+        good: dict[tuple[str, ...], Good[T]],
+        batch: Batch,
+        names: tuple[str, ...],
+        fitted: Callable[[], T],
     ) -> T:
         """Return what is `fitted` to the good trials, which rarely change in long studies."""
         which = batch.good.numbers.tobytes()
@@ -126,9 +149,15 @@ class TpeModel:
         return found
 
     def _point(
-        self, batch: Batch, wanted: Sequence[PointRequest], numbers: dict[str, float], *, alone: bool
+        self,
+        batch: Batch,
+        wanted: Sequence[PointRequest],
+        numbers: dict[str, float],
+        *,
+        alone: bool,
     ) -> Assignment:
-        """Return a point for the first request, and fill `numbers` with its values as encoded in the columns.
+        """Return a point for the first request, and fill `numbers` with its values as encoded in
+        the columns.
 
         alone: It is the only request of its batch.
         """
@@ -148,21 +177,28 @@ class TpeModel:
                     free.append(name)
                 else:
                     values[name] = parameter.domain.at(0)
-            # Along a Pareto front, some parameters depend on each other and others do not. Neither kind of model fits
-            # both, so with several objectives they alternate.
-            jointly = self._settings.multivariate and (len(self._criteria.objectives) == 1 or one.number % 2 == 0)
+            # Along a Pareto front, some parameters depend on each other and others do not. Neither
+            # kind of model fits both, so with several objectives they alternate.
+            jointly = self._settings.multivariate and (
+                len(self._criteria.objectives) == 1 or one.number % 2 == 0
+            )
             for names in [tuple(free)] if jointly and free else _some(free):
                 chosen = self._draw_apart(batch, names, one) if alone and not jointly else None
                 if chosen is None:
                     parts = [names] if jointly else [(name,) for name in names]
-                    chosen = [number for part in parts for number in self._draw(batch, part, wanted)]
+                    chosen = [
+                        number for part in parts for number in self._draw(batch, part, wanted)
+                    ]
                 for name, number in zip(names, chosen, strict=True):
                     numbers[name] = number
                     values[name] = decode(self._space.by_name[name].domain, number)
         return self._space.in_order(values)
 
-    def _draw_apart(self, batch: Batch, names: tuple[str, ...], one: PointRequest) -> list[float] | None:
-        """Return the best candidate of each parameter, drawn and evaluated together, or None if that is impossible.
+    def _draw_apart(
+        self, batch: Batch, names: tuple[str, ...], one: PointRequest
+    ) -> list[float] | None:
+        """Return the best candidate of each parameter, drawn and evaluated together, or None if
+        that is impossible.
 
         The same candidates as those of `_draw` for each of these parameters.
         """
@@ -173,7 +209,9 @@ class TpeModel:
 
         def fitted() -> UnivariateMixtures:
             values = batch.good.with_all(rows).values
-            return UnivariateMixtures(self._frame(names), values, sharpness=self._settings.sharpness)
+            return UnivariateMixtures(
+                self._frame(names), values, sharpness=self._settings.sharpness
+            )
 
         good = self._kept(self._good_apart, batch, names, fitted)
         if self._settings.candidates > parzen.block_of(good.kernels + others.shape[1] + 1):
@@ -183,8 +221,12 @@ class TpeModel:
     def _rows(self, names: tuple[str, ...]) -> Indexes:
         return np.array([self._place[name] for name in names], dtype=np.intp)
 
-    def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]) -> list[float]:
-        """Return the best candidate of the first request, drawing the candidates of the block if necessary."""
+    def _draw(
+        self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]
+    ) -> list[float]:
+        """Return the best candidate of the first request, drawing the candidates of the block if
+        necessary.
+        """
         group = self.group(batch, names)
         one = wanted[0]
         if not group.has(one):
@@ -241,19 +283,25 @@ class Known:
 
 
 class Others:
-    """The trials that are not good, including running ones. `running` is None if running trials are ignored."""
+    """The trials that are not good, including running ones.
+
+    `running` is None if running trials are ignored.
+    """
 
     def __init__(self, finished: Known) -> None:
         self.finished = finished
         self.running: Known | None = None
-        self._pending: list[tuple[int, list[float]]] = []  # added to `running` when it is next needed
+        # Added to `running` when it is next needed.
+        self._pending: list[tuple[int, list[float]]] = []
 
     def add_pending(self, number: int, values: list[float]) -> None:
         """Add a running trial. If there are more than LIARS, the oldest one is dropped."""
         self._pending.append((number, values))
 
     def is_even(self, rows: Indexes) -> bool:
-        """Return whether each trial, without those of `add_pending`, has either all of these parameters or none."""
+        """Return whether each trial, without those of `add_pending`, has either all of these
+        parameters or none.
+        """
         return self.finished.is_even(rows) and (self.running is None or self.running.is_even(rows))
 
     def known(self, rows: Indexes) -> Known:
@@ -261,7 +309,9 @@ class Others:
         if self._pending and self.running is not None:
             numbers, values = zip(*self._pending, strict=True)
             self._pending.clear()
-            running = self.running.merged(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
+            running = self.running.merged(
+                Known(np.array(numbers, dtype=np.intp), np.array(values).T)
+            )
             self.running = Known(running.numbers[-LIARS:], running.values[:, -LIARS:])
         finished = self.finished.with_all(rows)
         return finished if self.running is None else finished.merged(self.running.with_all(rows))
@@ -294,10 +344,11 @@ class Batch:
 
 
 class ParameterGroup:
-    """Parameters that are modeled together, with the densities of the good trials and of the others.
+    """Parameters that are modeled together, with the densities of the good trials and of the
+    others.
 
-    It has no reference to its batch, because cycles are freed by the garbage collector only: it would free thousands of
-    them at once, and delay every call.
+    It has no reference to its batch, because cycles are freed by the garbage collector only: it
+    would free thousands of them at once, and delay every call.
     """
 
     def __init__(self, others: Others, rows: Indexes, good: MixtureSampler) -> None:
@@ -319,10 +370,14 @@ class ParameterGroup:
     def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
         """Draw candidates, the same number for each request, and compute both densities at them."""
         each = quantiles.shape[1] // len(wanted)
-        self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
+        self._places = {
+            (one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)
+        }
         others = self.others()
         self.drawn = points(self.frame, self.good.draw(quantiles))
-        self._good, self._others = parzen.log_densities(self.frame, [self.good.mixture, others], self.drawn)
+        self._good, self._others = parzen.log_densities(
+            self.frame, [self.good.mixture, others], self.drawn
+        )
         self._pending = None
         self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
 
@@ -331,7 +386,9 @@ class ParameterGroup:
         return (one.number, one.again) in self._places
 
     def add_pending(self, values: Floats) -> None:
-        """Add the point of an earlier request to the density of the others, so that the next points avoid it."""
+        """Add the point of an earlier request to the density of the others, so that the next points
+        avoid it.
+        """
         point = values[self._rows]
         if self._places and not np.isnan(point).any():
             if self._pending is None:
@@ -339,12 +396,16 @@ class ParameterGroup:
             self._pending.add(point)
 
     def others_near(self, here: slice) -> Floats:
-        """Return the log density of the others, including the batch's own points, at these candidates."""
+        """Return the log density of the others, including the batch's own points, at these
+        candidates.
+        """
         others = self._others[here]
         return others if self._pending is None else self._pending.log_density(here, others)
 
     def best(self, one: PointRequest) -> list[float]:
-        """Return this request's candidate with the largest ratio of the good trials' density to that of the others."""
+        """Return this request's candidate with the largest ratio of the good trials' density to
+        that of the others.
+        """
         here = self._places[one.number, one.again]
         promise = self._good[here] - self.others_near(here)
         best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
@@ -363,16 +424,21 @@ class Pending:
         self._count = 0
         self._sharpness = base.sharpness
         rows, self._kernels = base.mu.shape
-        self._log_weight = float(base.log_weights[-1])  # the prior's, and that of the most recent trials
+        # The prior's, and that of the most recent trials.
+        self._log_weight = float(base.log_weights[-1])
         self._places: list[list[float]] = np.sort(base.mu[:, :-1], axis=1).tolist()
         self._coefficients = np.empty((3 * rows, room))
         self._codes = np.empty((len(frame.choices), room))
         self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
         self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
-        self._edges = np.concatenate([np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1)
-        self._edges[1, :rows] = 1.0  # the first columns are the whole span of each dimension
+        self._edges = np.concatenate(
+            [np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1
+        )
+        # The first columns are the whole span of each dimension.
+        self._edges[1, :rows] = 1.0
         of = [np.arange(rows), *(np.full(bins.wide.shape[1], bins.row) for bins in at.bins)]
-        self._rows = np.concatenate(of)  # the dimension of each column of the edges
+        # The dimension of each column of the edges.
+        self._rows = np.concatenate(of)
 
     def add(self, numbers: Floats) -> None:
         """Add a kernel around a point: (dimensions,)."""
@@ -406,7 +472,8 @@ class Pending:
         return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
 
     def log_density(self, here: slice, base: Floats) -> Floats:
-        """Return the log density of the mixture with these kernels, up to a constant, at the candidates `here`.
+        """Return the log density of the mixture with these kernels, up to a constant, at the
+        candidates `here`.
 
         `base` is the log density without them.
         """

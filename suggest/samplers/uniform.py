@@ -1,7 +1,7 @@
 """Random search: independent points, each parameter drawn from its distribution.
 
-Trial n's point is a function of the space, the study's seed, n and the fixed values, so the time it takes does not
-depend on the history. Other samplers begin with random search.
+Trial n's point is a function of the space, the study's seed, n and the fixed values, so the time it
+takes does not depend on the history. Other samplers begin with random search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from suggest.space import Assignment, Choice, Domain, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-BITS = 64  # of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers
+# Of a word, which is the fraction word / 2^BITS; enough to reach each of 2^54 integers.
+BITS = 64
 
 
 class RandomSampler(Sampler):
@@ -43,11 +44,16 @@ def draw_points(space: Space, seed: int, wanted: Sequence[PointRequest]) -> list
 
 def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
     rng = wanted.source(seed, "random")
-    return space.point(lambda p: wanted.fixed[p.name] if p.name in wanted.fixed else draw(p.domain, rng))
+    return space.point(
+        lambda p: wanted.fixed[p.name] if p.name in wanted.fixed else draw(p.domain, rng)
+    )
 
 
 def draw(domain: Domain, rng: random.Random) -> Value:
-    """Return a value drawn from the domain's distribution. Without one, values are equally likely on their scale."""
+    """Return a value drawn from the domain's distribution.
+
+    Without one, values are equally likely on their scale.
+    """
     if by_index(domain):
         assert domain.count is not None
         return domain.at(rng.randrange(domain.count))
@@ -63,7 +69,8 @@ def at_fraction(domain: Domain, word: int) -> Value:
 
 
 def _quantile(domain: Domain, fraction: float) -> Value:
-    assert not isinstance(domain, Choice)  # those are drawn by index
+    # Those are drawn by index.
+    assert not isinstance(domain, Choice)
     return quantile(domain, fraction)
 
 

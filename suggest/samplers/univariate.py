@@ -1,8 +1,9 @@
 """One-dimensional mixtures, one for each parameter, which are fitted, drawn and evaluated together.
 
-For arrays of this size, the number of NumPy calls determines the time, and parameters that are modeled one by one would
-each take as many calls as all of them together. The points are those of `parzen` for each parameter alone, to the last
-bit: BLAS gets matrices of the same shapes, and NumPy sums rows of the same length.
+For arrays of this size, the number of NumPy calls determines the time, and parameters that are
+modeled one by one would each take as many calls as all of them together. The points are those of
+`parzen` for each parameter alone, to the last bit: BLAS gets matrices of the same shapes, and NumPy
+sums rows of the same length.
 """
 
 from __future__ import annotations
@@ -55,15 +56,19 @@ class UnivariateMixtures:
         return self._mixture.log_weights.size
 
     def best(self, others: Floats, quantiles: Floats) -> list[float]:
-        """Return for each parameter the candidate with the largest ratio of these mixtures' density to the others'.
+        """Return for each parameter the candidate with the largest ratio of these mixtures' density
+        to the others'.
 
         Args:
             others: The numbers of the trials that are not good, (parameters, trials).
-            quantiles: (parameters, 2, candidates), uniform in [0, 1). Of each pair, the first one chooses the kernel.
+            quantiles: (parameters, 2, candidates), uniform in [0, 1). Of each pair, the first one
+                chooses the kernel.
         """
         worse = parzen.fit(self.frame, others, sharpness=self._mixture.sharpness, apart=True)
         drawn = self._draw(quantiles)
-        good, other = _log_densities(self.frame, [self._mixture, worse], _candidates(self.frame, drawn))
+        good, other = _log_densities(
+            self.frame, [self._mixture, worse], _candidates(self.frame, drawn)
+        )
         best = np.argmax(good - other, axis=1)
         found: list[float] = drawn[np.arange(len(drawn)), best].tolist()
         return found
@@ -76,7 +81,12 @@ class UnivariateMixtures:
         if frame.numeric.size:
             own = np.arange(frame.numeric.size)[:, None], kernel[frame.numeric]
             ends = self._below[own], self._above[own]
-            z = truncated(quantiles[frame.numeric, 1], *ends, self._outside[:, own[0], own[1]], frame.numeric.size)
+            z = truncated(
+                quantiles[frame.numeric, 1],
+                *ends,
+                self._outside[:, own[0], own[1]],
+                frame.numeric.size,
+            )
             numbers[frame.numeric] = frame.numbers_at(mixture.mu[own] + z * mixture.sigma[own])
         for codes, (k, count) in zip(self._codes, frame.choices, strict=True):
             numbers[k] = parzen.drawn_choices(codes, count, kernel[k], quantiles[k, 1])
@@ -89,17 +99,22 @@ def _candidates(frame: Frame, numbers: Floats) -> _Candidates:
 
 
 def _log_densities(frame: Frame, mixtures: Sequence[Mixture], at: _Candidates) -> Floats:
-    """Return the log density of each mixture at each parameter's candidates: (mixtures, parameters, candidates)."""
+    """Return the log density of each mixture at each parameter's candidates: (mixtures, parameters,
+    candidates).
+    """
     kernels = parzen.joined(mixtures)
     numeric = frame.numeric.size
     coefficients = kernels.coefficients.reshape(3, numeric, kernels.log_weights.size).swapaxes(0, 1)
-    terms = np.zeros((*at.numbers.shape, kernels.log_weights.size))  # the choices after the others
+    # The choices after the others.
+    terms = np.zeros((*at.numbers.shape, kernels.log_weights.size))
     terms[:numeric] = at.features @ np.ascontiguousarray(coefficients)
     terms += kernels.log_weights
     ends = np.cumsum([0, *(m.log_weights.size for m in mixtures)]).tolist()
     parts = [terms[:, :, first:last] for first, last in pairwise(ends)]
     for mixture, own in zip(mixtures, parts, strict=True):
-        for codes, (k, count), choices in zip(mixture.codes, frame.choices, own[numeric:], strict=True):
+        for codes, (k, count), choices in zip(
+            mixture.codes, frame.choices, own[numeric:], strict=True
+        ):
             parzen.add_choices(codes, count, at.numbers[k], choices)
     # The wide bins of all parameters are of different numbers.
     masses = [parzen.masses_of(kernels, [bins])[0] for bins in at.bins]

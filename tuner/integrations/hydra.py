@@ -1,4 +1,5 @@
-"""Hydra: a multirun whose jobs are trials of `tuner.minimize`. hydra_plugins/tuner_sweeper.py is what Hydra finds.
+"""Hydra: a multirun whose jobs are trials of `tuner.minimize`. hydra_plugins/tuner_sweeper.py is
+what Hydra finds.
 
 The launcher that is configured runs in the trial's process and gets one job.
 """
@@ -22,7 +23,13 @@ from tuner.trial import Trial
 
 with needed("hydra"):
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep, Transformer
+    from hydra.core.override_parser.types import (
+        IntervalSweep,
+        Override,
+        QuotedString,
+        RangeSweep,
+        Transformer,
+    )
     from hydra.core.plugins import Plugins
     from hydra.core.singleton import Singleton
     from hydra.types import HydraContext, TaskFunction
@@ -33,7 +40,11 @@ RESULTS = "optimization_results.yaml"  # the name that other sweepers use
 
 
 def sweep(
-    context: HydraContext, task: TaskFunction, config: DictConfig, arguments: Sequence[str], options: dict[str, Any]
+    context: HydraContext,
+    task: TaskFunction,
+    config: DictConfig,
+    arguments: Sequence[str],
+    options: dict[str, Any],
 ) -> Study:
     """Run the jobs, and write the best one to the sweep's folder.
 
@@ -46,15 +57,27 @@ def sweep(
         SearchFailed: Jobs failed.
     """
     search = _search(direction := options.pop("direction"))
-    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(list(arguments))
+    parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(
+        list(arguments)
+    )
     by_key = {override.get_key_element(): override for override in parsed}
-    swept = {_parameter(key): _Swept(override) for key, override in by_key.items() if override.is_sweep_override()}
-    fixed = [override.input_line for override in by_key.values() if not override.is_sweep_override()]
+    swept = {
+        _parameter(key): _Swept(override)
+        for key, override in by_key.items()
+        if override.is_sweep_override()
+    }
+    fixed = [
+        override.input_line for override in by_key.values() if not override.is_sweep_override()
+    ]
     if not swept:
-        raise ValueError("nothing to search: give a parameter a range, such as lr=interval(0.001,0.1)")
+        raise ValueError(
+            "nothing to search: give a parameter a range, such as lr=interval(0.001,0.1)"
+        )
     for ours in ("suggest", "controller"):
-        logging.getLogger(ours).setLevel(logging.WARNING)  # Hydra has set the level of all loggers to INFO
-    folder = Path(config.hydra.sweep.dir)  # the time in it is now fixed for all jobs
+        # Hydra has set the level of all loggers to INFO.
+        logging.getLogger(ours).setLevel(logging.WARNING)
+    # The time in it is now fixed for all jobs.
+    folder = Path(config.hydra.sweep.dir)
     folder.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, folder / "multirun.yaml")
     singletons = Singleton.get_state()
@@ -64,17 +87,25 @@ def sweep(
         launcher = Plugins.instance().instantiate_launcher(context, task, config)
         chosen = [swept[name].override(value) for name, value in trial.parameters.items()]
         (job,) = launcher.launch([[*fixed, *chosen]], initial_job_idx=trial.number)
-        return job.return_value  # raises what the job raised
+        # Raises what the job raised.
+        return job.return_value
 
     objective.__name__ = config.hydra.job.name
-    study = search(objective, {name: sweep_of_key.domain for name, sweep_of_key in swept.items()}, **options)
+    study = search(
+        objective, {name: sweep_of_key.domain for name, sweep_of_key in swept.items()}, **options
+    )
     if results := _results(study, None if isinstance(direction, str) else list(direction)):
-        OmegaConf.save(OmegaConf.create({"name": "tuner", "search": study.name, **results}), folder / RESULTS)
+        OmegaConf.save(
+            OmegaConf.create({"name": "tuner", "search": study.name, **results}), folder / RESULTS
+        )
     return study
 
 
 def _search(direction: object) -> Search:
-    """Return what searches in this direction, or in those of several objectives. Raises ValueError."""
+    """Return what searches in this direction, or in those of several objectives.
+
+    Raises ValueError.
+    """
     match direction:
         case "minimize":
             return minimize
@@ -83,20 +114,28 @@ def _search(direction: object) -> Search:
         case Mapping() if direction and set(direction.values()) <= {"minimize", "maximize"}:
             return partial(optimize, objectives={str(name): way for name, way in direction.items()})
     raise ValueError(
-        "hydra.sweeper.direction: expected minimize, maximize, or a mapping of metrics to these, such as "
+        "hydra.sweeper.direction: expected minimize, maximize, or a mapping of metrics to these, "
+        "such as "
         f"{{loss: minimize, accuracy: maximize}}, got {direction!r}"
     )
 
 
 def _results(study: Study, objectives: Sequence[str] | None) -> dict[str, object]:
-    """Return the best job, or with several objectives those of the Pareto front; empty if no job has succeeded."""
+    """Return the best job, or with several objectives those of the Pareto front.
+
+    Empty if no job has succeeded.
+    """
     front = study.front
     if not front:
         return {}
     if objectives is None:
-        return {"best_evaluated_params": front[0].parameters, "best_evaluated_result": front[0].value}
+        return {
+            "best_evaluated_params": front[0].parameters,
+            "best_evaluated_result": front[0].value,
+        }
     solutions = [
-        {"params": result.parameters, "values": {name: result.metrics[name] for name in objectives}} for result in front
+        {"params": result.parameters, "values": {name: result.metrics[name] for name in objectives}}
+        for result in front
     ]
     return {"solutions": solutions}
 
@@ -114,7 +153,9 @@ class _Swept:
         self._key = override.get_key_element()
         self._texts: dict[tuple[type, object], str] = {}
         if override.is_choice_sweep():
-            self._texts = {_plain(choice): str(Transformer.str(choice)) for choice in override.sweep_iterator()}
+            self._texts = {
+                _plain(choice): str(Transformer.str(choice)) for choice in override.sweep_iterator()
+            }
             self.domain: Domain = Choice(tuple(value for _, value in self._texts))
         else:
             self.domain = _numbers(override)
@@ -124,15 +165,23 @@ class _Swept:
 
 
 def _plain(element: object) -> tuple[type, str | int | float | bool]:
-    """The type and the value of a choice; its text if it is a list, a mapping or null. 1 and true are different."""
+    """The type and the value of a choice.
+
+    Its text if it is a list, a mapping or null. 1 and true are different.
+    """
     if isinstance(element, QuotedString):
         element = element.text
-    value = element if isinstance(element, str | int | float | bool) else str(Transformer.str(element))
+    value = (
+        element if isinstance(element, str | int | float | bool) else str(Transformer.str(element))
+    )
     return type(value), value
 
 
 def _numbers(override: Override) -> Domain:
-    """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale. Raises ValueError."""
+    """A range or an interval; `tag(log, ...)` searches it on a logarithmic scale.
+
+    Raises ValueError.
+    """
     value = override.value()
     assert isinstance(value, IntervalSweep | RangeSweep)
     log = "log" in value.tags
@@ -146,9 +195,13 @@ def _numbers(override: Override) -> Domain:
 
 
 def _range(line: str | None, value: RangeSweep, *, log: bool) -> Domain:
-    """The values of Python's `range`, which has no stop; here also those of real numbers, as they were written."""
+    """The values of Python's `range`, which has no stop.
+
+    Here also those of real numbers, as they were written.
+    """
     if not all(
-        isinstance(number, int | float) and math.isfinite(number) for number in (value.start, value.stop, value.step)
+        isinstance(number, int | float) and math.isfinite(number)
+        for number in (value.start, value.stop, value.step)
     ):
         raise ValueError(f"{line}: expected finite numbers")
     start, stop, step = (Fraction(repr(number)) for number in (value.start, value.stop, value.step))

@@ -20,7 +20,9 @@ class KerasReport(keras.callbacks.Callback):  # type: ignore[misc]  # Any, see p
         trial: None: that of this process.
     """
 
-    def __init__(self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None) -> None:
+    def __init__(
+        self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None
+    ) -> None:
         super().__init__()
         self._reporter = MetricReporter(metrics, trial)
 

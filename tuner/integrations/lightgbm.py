@@ -27,9 +27,13 @@ class LightGBMReport:
     order = 20  # before lightgbm.early_stopping, which is 30
     before_iteration = False
 
-    def __init__(self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None) -> None:
+    def __init__(
+        self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None
+    ) -> None:
         self._reporter = MetricReporter(metrics, trial)
 
     def __call__(self, env: CallbackEnv) -> None:
-        values = {f"{data} {name}": value for data, name, value, *_ in env.evaluation_result_list or ()}
+        values = {
+            f"{data} {name}": value for data, name, value, *_ in env.evaluation_result_list or ()
+        }
         self._reporter.report(env.iteration, values)

@@ -14,23 +14,31 @@ with needed("lightning"):
 
 
 class LightningReport(Callback):  # type: ignore[misc]  # Any, see pyproject.toml
-    """For `callbacks=` of the Trainer. The step is the epoch; with several validations in an epoch, their number.
+    """For `callbacks=` of the Trainer.
 
-    Steps begin at 0. Lightning's checkpoints hold the last one, so a run that is resumed from one repeats no step.
+    The step is the epoch; with several validations in an epoch, their number.
+
+    Steps begin at 0. Lightning's checkpoints hold the last one, so a run that is resumed from one
+    repeats no step.
 
     Args:
         metrics: Names that the module logs, such as "val_loss". None: all.
         trial: None: that of this process.
     """
 
-    def __init__(self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None) -> None:
+    def __init__(
+        self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None
+    ) -> None:
         self._metrics = metrics
         self._reporter = MetricReporter(metrics, trial)
         self._step = -1
 
     @property
     def state_key(self) -> str:
-        """The key of its state in a checkpoint. It names the metrics, because a Trainer may have several callbacks."""
+        """The key of its state in a checkpoint.
+
+        It names the metrics, because a Trainer may have several callbacks.
+        """
         key: str = self._generate_state_key(metrics=self._metrics)
         return key
 

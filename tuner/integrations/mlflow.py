@@ -39,7 +39,11 @@ class MLflowLog(TrialLog):
 
     def copied(self, search: str) -> set[int]:
         experiment = self._client.get_experiment_by_name(self._experiment)
-        self._id = experiment.experiment_id if experiment else self._client.create_experiment(self._experiment)
+        self._id = (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(self._experiment)
+        )
         query = f"tags.`{SEARCH}` = '{search}' and attributes.status != 'RUNNING'"
         numbers: set[int] = set()
         page = None
@@ -50,11 +54,15 @@ class MLflowLog(TrialLog):
             if not page:
                 return numbers
 
-    def copy(self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]) -> None:
+    def copy(
+        self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]
+    ) -> None:
         tags = {SEARCH: search, TRIAL: f"{result.number}", "tuner.state": result.state}
         if result.reason:
             tags["tuner.reason"] = result.reason
-        start_ms, end_ms = (int(1000 * seconds(time)) for time in (result.start_time, result.end_time))
+        start_ms, end_ms = (
+            int(1000 * seconds(time)) for time in (result.start_time, result.end_time)
+        )
         created = self._client.create_run(self._id, start_ms, run_name=f"{search}-{result.number}")
         run_id = created.info.run_id
         metrics = [Metric(name, value, end_ms, step) for step, name, value in measurements]

@@ -1,4 +1,5 @@
-"""Report a training library's metrics to the trial: what the callbacks of all these libraries share.
+"""Report a training library's metrics to the trial: what the callbacks of all these libraries
+share.
 
 No library is imported here.
 """
@@ -19,7 +20,8 @@ class MetricReporter:
     def __init__(self, metrics: str | Sequence[str] | None, trial: Trial | None) -> None:
         """
         Args:
-            metrics: The names in the library. None: all that are numbers. A single one is the objective's value.
+            metrics: The names in the library. None: all that are numbers. A single one is the
+                objective's value.
             trial: None: that of this process.
         """
         self._chosen = (metrics,) if isinstance(metrics, str) else metrics
@@ -32,23 +34,33 @@ class MetricReporter:
             KeyError: A chosen metric was not found.
         """
         if self._chosen is None:
-            chosen = {name: value for name, value in values.items() if name not in _STEP_WORDS and _is_number(value)}
+            chosen = {
+                name: value
+                for name, value in values.items()
+                if name not in _STEP_WORDS and _is_number(value)
+            }
         elif absent := [name for name in self._chosen if name not in values]:
             raise KeyError(
-                f"metric {absent[0]!r} was not computed at step {step}; there are {', '.join(values) or 'none'}"
+                f"metric {absent[0]!r} was not computed at step {step}; there are "
+                f"{', '.join(values) or 'none'}"
             )
         else:
             chosen = {name: values[name] for name in self._chosen}
-        trial = current_trial() if self._trial is None else self._trial  # an empty trial is false
+        # An empty trial is false.
+        trial = current_trial() if self._trial is None else self._trial
         if not chosen:
             if trial.stopped:
                 raise Pruned
             return
-        trial.report(step, **{safe_name(name): as_number(name, value) for name, value in chosen.items()})
+        trial.report(
+            step, **{safe_name(name): as_number(name, value) for name, value in chosen.items()}
+        )
 
 
 def safe_name(name: str) -> str:
-    """Return the name with `_` for each character that a metric may not have: `valid 0's l2` is `valid_0_s_l2`."""
+    """Return the name with `_` for each character that a metric may not have: `valid 0's l2` is
+    `valid_0_s_l2`.
+    """
     safe = re.sub(r"[^\w./-]+", "_", name)
     return safe if re.match("[A-Za-z_]", safe) else f"_{safe}"
 

@@ -1,10 +1,13 @@
-"""`TunerSearchCV`: scikit-learn's RandomizedSearchCV, with the candidates chosen by an algorithm of the service.
+"""`TunerSearchCV`: scikit-learn's RandomizedSearchCV, with the candidates chosen by an algorithm of
+the service.
 
-scikit-learn's `BaseSearchCV` evaluates, scores, refits and runs fits in parallel. This module chooses candidates, each
-a trial of a study, and stores their scores; with a name, the study outlives the process.
+scikit-learn's `BaseSearchCV` evaluates, scores, refits and runs fits in parallel. This module
+chooses candidates, each a trial of a study, and stores their scores; with a name, the study
+outlives the process.
 
-Candidates are evaluated in this process, not in processes of their own as objective functions are: most fits take
-milliseconds, and a process would import scikit-learn each time. `BaseSearchCV` is the only private name that is used.
+Candidates are evaluated in this process, not in processes of their own as objective functions are:
+most fits take milliseconds, and a process would import scikit-learn each time. `BaseSearchCV` is
+the only private name that is used.
 """
 
 from __future__ import annotations
@@ -39,27 +42,35 @@ if TYPE_CHECKING:
     from suggest.client import AsyncClient
 
 Result = TypeVar("Result")
-Scores = dict[str, Any]  # scikit-learn's record of one fit: test_scores, fit_time and others
-Columns = dict[str, float]  # the same as metrics: test_score or test_NAME, the same with train, fit_time, score_time
+# Scikit-learn's record of one fit: test_scores, fit_time and others.
+Scores = dict[str, Any]
+# The same as metrics: test_score or test_NAME, the same with train, fit_time, score_time.
+Columns = dict[str, float]
 
-DATA = "tuner.dev/data"  # label: the hash of the data that the study's candidates are scored on
+# label: the hash of the data that the study's candidates are scored on.
+DATA = "tuner.dev/data"
 REASON_LENGTH = 1000  # characters of a reason
 _TIMES = ("fit_time", "score_time")
 
 
 class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.toml
-    """Cross-validated search as RandomizedSearchCV, but each candidate is chosen by what is known of the earlier ones.
+    """Cross-validated search as RandomizedSearchCV, but each candidate is chosen by what is known
+    of the earlier ones.
 
     Args:
         estimator: As for RandomizedSearchCV, like all arguments that are not described here.
-        param_distributions: Names to `tuner.Float`, `tuner.Int`, `tuner.Choice`, a list of choices, a
+        param_distributions: Names to `tuner.Float`, `tuner.Int`, `tuner.Choice`, a list of choices,
+            a
             `range`, or SciPy's `uniform`, `loguniform` or `randint`.
         n_iter: How many candidates to evaluate, including those that are stored.
-        n_jobs: Fits at a time. Candidates are chosen one by one, or as many at once as keep the jobs busy.
-        error_score: The score of a fit that fails. If it is NaN, the algorithm learns that the candidate is infeasible.
+        n_jobs: Fits at a time. Candidates are chosen one by one, or as many at once as keep the
+            jobs busy.
+        error_score: The score of a fit that fails. If it is NaN, the algorithm learns that the
+            candidate is infeasible.
         algorithm: How candidates are chosen, such as "default", "tpe", "gp" or "random".
-        name: Of the stored search, which `fit` continues. It evaluates none of the stored candidates again, but for the
-            best one if there is no new one. Without a name, nothing is stored. One process at a time may use a name.
+        name: Of the stored search, which `fit` continues. It evaluates none of the stored
+            candidates again, but for the best one if there is no new one. Without a name, nothing
+            is stored. One process at a time may use a name.
         state_dir: Where the search is stored, as `--state-dir`.
     """
 
@@ -104,8 +115,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         """Evaluate candidates and refit the best one, as RandomizedSearchCV.
 
         Raises:
-            AlreadyExists: The stored search of this name has another search space, algorithm or random state.
-            FailedPrecondition: Its candidates were scored on other data.
+            AlreadyExists: The stored search of this name has another search space, algorithm or
+            random state. FailedPrecondition: Its candidates were scored on other data.
         """
         self._data_hash = joblib.hash((X, y)) if self.name else ""
         self._fits: Sequence[Scores] = []
@@ -115,28 +126,45 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             del self._data_hash, self._fits
         return self
 
-    def _run_search(self, evaluate_candidates: Callable[[Iterable[dict[str, Any]]], dict[str, Any]]) -> None:
-        """Called by BaseSearchCV.fit; `evaluate_candidates` returns the `cv_results_` of all that it has evaluated."""
+    def _run_search(
+        self, evaluate_candidates: Callable[[Iterable[dict[str, Any]]], dict[str, Any]]
+    ) -> None:
+        """Called by BaseSearchCV.fit.
+
+        `evaluate_candidates` returns the `cv_results_` of all that it has evaluated.
+        """
         space = _SearchSpace(self.param_distributions)
-        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = (
+            None
+            if self.random_state is None
+            else int(check_random_state(self.random_state).randint(2**31 - 1))
+        )
         spec = StudySpec(space.space, (maximize("score"),), Algorithm(self.algorithm, seed))
         results: dict[str, Any] = {}
         failure: ValueError | None = None
         with _opened(spec, self.name, self.state_dir, self._data_hash) as study:
             scored, trials = study.scored(), study.begun()
-            while trials := trials or study.suggested(min(self._at_once(), self.n_iter - len(scored))):
+            while trials := trials or study.suggested(
+                min(self._at_once(), self.n_iter - len(scored))
+            ):
                 failure = None
                 try:
                     results = evaluate_candidates([space.values_of(trial) for trial in trials])
                 except ValueError as error:
                     if self.error_score == "raise":
                         raise
-                    failure = error  # all fits of these candidates have failed, or each call will raise this
-                for trial, fits in zip(trials, self._newest_fits(trials, failed=failure is not None), strict=True):
+                    # All fits of these candidates have failed, or each call will raise this.
+                    failure = error
+                for trial, fits in zip(
+                    trials, self._newest_fits(trials, failed=failure is not None), strict=True
+                ):
                     scored[trial.number] = _Scored(trial, fits)
-                    study.complete(trial, fits, self._value_of(fits), str(failure or "a score is not finite"))
+                    study.complete(
+                        trial, fits, self._value_of(fits), str(failure or "a score is not finite")
+                    )
                 trials = []
-        if not results:  # BaseSearchCV needs a candidate that it has evaluated itself
+        # BaseSearchCV needs a candidate that it has evaluated itself.
+        if not results:
             values = {
                 number: candidate.trial.value
                 for number, candidate in scored.items()
@@ -144,22 +172,32 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             }
             if not values:
                 raise failure or ValueError("no candidate could be evaluated")
-            results = evaluate_candidates([space.values_of(scored[max(values, key=values.__getitem__)].trial)])
+            results = evaluate_candidates(
+                [space.values_of(scored[max(values, key=values.__getitem__)].trial)]
+            )
         in_order = [scored[number] for number in sorted(scored)]
         score_of_failure = math.nan if self.error_score == "raise" else float(self.error_score)
         fits = [candidate.fit(split, like=self._fits[0], score_of_failure=score_of_failure)
                 for candidate in in_order for split in range(self.n_splits_)]  # fmt: skip
         # The dictionary is the one that BaseSearchCV keeps as cv_results_.
         results.update(
-            super()._format_results([space.values_of(candidate.trial) for candidate in in_order], self.n_splits_, fits)
+            super()._format_results(
+                [space.values_of(candidate.trial) for candidate in in_order], self.n_splits_, fits
+            )
         )
 
     def _format_results(
-        self, candidate_params: object, n_splits: int, out: Sequence[Scores], more_results: object = None
+        self,
+        candidate_params: object,
+        n_splits: int,
+        out: Sequence[Scores],
+        more_results: object = None,
     ) -> dict[str, Any]:
         """Called by BaseSearchCV with all fits so far, split by split of each candidate."""
         self._fits = list(out)
-        results: dict[str, Any] = super()._format_results(candidate_params, n_splits, out, more_results)
+        results: dict[str, Any] = super()._format_results(
+            candidate_params, n_splits, out, more_results
+        )
         return results
 
     def _at_once(self) -> int:
@@ -172,14 +210,21 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         if failed:
             return [[] for _ in trials]
         columns = [_columns(fit) for fit in self._fits[-len(trials) * self.n_splits_ :]]
-        return [columns[start : start + self.n_splits_] for start in range(0, len(columns), self.n_splits_)]
+        return [
+            columns[start : start + self.n_splits_]
+            for start in range(0, len(columns), self.n_splits_)
+        ]
 
     def _value_of(self, fits: Sequence[Columns]) -> float:
         """The mean test score that is maximized: that of `refit`, else of the first metric."""
         if not fits:
             return float(self.error_score)
         refit = f"test_{self.refit}"
-        metric = refit if refit in fits[0] else next(name for name in fits[0] if name.startswith("test_"))
+        metric = (
+            refit
+            if refit in fits[0]
+            else next(name for name in fits[0] if name.startswith("test_"))
+        )
         return math.fsum(fit[metric] for fit in fits) / len(fits)
 
 
@@ -191,9 +236,15 @@ class _Scored:
     fits: Sequence[Columns]
 
     def fit(self, split: int, *, like: Scores, score_of_failure: float) -> Scores:
-        """As scikit-learn's own record `like`. Scores that are missing have the value `score_of_failure`."""
+        """As scikit-learn's own record `like`.
+
+        Scores that are missing have the value `score_of_failure`.
+        """
         columns = self.fits[split] if split < len(self.fits) else {}
-        return {name: _uncolumned(columns, name, value, score_of_failure) for name, value in like.items()}
+        return {
+            name: _uncolumned(columns, name, value, score_of_failure)
+            for name, value in like.items()
+        }
 
 
 def _columns(fit: Scores) -> Columns:
@@ -211,7 +262,8 @@ def _uncolumned(columns: Columns, name: str, value: object, score_of_failure: fl
     if name in _TIMES:
         return columns.get(name, 0.0)
     kind = name.removesuffix("_scores")
-    if kind == name:  # "fit_error" and "n_test_samples", which are not part of cv_results_
+    # "fit_error" and "n_test_samples", which are not part of cv_results_.
+    if kind == name:
         return value
     if isinstance(value, Mapping):
         return {metric: columns.get(f"{kind}_{metric}", score_of_failure) for metric in value}
@@ -226,15 +278,25 @@ class _SearchSpace:
 
     def __init__(self, distributions: Mapping[str, object]) -> None:
         if not isinstance(distributions, Mapping):
-            raise TypeError(f"param_distributions: expected a dict of names to values, got {distributions!r}")
+            raise TypeError(
+                f"param_distributions: expected a dict of names to values, got {distributions!r}"
+            )
         self._objects: dict[str, dict[str, Any]] = {}
         self.space = Space(
-            named({name: self._parameter(name, distribution) for name, distribution in distributions.items()})
+            named(
+                {
+                    name: self._parameter(name, distribution)
+                    for name, distribution in distributions.items()
+                }
+            )
         )
 
     def values_of(self, trial: Trial) -> dict[str, Any]:
-        chosen = trial.parameters.items()
-        return {name: self._objects[name][value] if name in self._objects else value for name, value in chosen}  # type: ignore[index]  # a text
+        values: dict[str, Any] = dict(trial.parameters)
+        for name, objects in self._objects.items():
+            if name in values:
+                values[name] = objects[values[name]]
+        return values
 
     def _parameter(self, name: str, distribution: object) -> Domain | Parameter | Sequence[object]:
         if isinstance(distribution, Domain | Parameter | range):
@@ -246,8 +308,8 @@ class _SearchSpace:
         if (domain := _of_scipy(distribution)) is not None:
             return domain
         raise TypeError(
-            f"param_distributions: {name}: expected tuner.Float, tuner.Int, tuner.Choice, a list, a range, or "
-            f"uniform, loguniform or randint of scipy.stats, got {distribution!r}"
+            f"param_distributions: {name}: expected tuner.Float, tuner.Int, tuner.Choice, a list, "
+            f"a range, or uniform, loguniform or randint of scipy.stats, got {distribution!r}"
         )
 
     def _choice(self, name: str, values: Sequence[Any]) -> Choice:
@@ -282,7 +344,9 @@ def _of_scipy(distribution: Any) -> Domain | None:
 class _CandidateStudy:
     """Blocking calls to the study. The service runs in the event loop of another thread."""
 
-    def __init__(self, client: AsyncClient, name: StudyName, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, client: AsyncClient, name: StudyName, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._client = client
         self._name = name
         self._loop = loop
@@ -294,24 +358,32 @@ class _CandidateStudy:
         labels = {DATA: data} if data else {}
         request_id = wire.request_id_of(spec)
         try:
-            study = self.call(self._client.create_study(self._name, spec, request_id=request_id, labels=labels))
+            study = self.call(
+                self._client.create_study(self._name, spec, request_id=request_id, labels=labels)
+            )
         except AlreadyExists:
             study = self.call(self._client.get_study(self._name))
             if study.labels.get(DATA, "") == data:
                 raise
         if study.labels.get(DATA, "") != data:
             raise FailedPrecondition(
-                f"the candidates of {self._name.study} were scored on other data; use another name, or delete it"
+                f"the candidates of {self._name.study} were scored on other data; use another "
+                "name, or delete it"
             )
 
     def scored(self) -> dict[int, _Scored]:
         """The candidates that have ended, by number."""
         fits: dict[int, dict[int, Columns]] = {}
         for number, measurement in self.call(self._client.list_measurements(self._name)):
-            fits.setdefault(number, {}).setdefault(measurement.step, {})[measurement.metric] = measurement.value
+            fits.setdefault(number, {}).setdefault(measurement.step, {})[measurement.metric] = (
+                measurement.value
+            )
         ended = (TrialState.SUCCEEDED, TrialState.INFEASIBLE)
         trials = self.call(self._client.list_trials(self._name, states=ended))
-        return {trial.number: _Scored(trial, list(fits.get(trial.number, {}).values())) for trial in trials}
+        return {
+            trial.number: _Scored(trial, list(fits.get(trial.number, {}).values()))
+            for trial in trials
+        }
 
     def begun(self) -> list[Trial]:
         """The candidates that a process left unfinished when it ended."""
@@ -321,7 +393,9 @@ class _CandidateStudy:
         """New candidates; fewer than `count` if the search space has no further ones."""
         if count <= 0:
             return []
-        suggestions = self._client.suggest(self._name, count, client_id="sklearn", request_id=secrets.token_hex(16))
+        suggestions = self._client.suggest(
+            self._name, count, client_id="sklearn", request_id=secrets.token_hex(16)
+        )
         return list(self.call(suggestions).trials)
 
     def complete(self, trial: Trial, fits: Sequence[Columns], value: float, reason: str) -> None:
@@ -335,11 +409,15 @@ class _CandidateStudy:
             outcome = Outcome(TrialState.SUCCEEDED, value)
         else:
             outcome = Outcome(TrialState.INFEASIBLE, reason=reason.strip()[:REASON_LENGTH])
-        self.call(self._client.complete(self._name, trial.number, outcome, measurements=measurements))
+        self.call(
+            self._client.complete(self._name, trial.number, outcome, measurements=measurements)
+        )
 
 
 @contextmanager
-def _opened(spec: StudySpec, name: str | None, state_dir: str | Path | None, data: str) -> Iterator[_CandidateStudy]:
+def _opened(
+    spec: StudySpec, name: str | None, state_dir: str | Path | None, data: str
+) -> Iterator[_CandidateStudy]:
     """The stored study of this name, or a study in a temporary folder.
 
     Raises:
@@ -359,7 +437,9 @@ def _opened(spec: StudySpec, name: str | None, state_dir: str | Path | None, dat
 
 @contextmanager
 def _running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own: the caller's thread may have one that runs, as in a notebook."""
+    """An event loop in a thread of its own: the caller's thread may have one that runs, as in a
+    notebook.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="tuner-search-cv", daemon=True)
     thread.start()

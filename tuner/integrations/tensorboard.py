@@ -1,4 +1,7 @@
-"""TensorBoard: each trial is a folder with its curves and, for the HPARAMS tab, its parameters. Needs no torch."""
+"""TensorBoard: each trial is a folder with its curves and, for the HPARAMS tab, its parameters.
+
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,12 @@ class TensorBoardLog(TrialLog):
     def copied(self, search: str) -> set[int]:
         return {int(path.name) for path in (self._root / search).glob("*") if path.name.isdecimal()}
 
-    def copy(self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]) -> None:
+    def copy(
+        self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]
+    ) -> None:
         folder = self._root / search / f"{result.number}"
-        part = self._root / f".{search}-{result.number}.part"  # renamed when complete
+        # Renamed when complete.
+        part = self._root / f".{search}-{result.number}.part"
         shutil.rmtree(part, ignore_errors=True)
         start_s, end_s = seconds(result.start_time), seconds(result.end_time)
         parameters = {name: value if isinstance(value, bool | int | float) else f"{value}"
@@ -54,9 +60,14 @@ class TensorBoardLog(TrialLog):
 
 
 def _session_end(state: str, end_s: float) -> Summary:
-    """The end of a trial for the HPARAMS tab; TensorBoard's own function for it needs TensorFlow."""
+    """The end of a trial for the HPARAMS tab.
+
+    TensorBoard's own function for it needs TensorFlow.
+    """
     status = api_pb2.STATUS_SUCCESS if state == "succeeded" else api_pb2.STATUS_FAILURE
     end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=end_s)
-    described = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_end_info=end))
+    described = metadata.create_summary_metadata(
+        plugin_data_pb2.HParamsPluginData(session_end_info=end)
+    )
     tag = metadata.SESSION_END_INFO_TAG
     return Summary(value=[Summary.Value(tag=tag, metadata=described, tensor=metadata.NULL_TENSOR)])

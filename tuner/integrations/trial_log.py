@@ -1,7 +1,9 @@
-"""Copy each trial that has ended to a tracking tool: the rules that all tools share. No library is imported here.
+"""Copy each trial that has ended to a tracking tool: the rules that all tools share.
 
-These are callbacks of `tuner.minimize`. A tool that fails must not end the search: the first error is a warning, and
-what was missed is copied with a later trial.
+No library is imported here.
+
+These are callbacks of `tuner.minimize`. A tool that fails must not end the search: the first error
+is a warning, and what was missed is copied with a later trial.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ class TrialLog(ABC):
 
     def __init__(self) -> None:
         self._study: Study | None = None
-        self._search = ""  # its unique name, which runs and folders have
+        # Its unique name, which runs and folders have.
+        self._search = ""
         self._copied: set[int] = set()
-        self._behind = True  # trials that have ended before may be missing
+        # Trials that have ended before may be missing.
+        self._behind = True
         self._warned = False
 
     def __call__(self, study: Study, result: TrialResult) -> None:
@@ -41,13 +45,15 @@ class TrialLog(ABC):
         except Exception as error:
             if not self._warned:
                 log.warning(
-                    "%s: trial %d of %s was not logged, and is tried again after a later trial: %s: %s",
+                    "%s: trial %d of %s was not logged, and is tried again after a later trial: "
+                    "%s: %s",
                     self.tool, result.number, study.name, type(error).__name__, error,
                 )  # fmt: skip
             self._warned = True
 
     def copy_all(self, study: Study) -> None:
-        """Copy all trials that have ended and that the tool does not have, such as those of a search that is stored.
+        """Copy all trials that have ended and that the tool does not have, such as those of a
+        search that is stored.
 
         Raises whatever the tool raises.
         """
@@ -67,14 +73,22 @@ class TrialLog(ABC):
 
     @abstractmethod
     def copied(self, search: str) -> set[int]:
-        """Return the numbers of the trials that the tool has already. Called before the first `copy`.
+        """Return the numbers of the trials that the tool has already.
 
-        search: The unique name of the search. With the number of a trial, it identifies the trial in the tool.
+        Called before the first `copy`.
+
+        search: The unique name of the search. With the number of a trial, it identifies the trial
+            in the tool.
         """
 
     @abstractmethod
-    def copy(self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]) -> None:
-        """Write one trial, with its measurements (step, metric, value). Called again if it raises."""
+    def copy(
+        self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]
+    ) -> None:
+        """Write one trial, with its measurements (step, metric, value).
+
+        Called again if it raises.
+        """
 
 
 def seconds(time: datetime | None) -> float:

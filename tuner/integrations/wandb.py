@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class WandbLog(TrialLog):
-    """For `callbacks=` of `tuner.minimize`. Lists the trials that it has logged in `wandb/SEARCH.tuner`.
+    """For `callbacks=` of `tuner.minimize`.
+
+    Lists the trials that it has logged in `wandb/SEARCH.tuner`.
 
     Args:
         project: None: W&B's own, such as that of WANDB_PROJECT.
@@ -29,7 +31,9 @@ class WandbLog(TrialLog):
 
     tool = "W&B"
 
-    def __init__(self, project: str | None = None, folder: str | Path | None = None, **options: object) -> None:
+    def __init__(
+        self, project: str | None = None, folder: str | Path | None = None, **options: object
+    ) -> None:
         super().__init__()
         self._options = {"project": project, "dir": folder, **options}
         self._folder = Path(folder or os.environ.get("WANDB_DIR") or ".", "wandb")
@@ -38,7 +42,9 @@ class WandbLog(TrialLog):
         file = self._list(search)
         return set(map(int, file.read_text().split())) if file.exists() else set()
 
-    def copy(self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]) -> None:
+    def copy(
+        self, search: str, result: TrialResult, measurements: Sequence[tuple[int, str, float]]
+    ) -> None:
         name = f"{search}-{result.number}"
         by_step: dict[int, dict[str, float]] = defaultdict(dict)
         for step, metric, value in measurements:
@@ -46,7 +52,12 @@ class WandbLog(TrialLog):
         outcome = {"tuner/trial": result.number, "tuner/state": result.state, "tuner/reason": result.reason or None,
                    "tuner/value": result.value}  # fmt: skip
         with wandb.init(
-            id=name, name=name, group=search, config=result.parameters, reinit="create_new", **self._options
+            id=name,
+            name=name,
+            group=search,
+            config=result.parameters,
+            reinit="create_new",
+            **self._options,
         ) as run:
             for step, metrics in sorted(by_step.items()):
                 run.log(metrics, step=step)

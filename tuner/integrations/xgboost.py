@@ -20,14 +20,22 @@ class XGBoostReport(TrainingCallback):  # type: ignore[misc]  # Any, see pyproje
         trial: None: that of this process.
     """
 
-    def __init__(self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None) -> None:
+    def __init__(
+        self, metrics: str | Sequence[str] | None = None, *, trial: Trial | None = None
+    ) -> None:
         super().__init__()
         self._reporter = MetricReporter(metrics, trial)
 
     def after_iteration(
         self, model: object, epoch: int, evals_log: Mapping[str, Mapping[str, Sequence[object]]]
     ) -> bool:
-        newest = {f"{data}-{name}": history[-1] for data, log in evals_log.items() for name, history in log.items()}
+        newest = {
+            f"{data}-{name}": history[-1]
+            for data, log in evals_log.items()
+            for name, history in log.items()
+        }
         # xgboost.cv gives pairs of mean and standard deviation.
-        self._reporter.report(epoch, {name: v[0] if isinstance(v, tuple) else v for name, v in newest.items()})
+        self._reporter.report(
+            epoch, {name: v[0] if isinstance(v, tuple) else v for name, v in newest.items()}
+        )
         return False

@@ -48,6 +48,7 @@ from controller.kube.http import (
     Unsendable,
     Untrusted,
 )
+from controller.kube.log_streams import LogStreams
 from controller.kube.objects import ListMeta, Raw
 
 _PAGE = 500
@@ -294,6 +295,7 @@ class KubernetesClient:
         self.context = connection.access.context
         self.server = connection.access.server
         self.default_namespace = connection.access.namespace
+        self.log_streams = LogStreams()
 
     @classmethod
     async def connect(cls, context: str | None = None) -> KubernetesClient:

@@ -9,8 +9,9 @@ import pytest
 
 from controller.core.attempt import Exit
 from controller.core.model import Collection, FailureClass, MetricsFile
+from controller.runtime.kubernetes.attempt import SIDECAR_S
 from controller.runtime.kubernetes.collector import RESOURCES
-from controller.runtime.kubernetes.runtime import SIDECAR_S, KubernetesRuntime
+from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, refusal_of, running
 
 COLLECTION = Collection(MetricsFile("/katib/metrics.log"), ("accuracy",), "tuner/collector:1")

@@ -106,7 +106,7 @@ async def test_a_frozen_controller_writes_nothing_after_another_has_taken_over(
     old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
     experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
     await other.start(experiment.launch(1))
-    await look_until(other, lambda seen: len(experiment.jobs()) == 2)
+    await look_until(frozen, lambda seen: experiment.name(1) in seen)
     frozen._lease._valid_until_s = 0.0  # as its clock says when it wakes
     with pytest.raises(Superseded, match=f"/{THERE}"):
         await frozen.remove(experiment.name(1))

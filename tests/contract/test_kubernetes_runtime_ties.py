@@ -89,8 +89,8 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     runtime = await experiment.open()
     assert await look(runtime) == {}
     before = dict(held(runtime))
-    assert {"runtime._keys", "runtime._opened[0].pods.deleted", "runtime._opened[0]._objects[jobs]._dropped",
-            "runtime._queue._reservations._launched", "runtime._leaving._under_way"} <= set(before)  # fmt: skip
+    assert {"runtime._attempts", "runtime._opened[0].pods.deleted", "runtime._opened[0]._objects[jobs]._dropped",
+            "runtime._queue._reservations._launched", "runtime._deletions._under_way"} <= set(before)  # fmt: skip
     names = [experiment.name(trial) for trial in range(50)]
     for trial in range(50):
         await runtime.start(experiment.launch(trial))

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from controller.core.metric_lines import GAP_LINE
 from controller.kube.errors import ApiError, Unreachable
+from controller.kube.log_streams import LogStreams
 from controller.runtime.kubernetes import logs
-from controller.runtime.kubernetes.logs import LogFollower, PodContainer
+from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
 from suggest.backoff import Backoff
 
 POD, CONTAINER = "digits-0-a1-abcde", "trial"
@@ -114,7 +116,7 @@ def follower(
     """Return a follower. read_after_s: that it begins so many seconds after the container has."""
     of = PodContainer(POD, CONTAINER, started=None if read_after_s is None else START)
     now = START + timedelta(seconds=read_after_s or 0)
-    return LogFollower(node, "team-a", of, folder, grown=grown, now=lambda: now)
+    return LogFollower(LogCopying(node, LogStreams(), "team-a", now=lambda: now), of, folder, grown=grown)
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> None:
@@ -240,7 +242,8 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
 
 def test_the_copy_of_a_long_log_is_capped(tmp_path: Path) -> None:
     of = PodContainer(POD, CONTAINER)
-    followed = LogFollower(Node(()), "team-a", of, tmp_path, grown=lambda: None, limit_bytes=1 << 20)
+    copying = LogCopying(Node(()), LogStreams(), "team-a", limit_bytes=1 << 20)
+    followed = LogFollower(copying, of, tmp_path, grown=lambda: None)
 
     async def scenario() -> None:
         for begin in range(0, 400_000, 1000):
@@ -495,7 +498,8 @@ def test_a_rotation_between_two_streams_of_an_idle_log_is_not_a_gap(
         node = Node(breaks=[(52, False)])  # the first stream ends behind the first line
         node.print(b"epoch=1 accuracy=0.9")
         of = PodContainer(POD, CONTAINER)
-        followed = LogFollower(node, "team-a", of, tmp_path, grown=lambda: None, now=lambda: clock)
+        copying = LogCopying(node, LogStreams(), "team-a", now=lambda: clock)
+        followed = LogFollower(copying, of, tmp_path, grown=lambda: None)
         followed.begin()
         await eventually(lambda: text_of(tmp_path) != b"")
         node.kept_from = 1
@@ -738,3 +742,97 @@ def test_a_line_without_end_passes_through_little_memory(tmp_path: Path) -> None
     finally:
         tracemalloc.stop()
     assert (tmp_path / "log.txt").stat().st_size == (16 << 20) + 1
+
+
+# Only so many logs are followed at a time
+
+
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_TURN_S", 0.01)
+
+
+def begun(node: Node, streams: LogStreams, folder: Path, *, is_awaited: bool = False) -> LogFollower:
+    folder.mkdir()
+    copying = LogCopying(node, streams, "team-a", is_awaited=lambda: is_awaited)
+    follower = LogFollower(copying, PodContainer(POD, CONTAINER), folder, grown=lambda: None)
+    follower.begin()
+    return follower
+
+
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_log_beyond_the_limit_is_read_by_turns(is_awaited: bool, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second, streams = Node(), Node(), LogStreams(followed=1)
+        followers = [
+            begun(first, streams, tmp_path / "first", is_awaited=True),
+            begun(second, streams, tmp_path / "second", is_awaited=is_awaited),
+        ]
+        for step in range(3):
+            for node in (first, second):
+                node.print(b"epoch=%d" % step, after_s=step)
+            await eventually(lambda: text_of(tmp_path / "second") == second.printed())
+        assert len(first.asked) == 1 < len(second.asked)
+        for node, follower in zip((first, second), followers, strict=True):
+            node.end()
+            follower.ended()
+        await eventually(lambda: all(follower.done for follower in followers))
+        assert [text_of(tmp_path / "first"), text_of(tmp_path / "second")] == [first.printed(), second.printed()]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_an_awaited_log_takes_the_stream_of_one_that_nobody_waits_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        quiet, awaited, streams = Node(), Node(), LogStreams(followed=1)
+        quiet.print(b"epoch=0")
+        first = begun(quiet, streams, tmp_path / "quiet")
+        await eventually(lambda: text_of(tmp_path / "quiet") == b"epoch=0\n")
+        second = begun(awaited, streams, tmp_path / "awaited", is_awaited=True)
+        await eventually(lambda: len(quiet.asked) > 2)
+        assert len(awaited.asked) == 1
+        quiet.print(b"epoch=1", after_s=1)
+        awaited.print(b"epoch=0")
+        await eventually(lambda: text_of(tmp_path / "quiet") == b"epoch=0\nepoch=1\n")
+        await eventually(lambda: text_of(tmp_path / "awaited") == b"epoch=0\n")
+        await first.close()
+        await second.close()
+
+    run_scenario(scenario)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_log_that_is_read_by_turns_is_followed_once_a_stream_is_free(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second, streams = Node(), Node(), LogStreams(followed=1)
+        follower = begun(first, streams, tmp_path / "first")
+        await eventually(lambda: len(first.asked) == 1)
+        waiting = begun(second, streams, tmp_path / "second")
+        await eventually(lambda: len(second.asked) > 1)
+        await follower.close()
+        second.print(b"epoch=0")
+        await eventually(lambda: text_of(tmp_path / "second") == b"epoch=0\n")
+        turns = len(second.asked)
+        second.print(b"epoch=1", after_s=1)
+        await eventually(lambda: text_of(tmp_path / "second").endswith(b"epoch=1\n"))
+        assert len(second.asked) <= turns + 1
+        await waiting.close()
+
+    run_scenario(scenario)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_lines_that_were_rotated_away_between_two_turns_are_a_gap(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node, streams = Node(), LogStreams(followed=0)
+        node.print(b"epoch=0")
+        follower = begun(node, streams, tmp_path / "log")
+        await eventually(lambda: text_of(tmp_path / "log") == b"epoch=0\n")
+        node.lines = [(START + timedelta(seconds=9), 0, b"epoch=9")]
+        await eventually(lambda: b"epoch=9" in text_of(tmp_path / "log"))
+        await follower.close()
+
+    run_scenario(scenario)
+    assert text_of(tmp_path / "log").splitlines()[1].startswith(GAP_LINE.encode() + b"lines printed between")

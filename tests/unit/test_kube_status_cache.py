@@ -38,18 +38,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def noted(status: AttemptStatus = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None) -> StatusCache:
     cache = StatusCache()
-    cache.put("a", job, [POD], status, left_s=left_s)
+    cache.put(job, [POD], status, left_s=left_s)
     return cache
 
 
 def test_a_new_attempt_has_to_be_derived(clock: Clock) -> None:
-    assert noted().get("b", JOB, [POD], quiet=True) is None
+    assert StatusCache().get(JOB, [POD], quiet=True) is None
 
 
 def test_an_unchanged_attempt_keeps_its_status(clock: Clock) -> None:
     cache = noted()
-    assert cache.get("a", JOB, [POD], quiet=True) is RUNS
-    assert cache.get("a", JOB, [POD], quiet=True) is RUNS
+    assert cache.get(JOB, [POD], quiet=True) is RUNS
+    assert cache.get(JOB, [POD], quiet=True) is RUNS
 
 
 @pytest.mark.parametrize(
@@ -62,58 +62,58 @@ def test_an_unchanged_attempt_keeps_its_status(clock: Clock) -> None:
     ],
 )
 def test_a_changed_attempt_is_derived_again(clock: Clock, what: str, job: dict[str, Any], pods: list[Any]) -> None:
-    assert noted().get("a", job, pods, quiet=True) is None, what
+    assert noted().get(job, pods, quiet=True) is None, what
 
 
 @pytest.mark.parametrize(("job", "believed_s"), [(JOB, 5.0), (DOUBTED, 1.0)])
 def test_no_status_is_cached_beyond_its_expiry(clock: Clock, job: dict[str, Any], believed_s: float) -> None:
     cache = noted(job=job)
     clock.now_s += believed_s - 0.01
-    assert cache.get("a", job, [POD], quiet=True) is RUNS
+    assert cache.get(job, [POD], quiet=True) is RUNS
     clock.now_s += 0.01
-    assert cache.get("a", job, [POD], quiet=True) is None
+    assert cache.get(job, [POD], quiet=True) is None
 
 
 @pytest.mark.parametrize("left_s", [0.5, 4.0])
 def test_an_expiry_is_not_missed(clock: Clock, left_s: float) -> None:
     cache = noted(left_s=left_s)
     clock.now_s += left_s - 0.01
-    assert cache.get("a", JOB, [POD], quiet=True) is RUNS
+    assert cache.get(JOB, [POD], quiet=True) is RUNS
     clock.now_s += 0.01
-    assert cache.get("a", JOB, [POD], quiet=True) is None
+    assert cache.get(JOB, [POD], quiet=True) is None
 
 
 def test_a_later_expiry_does_not_extend_an_earlier_one(clock: Clock) -> None:
     cache = noted(left_s=3600.0)
     clock.now_s += 5.0
-    assert cache.get("a", JOB, [POD], quiet=True) is None
+    assert cache.get(JOB, [POD], quiet=True) is None
 
 
 def test_a_past_expiry_is_judged_every_turn(clock: Clock) -> None:
-    assert noted(left_s=-0.2).get("a", JOB, [POD], quiet=True) is None
+    assert noted(left_s=-0.2).get(JOB, [POD], quiet=True) is None
 
 
 def test_an_ended_attempt_leaves_the_cache(clock: Clock) -> None:
     cache = noted()
-    cache.put("a", JOB, [POD], replace(RUNS, exit=Exit(NOW, code=0)), left_s=None)
-    assert cache.get("a", JOB, [POD], quiet=True) is None
+    cache.put(JOB, [POD], replace(RUNS, exit=Exit(NOW, code=0)), left_s=None)
+    assert cache.get(JOB, [POD], quiet=True) is None
 
 
 def test_the_status_of_a_waiting_attempt_is_cached_for_a_second(clock: Clock) -> None:
     cache = noted(WAITS)
     clock.now_s += 0.99
-    assert cache.get("a", JOB, [POD], quiet=True) is WAITS
+    assert cache.get(JOB, [POD], quiet=True) is WAITS
     clock.now_s += 0.01
-    assert cache.get("a", JOB, [POD], quiet=True) is None
+    assert cache.get(JOB, [POD], quiet=True) is None
 
 
 def test_a_waiting_attempt_is_derived_every_turn_while_there_are_errors(clock: Clock) -> None:
-    assert noted(WAITS).get("a", JOB, [POD], quiet=False) is None
-    assert noted(RUNS).get("a", JOB, [POD], quiet=False) is RUNS
+    assert noted(WAITS).get(JOB, [POD], quiet=False) is None
+    assert noted(RUNS).get(JOB, [POD], quiet=False) is RUNS
 
 
 def test_a_forgotten_attempt_is_derived_again(clock: Clock) -> None:
     cache = noted()
-    cache.forget("a")
-    cache.forget("a")
-    assert cache.get("a", JOB, [POD], quiet=True) is None
+    cache.forget()
+    cache.forget()
+    assert cache.get(JOB, [POD], quiet=True) is None

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from controller.kube.client import JOBS
+from controller.kube.log_streams import LogStreams
 from controller.kube.objects import Raw
 from controller.kube.reflector import Reflector, WatchTiming
 from controller.runtime.kubernetes import logs
-from controller.runtime.kubernetes.logs import LogFollower, PodContainer
+from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
@@ -106,7 +107,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def follow(node: OddNode, folder: Path) -> LogFollower:
-    follower = LogFollower(node, "user1", PodContainer("a-x", "trial"), folder, grown=lambda: None)
+    follower = LogFollower(
+        LogCopying(node, LogStreams(), "user1"), PodContainer("a-x", "trial"), folder, grown=lambda: None
+    )
     follower.begin()
     return follower
 

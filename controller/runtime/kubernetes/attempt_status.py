@@ -493,38 +493,35 @@ def _pending_check(check: AdmissionCheck) -> str:
 
 
 class StatusCache:
-    """The statuses of attempts whose objects have not changed: a thousand are read many times a second.
+    """The status of an attempt whose object has not changed: a thousand are read many times a second.
 
     A changed object is a new dict in the informer, so the same dicts mean the same status, except where it depends on
     the time; therefore no status is kept for long.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, AttemptObject, Sequence[Pod], AttemptStatus]] = {}
+        self._known: tuple[float, AttemptObject, Sequence[Pod], AttemptStatus] | None = None
 
-    def get(self, name: str, obj: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
+    def get(self, obj: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
         """Return the cached status; None: derive it again. quiet: no event is known that explains a wait."""
-        cached = self._known.get(name)
-        if cached is None:
+        if self._known is None:
             return None
-        until_s, same, same_pods, status = cached
+        until_s, same, same_pods, status = self._known
         if obj is not same or len(pods) != len(same_pods) or time.monotonic() >= until_s:
             return None
         if status.start_time is None and not quiet:
             return None
         return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
 
-    def put(
-        self, name: str, obj: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None
-    ) -> None:
+    def put(self, obj: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None) -> None:
         """Keep a status. left_s: seconds until the attempt's timeout."""
         if status.exit is not None:
-            self.forget(name)
+            self.forget()
             return
         doubted = status.start_time is None or obj.get("status", {}).get("conditions")
         believed_s = _DOUBTED_S if doubted else _BELIEVED_S
         until_s = time.monotonic() + (believed_s if left_s is None else min(believed_s, left_s))
-        self._known[name] = until_s, obj, pods, status
+        self._known = until_s, obj, pods, status
 
-    def forget(self, name: str) -> None:
-        self._known.pop(name, None)
+    def forget(self) -> None:
+        self._known = None

@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
-from controller.kube.client import KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, rule_for
+from controller.kube.log_streams import LogStreams
 from controller.runtime import log_file
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.log_limit import trim
@@ -179,6 +179,8 @@ _SHORT_BYTES = 1 << 20  # far below the 10 MiB that a node keeps by default, als
 _LOOKED_AT = 64  # other logs
 _IDLE_S = 1.0  # a stream without a byte for so long has sent everything that was printed
 _BACKOFF = Backoff(first_s=0.1, longest_s=1.0)
+# Between two turns of a log that is not followed: within it a node does not rotate a log twice.
+_TURN_S = 5.0
 _OFTEN_ENOUGH_S = 5.0  # between tries where a person must act first
 _GONE = "its pod was deleted before all of its log was read"
 _ROTATED = "the node had rotated the log before they were read"
@@ -191,6 +193,30 @@ class LogSource(Protocol):
     def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
             last_lines: int = 0, previous: bool = False,
             follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopying:
+    """What the copies of one experiment's logs have in common.
+
+    Attributes:
+        log: what a copy is called.
+        grown: called when a log has grown.
+        ended: called when a log is complete.
+        now: the nodes' clock.
+        is_awaited: whether somebody waits for lines now.
+        limit_bytes: the cap of each copy on disk.
+    """
+
+    client: LogSource
+    streams: LogStreams
+    namespace: str
+    log: CopiedLog = TRIAL_LOG
+    grown: Callable[[], None] = lambda: None
+    ended: Callable[[], None] = lambda: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    is_awaited: Callable[[], bool] = lambda: True
+    limit_bytes: int = LOG_LIMIT_BYTES
 
 
 class _Line(Enum):
@@ -216,27 +242,28 @@ class LogFollower:
     if it is not. barred: the error while reading is forbidden; the follower retries nevertheless.
     """
 
-    def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
-                 grown: Callable[[], None], now: Callable[[], datetime] = lambda: datetime.now(UTC),
-                 log: CopiedLog = TRIAL_LOG, limit_bytes: int = LOG_LIMIT_BYTES) -> None:  # fmt: skip
-        self._source = client
-        self._log = log
-        self._namespace = namespace
+    def __init__(self, copying: LogCopying, of: PodContainer, directory: Path, *, grown: Callable[[], None]) -> None:
+        self._source = copying.client
+        self._streams = copying.streams
+        self._is_awaited = copying.is_awaited
+        self._log = log = copying.log
+        self._namespace = copying.namespace
         self._of = of
         self._pod, self._container = of.pod, of.container
         self._directory = directory
         self._file = directory / log.file
-        self._limit_bytes = limit_bytes  # of the copy on disk
+        self._limit_bytes = copying.limit_bytes  # of the copy on disk
         self._dropped_to = 0  # see `trim`
         self._grown = grown
-        self._now = now
+        self._now = copying.now
         self._reading_since: datetime | None = None  # without an error since
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
         self._resting: asyncio.Timeout | None = None
         self._furthest: tuple[str, int] = "", 0  # how many bytes a request for the rest has brought at most
         self._joined_s: float | None = None  # when the open stream, if nothing is missing before it, sent a chunk
-        self.idle_at: datetime | None = None  # when a stream that had sent everything ended by itself
+        self._followed = False  # the newest stream is, or was, not a turn
+        self.idle_at: datetime | None = None  # what was printed before was read to its end, by the newest stream
         self.was_live = False  # a stream was open at the container's end, and had sent everything
         self.marked_after: str | None = None  # the timestamp after which the newest gap is marked
         self.accounted_until: str | None = None  # the timestamp up to which it is known why lines are gone
@@ -276,7 +303,7 @@ class LogFollower:
         first, self._ended = not self._ended, True
         if first and self._following is not None:
             now_s = asyncio.get_running_loop().time()
-            self.was_live = self._is_idle(now_s)
+            self.was_live = self._followed and self._is_idle(now_s)
             self._following.reschedule(now_s)
 
     def _is_idle(self, now_s: float) -> bool:
@@ -340,8 +367,10 @@ class LogFollower:
         while True:
             before = self._at.offset
             longest_s = _BACKOFF.longest_s
+            follow = True
             try:
-                await self._copy(follow=True)
+                async with self._streams.turn(self._is_awaited) as follow:
+                    await self._copy(follow=follow)
                 if self._at.done:
                     return
             except ApiError as error:
@@ -360,7 +389,7 @@ class LogFollower:
                 self._report_bug(error)
                 longest_s = _OFTEN_ENOUGH_S
             failures = 0 if self._at.offset > before else failures
-            await asyncio.sleep(_BACKOFF.pause_s(failures, longest_s=longest_s))
+            await asyncio.sleep(_BACKOFF.pause_s(failures, longest_s=longest_s) if follow else _TURN_S)
             failures += 1
 
     async def _read_rest(self) -> None:
@@ -467,8 +496,9 @@ class LogFollower:
             self._namespace, self._pod, container=self._container, since=since, last_lines=last_lines,
             previous=previous, follow=follow,
         )  # fmt: skip
-        received, loop = 0, asyncio.get_running_loop()
-        self._reading_since = self._reading_since or self._now()
+        received, loop, asked_at = 0, asyncio.get_running_loop(), self._now()
+        self._reading_since = self._reading_since or asked_at
+        self._followed = follow
         try:
             # The client returns a generator, which is closed at once.
             async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):
@@ -483,7 +513,10 @@ class LogFollower:
                         break
                     # If a container prints faster than we read, no read waits: let other tasks run.
                     await asyncio.sleep(0)
-            self.idle_at = self._now() if follow and self._is_idle(loop.time()) else None
+            if follow:
+                self.idle_at = self._now() if self._is_idle(loop.time()) else None
+            else:
+                self.idle_at = asked_at if reading.incomplete_tail == (0, b"") else None
         except Exception:
             self._reading_since = self.idle_at = None
             raise
@@ -729,123 +762,108 @@ def _shown(stamp: str) -> str:
 SOON_S = 5.0
 
 
-class LogFollowers:
-    """One follower per attempt, and the next when the attempt's log is another pod's.
+class AttemptLog:
+    """The copy of one attempt's log: the follower of its container, and the next when the log is another pod's.
 
-    While nothing waits for lines, a log is first requested once its container has run for SOON_S; logs of shorter ones
-    are read once, after the end. A node checks every ten seconds by default whether to rotate a log.
-
-    grown: called when a log has grown. ended: called when a log is complete. now: the nodes' clock.
+    While nobody waits for lines, a log is first requested once its container has run for SOON_S; the log of a shorter
+    one is read once, after the end. A node checks every ten seconds by default whether to rotate a log.
     """
 
-    def __init__(
-        self,
-        client: KubernetesClient,
-        namespace: str,
-        log: CopiedLog,
-        *,
-        grown: Callable[[], None],
-        ended: Callable[[], None],
-        now: Callable[[], datetime],
-        limit_bytes: int = LOG_LIMIT_BYTES,
-    ) -> None:
-        self._client = client
-        self._limit_bytes = limit_bytes
-        self._log = log
-        self._namespace = namespace
-        self._grown = grown
-        self._ended = ended
-        self._now = now
-        self._by_name: dict[str, tuple[PodContainer, LogFollower]] = {}
-        self._left: dict[str, int] = {}  # sizes of logs without a follower
-        # Containers that are not followed yet, with the time of their first sight.
-        self._later: dict[str, tuple[float, PodContainer, Path]] = {}
+    def __init__(self, copying: LogCopying, directory: Path) -> None:
+        self._copying = copying
+        self._directory = directory
+        self._source: PodContainer | None = None  # the container whose log is followed
+        self._follower: LogFollower | None = None
+        self._found: tuple[float, PodContainer] | None = None  # the first container, and when it was first seen
+        self._size: int | None = None  # of the copy, while nothing is followed
 
-    def follow(self, name: str, source: PodContainer | None, directory: Path, *, at_once: bool) -> LogFollower | None:
-        """Return the attempt's follower; None: its log is not followed yet.
+    @property
+    def is_followed(self) -> bool:
+        """Whether a log of the attempt is followed or was read."""
+        return self._follower is not None
+
+    def follow(self, source: PodContainer | None, *, at_once: bool) -> None:
+        """Follow the log of this container, if it is time to.
 
         source: the container whose log is the attempt's now; None: none has started. The log of an earlier pod of the
         attempt is completed first.
         """
-        current = self._by_name.get(name)
-        if source is None or (current is not None and current[0] == source):
-            return None if current is None else current[1]
-        if current is None:
-            since_s, first, _ = self._later.setdefault(name, (time.monotonic(), source, directory))
-            if not at_once and first == source and time.monotonic() - since_s < SOON_S:
-                return None
-            if first.pod != source.pod:  # with equal names only the new pod's log is served
-                source = first  # another pod has replaced it since; the next turn follows that one
-        self._later.pop(name, None)
-        if current is not None and current[0].pod == source.pod:
-            current[1].replaced()
-        if current is not None and not current[1].done:
-            current[1].ended()
-            return current[1]
-        follower = LogFollower(
-            self._client, self._namespace, source, directory, grown=lambda: self._notify(name), now=self._now,
-            log=self._log, limit_bytes=self._limit_bytes,
-        )  # fmt: skip
-        self._by_name[name] = source, follower
-        self._left.pop(name, None)
-        follower.begin()
-        return follower
+        if source is None or source == self._source:
+            return
+        if self._follower is None:
+            source = self._first(source, at_once=at_once)
+            if source is None:
+                return
+        else:
+            if self._source is not None and self._source.pod == source.pod:
+                self._follower.replaced()
+            if not self._follower.done:
+                self._follower.ended()
+                return
+        self._source = source
+        self._follower = LogFollower(self._copying, source, self._directory, grown=self._notify)
+        self._follower.begin()
 
-    def follow_all_now(self) -> None:
-        """Follow all logs from now on, because a reader waits for lines."""
-        for name, (_, source, directory) in list(self._later.items()):
-            self.follow(name, source, directory, at_once=True)
+    def _first(self, source: PodContainer, *, at_once: bool) -> PodContainer | None:
+        """Return the container whose log is copied first; None: it is too early."""
+        if self._found is None:
+            self._found = time.monotonic(), source
+        since_s, first = self._found
+        if not at_once and first == source and time.monotonic() - since_s < SOON_S:
+            return None
+        # Another pod may have replaced it since. With equal names only the new pod's log is served.
+        return source if first.pod == source.pod else first
 
-    def has(self, name: str) -> bool:
-        """Whether a log of the attempt is followed or was read."""
-        return name in self._by_name
+    def follow_now(self) -> None:
+        """Follow the log from now on if its container has started, because a reader waits for lines."""
+        if self._follower is None and self._found is not None:
+            self.follow(self._found[1], at_once=True)
 
-    def is_of(self, name: str, source: PodContainer | None) -> bool:
+    def ended(self) -> None:
+        """Note that the container has ended."""
+        if self._follower is not None:
+            self._follower.ended()
+
+    def is_of(self, source: PodContainer | None) -> bool:
         """Whether the log of this container is followed."""
-        return (follower := self._by_name.get(name)) is not None and follower[0] == source
+        return self._follower is not None and self._source == source
 
-    def is_whole(self, name: str, source: PodContainer | None) -> bool:
-        """Whether the attempt's log is copied completely or was given up; source: as for `follow`."""
-        follower = self._by_name.get(name)
-        return source is None if follower is None else follower[1].done and source in (None, follower[0])
+    def is_whole(self, source: PodContainer | None) -> bool:
+        """Whether the log is copied completely or was given up; source: as for `follow`."""
+        if self._follower is None:
+            return source is None
+        return self._follower.done and source in (None, self._source)
 
-    def trouble(self, name: str) -> str:
-        """Return what of the attempt's log is lost, for people; "" if nothing."""
-        return "" if (follower := self._by_name.get(name)) is None else follower[1].trouble
+    @property
+    def trouble(self) -> str:
+        """Return what of the log is lost, for people; "" if nothing."""
+        return "" if self._follower is None else self._follower.trouble
 
-    def size(self, name: str, directory: Path) -> int:
-        """Return the bytes of the attempt's log so far."""
-        if (follower := self._by_name.get(name)) is not None:
-            return follower[1].size
-        if name not in self._left:
-            self._left[name] = log_file.size(directory / self._log.file)
-        return self._left[name]
+    @property
+    def barred(self) -> Exception | None:
+        """Return the error while reading the log is forbidden: it would be lost with its pod."""
+        return None if self._follower is None else self._follower.barred
 
-    async def read(self, name: str, directory: Path, offset: int, limit: int) -> bytes:
-        """Return what the copy of the attempt's log has from this byte on."""
-        if self.size(name, directory) == offset:
-            return b""
-        return await log_file.read(directory / self._log.file, offset, limit)
-
-    def unreadable(self) -> Exception | None:
-        """Return the error while reading logs is forbidden: the logs would be lost with their pods."""
-        return next((follower.barred for _, follower in self._by_name.values() if follower.barred is not None), None)
+    async def read(self, offset: int, limit: int) -> bytes:
+        """Return what the copy has from this byte on."""
+        file = self._directory / self._copying.log.file
+        if self._follower is not None:
+            size = self._follower.size
+        else:
+            self._size = size = log_file.size(file) if self._size is None else self._size
+        return b"" if size == offset else await log_file.read(file, offset, limit)
 
     def extend_time_limit(self) -> None:
-        """Give up no log while the cluster does not respond."""
-        for _, follower in self._by_name.values():
-            follower.extend_time_limit()
-
-    async def drop(self, name: str) -> None:
-        self._left.pop(name, None)
-        self._later.pop(name, None)
-        if (follower := self._by_name.pop(name, None)) is not None:
-            await follower[1].close()
+        """Do not give the log up while the cluster does not respond."""
+        if self._follower is not None:
+            self._follower.extend_time_limit()
 
     async def close(self) -> None:
-        for name in list(self._by_name):
-            await self.drop(name)
+        if self._follower is not None:
+            await self._follower.close()
 
-    def _notify(self, name: str) -> None:
-        follower = self._by_name.get(name)
-        self._ended() if follower is not None and follower[1].done else self._grown()
+    def _notify(self) -> None:
+        if self._follower is not None and self._follower.done:
+            self._copying.ended()
+        else:
+            self._copying.grown()

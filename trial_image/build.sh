@@ -12,8 +12,8 @@
 #
 # cifar10:
 #   TORCH    cuda or cpu (cuda)
-#   WHEELS   folder with wheels of torch, NumPy, Pillow and what they need: no package index is asked then
-#   DATA     data to bring along, decoded in the build, as `data.py --data` takes it; without it, it is mounted at run time
+#   WHEELS   folder with wheels of torch, torchvision and what they need: no package index is asked then
+#   DATA     folder with cifar-10-batches-py to bring along; without it, the data is mounted at run time
 #
 # server:
 #   PYTHON   a Python with pip, which builds tuner's wheel (python3)
@@ -79,8 +79,8 @@ cifar10() {
     cp "$WHEELS"/*.whl "$context/wheels"
   fi
   if [ -n "${DATA:-}" ]; then
-    [ -e "$DATA" ] || die "DATA=$DATA is not there"
-    cp -R -p "$DATA" "$context/data"
+    [ -d "$DATA/cifar-10-batches-py" ] || die "DATA=$DATA is not a folder with cifar-10-batches-py"
+    cp -R -p "$DATA/cifar-10-batches-py" "$context/data"
   fi
 }
 
@@ -123,7 +123,7 @@ case $trial in
   server) server ;;
   cifar10)
     cifar10
-    set -- --build-arg "TORCH=$TORCH" --build-arg "DATA=${DATA:+$(basename "$DATA")}"
+    set -- --build-arg "TORCH=$TORCH"
     ;;
   collector) base=scratch && collector ;;
   *) die "$trial is none of digits, cifar10, server and collector" ;;

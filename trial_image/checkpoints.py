@@ -16,6 +16,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import torch
+
 NAME = "checkpoint.pt"
 _warned: set[Path] = set()
 
@@ -26,8 +28,6 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
     `state` may contain tensors, numbers, text, lists and dictionaries of these; state["fingerprint"] identifies the
     parameters.
     """
-    import torch
-
     packed = BytesIO()  # if torch itself writes to a file, a full disk raises an unspecific error
     torch.save(state, packed)
     beside = folder / f".{NAME}.new"  # only one trial writes here, so overwrite the leftover of a killed attempt
@@ -65,8 +65,6 @@ def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
     if check != b"%08x\n" % zlib.crc32(packed):
         _tell(f"{path}: cut short or changed since it was written; training starts over")
         return None
-    import torch
-
     try:
         # weights_only, so that a checkpoint cannot execute code.
         state = torch.load(BytesIO(packed), map_location="cpu", weights_only=True)

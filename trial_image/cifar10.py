@@ -1,30 +1,26 @@
 """Train a small network on CIFAR-10 as one trial, alone or as one of several workers: command line and exit codes.
 
 For Tuner, a trial only has to print one line per epoch and return an exit code: 42 if these parameters cannot be used,
-75 if another worker was lost, 2 for an invalid command, 1 for other errors, each with a sentence. Expensive modules are
-imported only after the command line was parsed.
+75 if another worker was lost, 2 for an invalid command, 1 for other errors, each with a sentence.
 """
 
 from __future__ import annotations
 
+import argparse
+import ctypes
+import json
+import os
+import signal
+import sys
 import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from errors import Infeasible, TrialError
+from recipe import PRECISIONS, add_knobs, chosen, whole
 
 STARTED = time.perf_counter()
-
-import argparse  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import sys  # noqa: E402
-import traceback  # noqa: E402
-from typing import TYPE_CHECKING, NoReturn  # noqa: E402
-
-from recipe import PRECISIONS, Infeasible, Recipe, add_knobs, chosen, whole  # noqa: E402
-
-if TYPE_CHECKING:
-    from life import Life
-
-INFEASIBLE_EXIT_CODE = 42
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
 
@@ -41,9 +37,8 @@ def parser() -> argparse.ArgumentParser:
     knobs = parser.add_argument_group("knobs")
     add_knobs(knobs)
     data = parser.add_argument_group("data")
-    data.add_argument("--data", metavar="PATH", help="CIFAR-10 as it is published, or a pack (default: CIFAR10_DATA)")
-    data.add_argument("--no-verify", action="store_true", help="accept copies and substitutes with other hashes")
-    data.add_argument("--download", action="store_true", help="fetch the data with torchvision if they are not there")
+    data.add_argument("--data", metavar="PATH", help="folder with cifar-10-batches-py (default: CIFAR10_DATA)")
+    data.add_argument("--no-verify", action="store_true", help="accept copies of the data, which are unpickled")
     count = whole("a number of images from 1", 1, 1_000_000)
     data.add_argument("--train-images", type=count, metavar="N", help="learn from so many (default: all not held out)")
     data.add_argument("--valid-images", type=count, metavar="N", help="hold out so many (default: a tenth)")
@@ -72,9 +67,9 @@ def processors() -> int:
     """Return the number of CPUs that this process may use: the container's limit, else the machine's."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123
-            quota, period = file.read().split()
-        allowed = min(allowed, max(1, int(quota) // int(period))) if quota != "max" else allowed
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        if quota != "max":
+            allowed = min(allowed, max(1, int(quota) // int(period)))
     except (OSError, ValueError):
         pass
     workers = os.environ.get("LOCAL_WORLD_SIZE", "1")
@@ -83,8 +78,6 @@ def processors() -> int:
 
 def keep_memory() -> None:
     """Keep freed memory for the next step: returning it to the system takes a quarter of a step."""
-    import ctypes
-
     try:
         mallopt = ctypes.CDLL(None).mallopt  # glibc's
     except (OSError, AttributeError):
@@ -101,52 +94,28 @@ def main() -> int:
     keep_memory()
     try:
         recipe = chosen(options)
-    except Infeasible as reason:
-        return infeasible(str(reason))
-    try:
         began = time.perf_counter()
-        from life import Life
-    except ModuleNotFoundError as missing:
-        return trouble(f"{missing.name} is not installed: pip install {missing.name}", 1)
-    life = Life(options, recipe, started=STARTED)
-    life.seconds["imports"] = time.perf_counter() - began
-    return lived(life, recipe)
-
-
-def lived(life: Life, recipe: Recipe) -> int:
-    from data import DataError
-    from device import NoDevice
-    from memory import out_of_memory
-    from world import LOST_EXIT_CODE, ConfigurationError, Lost
-
-    try:
-        result = life.live()
+        try:
+            # Only now: torch and torchvision take seconds to import, and errors of the command line
+            # need neither.
+            from trial import Trial
+        except ModuleNotFoundError as missing:
+            raise TrialError(f"{missing.name} is not installed: pip install {missing.name}") from missing
+        trial = Trial(options, recipe, started=STARTED)
+        trial.seconds["imports"] = time.perf_counter() - began
+        result = trial.run()
     except Infeasible as reason:
-        return infeasible(str(reason))  # in every worker, because the reason is read from the one that ends first
-    except (DataError, NoDevice) as error:
-        return trouble(str(error), 1)
-    except ConfigurationError as error:
-        return trouble(str(error), 2)
-    except Lost as error:
-        return trouble(str(error), LOST_EXIT_CODE)
-    except (MemoryError, RuntimeError) as error:
-        sentence = out_of_memory(error, recipe)
-        if sentence is None:
-            raise
-        return trouble(sentence, 1)
+        print(reason, flush=True)  # in every worker, because the reason is read from the one that ends first
+        return reason.exit_code
+    except TrialError as error:
+        print(f"cifar10.py: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
     if result:
         print(json.dumps(result), flush=True)
-    return trouble(life.trouble, 1) if life.trouble else 0
-
-
-def infeasible(reason: str) -> int:
-    print(reason, flush=True)
-    return INFEASIBLE_EXIT_CODE
-
-
-def trouble(sentence: str, code: int) -> int:
-    print(f"cifar10.py: {sentence}", file=sys.stderr, flush=True)
-    return code
+    if trial.missing:
+        print(f"cifar10.py: {trial.missing}", file=sys.stderr, flush=True)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

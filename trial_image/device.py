@@ -10,13 +10,9 @@ import os
 from collections.abc import Mapping
 
 import torch
-from world import ConfigurationError
+from errors import ConfigurationError, NoDevice
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-class NoDevice(Exception):
-    """The requested device is not available. The message is one sentence."""
 
 
 def chosen_device(name: str, local: int) -> torch.device:

@@ -6,6 +6,7 @@ import resource
 import sys
 
 import torch
+from errors import OutOfMemory
 from recipe import Recipe
 
 # Only the first of these errors has its own class in torch.
@@ -18,13 +19,10 @@ def is_lacking(error: BaseException) -> bool:
     )
 
 
-def out_of_memory(error: BaseException, recipe: Recipe) -> str | None:
-    """Return a sentence if the error means a lack of memory. Tuner recognizes the failure class by its first words."""
-    if not is_lacking(error):
-        return None
-    place = _gpu() if torch.cuda.is_initialized() or "CUDA" in str(error) else "this machine"
-    return (
-        f"out of memory: {place} has no room for --batch {recipe.batch} and --width {recipe.whole('width')}; "
+def out_of_memory(recipe: Recipe, error: BaseException) -> OutOfMemory:
+    device = _gpu() if torch.cuda.is_initialized() or "CUDA" in str(error) else "this machine"
+    return OutOfMemory(
+        f"out of memory: {device} has no room for --batch {recipe.batch} and --width {recipe.whole('width')}; "
         "use smaller ones, or fewer trials beside it"
     )
 

@@ -1,7 +1,7 @@
 """SGD with Nesterov momentum, and lookahead, implemented with foreach calls.
 
-Constructing an optimizer of torch.optim imports a compiler, which takes a second, as long as the fast recipe trains.
-Learning rates are tensors on the device, so that a captured step follows the schedule.
+Learning rates are tensors on the device, so that a captured step follows the schedule. All state is
+a list of tensors from the beginning, which checkpoints store and workers share.
 """
 
 from __future__ import annotations

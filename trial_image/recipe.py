@@ -14,16 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from errors import Infeasible
+
 Value = float | int | bool | str
 
 FLIPS = ("none", "random", "alternate")
 PRECISIONS = ("auto", "float32", "float16", "bfloat16")
 RECIPES = ("fast", "sweep")
 UNIT = 1024  # the batch size for which the rate and decay of the fast recipe are given
-
-
-class Infeasible(Exception):
-    """These parameters cannot be used with these data. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)

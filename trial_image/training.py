@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,10 +38,7 @@ class Images:
 
     @staticmethod
     def on(device: torch.device, pixels: np.ndarray, labels: np.ndarray) -> Images:
-        with warnings.catch_warnings():  # about an array that is not writable, which is intended
-            warnings.simplefilter("ignore", UserWarning)
-            mapped = torch.from_numpy(pixels)
-        return Images(mapped.to(device), torch.from_numpy(labels.astype(np.int64)).to(device))
+        return Images(torch.from_numpy(pixels).to(device), torch.from_numpy(labels).to(device))
 
 
 class TrainingRun:

@@ -12,30 +12,23 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from errors import ConfigurationError, Lost
 from memory import is_lacking
 from torch import Tensor
 
-LOST_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits: the parameters are fine, and another attempt may succeed
 SILENCE_S = 30.0  # a step takes far less, so a worker that is silent for this long hangs, or its node is gone
 
 
-class Lost(Exception):
-    """Another worker is gone or never joined. The message is one sentence."""
-
-
-class ConfigurationError(Exception):
-    """These workers cannot train a network together. The message is one sentence."""
-
-
 @dataclass(frozen=True, slots=True)
-class Place:
-    """This worker's place as given by the environment. `local` is its number on its machine, hence its GPU."""
+class Worker:
+    """One worker of `size`, as given by the environment. `local` is its number on its machine, hence its GPU."""
 
     rank: int = 0
     size: int = 1
@@ -46,11 +39,15 @@ class Place:
         return self.rank == 0
 
 
-def place_of(environment: dict[str, str]) -> Place:
-    """Read the place of this worker. Raises ConfigurationError if the variables contradict each other."""
+def worker_of(environment: Mapping[str, str]) -> Worker:
+    """Read this worker's rank and the number of workers.
+
+    Raises:
+        ConfigurationError: the variables contradict each other.
+    """
     size = _number(environment, "WORLD_SIZE", "1")
     if size <= 1:
-        return Place()
+        return Worker()
     # Fall back to the variable of an Indexed Job.
     rank = _number(environment, "RANK", environment.get("JOB_COMPLETION_INDEX", ""))
     if not 0 <= rank < size:
@@ -58,10 +55,10 @@ def place_of(environment: dict[str, str]) -> Place:
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not environment.get(name):
             raise ConfigurationError(f"WORLD_SIZE is {size}, and {name} is not set: torchrun and tuner set it")
-    return Place(rank, size, _number(environment, "LOCAL_RANK", "0"))
+    return Worker(rank, size, _number(environment, "LOCAL_RANK", "0"))
 
 
-def _number(environment: dict[str, str], name: str, default: str) -> int:
+def _number(environment: Mapping[str, str], name: str, default: str) -> int:
     text = environment.get(name) or default
     if not text.isdecimal():
         raise ConfigurationError(
@@ -73,11 +70,10 @@ def _number(environment: dict[str, str], name: str, default: str) -> int:
 class World:
     """The workers of a training: at first only this one, after `join` all."""
 
-    def __init__(self, place: Place | None = None) -> None:
-        self.place = place or Place()
-        self.rank, self.size = self.place.rank, self.place.size
-        self._distributed: Any = None  # torch.distributed and its store, if there are several workers
-        self._store: Any = None
+    def __init__(self, worker: Worker | None = None) -> None:
+        worker = worker or Worker()
+        self.rank, self.size = worker.rank, worker.size
+        self._store: Any = None  # if there are several workers
 
     @property
     def alone(self) -> bool:
@@ -90,7 +86,7 @@ class World:
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         try:
             # Wait explicitly: otherwise NCCL's sums return at once, and errors would go unnoticed.
-            self._distributed.all_reduce(flat, async_op=True).wait()
+            dist.all_reduce(flat, async_op=True).wait()
         except RuntimeError as error:
             if is_lacking(error):  # also of NCCL's own buffers
                 raise
@@ -133,9 +129,6 @@ class World:
         """
         if self.alone:
             return
-        import torch.distributed as distributed
-
-        self._distributed = distributed
         address = os.environ["MASTER_ADDR"]
         if address in ("127.0.0.1", "localhost") and sys.platform == "linux":
             # Otherwise gloo resolves this machine's host name, which may fail in a container.
@@ -146,7 +139,7 @@ class World:
         try:
             self._store = self._meet(address, timedelta(seconds=patience_s))
             self._compare({"world size": str(self.size), **about}, gpu, patience_s)
-            distributed.init_process_group(
+            dist.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
                 store=self._store,
                 rank=self.rank,
@@ -161,7 +154,7 @@ class World:
 
     def _meet(self, address: str, patience: timedelta) -> Any:
         agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun has a store already
-        store = self._distributed.TCPStore(
+        store = dist.TCPStore(
             address,
             int(os.environ["MASTER_PORT"]),
             is_master=self.rank == 0 and not agent,
@@ -169,7 +162,7 @@ class World:
             wait_for_workers=False,  # so that workers with different world sizes can report it
         )
         round_ = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return self._distributed.PrefixStore(f"cifar10/{round_}", store)
+        return dist.PrefixStore(f"cifar10/{round_}", store)
 
     def _compare(self, about: dict[str, str], gpu: str, patience_s: float) -> None:
         """Compare with the first worker, which compares with all others, so that both sides report a difference."""

@@ -111,7 +111,7 @@ def test_missing_requirements_are_reported(
 def test_the_cifar10_image_gets_only_its_programs(tmp_path: Path) -> None:
     done = build(tmp_path, "docker", trial="cifar10")
     call, *context, last = done.stdout.splitlines()
-    settings = "--build-arg BASE=python:3.11-slim --build-arg TORCH=cuda --build-arg DATA="
+    settings = "--build-arg BASE=python:3.11-slim --build-arg TORCH=cuda"
     assert call.startswith(f"docker build {settings} --tag tuner/cifar10:1 /")
     programs = sorted(path.name for path in BUILD.parent.glob("*.py"))
     assert context == [
@@ -132,12 +132,12 @@ def test_the_cifar10_image_can_include_wheels_and_data(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / "torch-2.15.0.whl").touch()
     (tmp_path / "wheels" / "notes.txt").touch()
-    (tmp_path / "my pack.npz").touch()
-    settings = {"WHEELS": str(tmp_path / "wheels"), "DATA": str(tmp_path / "my pack.npz"), "TORCH": "cpu"}
+    (tmp_path / "my data" / "cifar-10-batches-py").mkdir(parents=True)
+    settings = {"WHEELS": str(tmp_path / "wheels"), "DATA": str(tmp_path / "my data"), "TORCH": "cpu"}
     done = build(tmp_path, "podman", trial="cifar10", TAG="registry.example/cifar10:1", **settings)
     call, *context, _ = done.stdout.splitlines()
-    assert "--build-arg TORCH=cpu --build-arg DATA=my pack.npz --tag registry.example/cifar10:1 /" in call
-    assert context[-2:] == ["wheels: torch-2.15.0.whl", "data: my pack.npz"]
+    assert "--build-arg TORCH=cpu --tag registry.example/cifar10:1 /" in call
+    assert context[-2:] == ["wheels: torch-2.15.0.whl", "data: cifar-10-batches-py"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_cifar10_image_can_include_wheels_and_data(tmp_path: Path) -> None:
         ({"trial": "mnist"}, "mnist is none of digits, cifar10, server and collector"),
         ({"TORCH": "rocm"}, "TORCH=rocm is neither cuda nor cpu"),
         ({"WHEELS": "/"}, "WHEELS=/ is not a folder with wheels (*.whl)"),
-        ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),
+        ({"DATA": "/gone"}, "DATA=/gone is not a folder with cifar-10-batches-py"),
     ],
 )
 def test_invalid_settings_of_the_cifar10_image_are_reported(

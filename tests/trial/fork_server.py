@@ -83,7 +83,7 @@ def serve() -> None:
     sys.path.insert(0, str(PROGRAM.parent))
     import cifar10
 
-    importlib.import_module("life")  # the slow import
+    importlib.import_module("trial")  # the slow import
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

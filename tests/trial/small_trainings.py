@@ -25,7 +25,7 @@ def recipe(*flags: str) -> Recipe:
 
 def training(*flags: str, dtype: torch.dtype = torch.float32, world: World | None = None) -> TrainingRun:
     torch.set_num_threads(1)
-    images = Images.on(torch.device("cpu"), SMALL.images, SMALL.labels)
+    images = Images.on(torch.device("cpu"), SMALL.images, SMALL.labels.astype(np.int64))
     return TrainingRun(recipe(*flags), images, LEARN, world=world or World(), dtype=dtype)
 
 

@@ -43,7 +43,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     [("CUDA_VISIBLE_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "GPU-5d3a"), ("NVIDIA_VISIBLE_DEVICES", "GPU-5d3a")],
 )
 def test_an_assigned_gpu_that_is_not_found_is_an_error(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
-    from device import NoDevice, chosen_device
+    from device import chosen_device
+    from errors import NoDevice
 
     no_gpu.setenv(name, value)
     with pytest.raises(NoDevice) as missed:
@@ -86,7 +87,7 @@ def test_float32_on_a_gpu_is_not_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch
 
 def test_out_of_memory_errors_are_printed_in_a_form_that_the_tuner_recognizes() -> None:
     import torch
-    from memory import out_of_memory
+    from memory import is_lacking, out_of_memory
 
     from controller.core.failures import NO_MEMORY_SAID
     from tests.trial.small_trainings import recipe
@@ -97,20 +98,20 @@ def test_out_of_memory_errors_are_printed_in_a_form_that_the_tuner_recognizes() 
         np.ones(2**60, np.uint8)
     gpu_s = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     for error in (torch_s.value, numpy_s.value, gpu_s):
-        sentence = out_of_memory(error, recipe("--batch=4096"))
-        assert sentence is not None
+        assert is_lacking(error)
+        sentence = str(out_of_memory(recipe("--batch=4096"), error))
         assert NO_MEMORY_SAID.search(sentence)
         assert sentence.endswith(
             "has no room for --batch 4096 and --width 64; use smaller ones, or fewer trials beside it"
         )
-    assert out_of_memory(RuntimeError("shape '[2]' is invalid"), recipe()) is None
+    assert not is_lacking(RuntimeError("shape '[2]' is invalid"))
 
 
 def test_a_gpu_without_memory_for_a_context_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import torch
-    from memory import out_of_memory
+    from memory import is_lacking, out_of_memory
 
     from controller.core.failures import FailureClass, class_by_itself
     from tests.trial.small_trainings import recipe
@@ -119,21 +120,18 @@ def test_a_gpu_without_memory_for_a_context_is_out_of_memory(
         raise RuntimeError(CONTEXT_S)
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", no_context)
-    sentence = out_of_memory(RuntimeError(CONTEXT_S), recipe())
-    assert sentence is not None
+    assert is_lacking(RuntimeError(CONTEXT_S))
+    sentence = str(out_of_memory(recipe(), RuntimeError(CONTEXT_S)))
     assert sentence.startswith("out of memory: the GPU has no room for --batch 1024")
     assert "\n" not in sentence
     assert class_by_itself(1, f"cifar10.py: {sentence}") == FailureClass.OUT_OF_MEMORY
 
 
-class Sums:
-    """A torch.distributed whose all_reduce fails as NCCL's does: when it is waited for, and not before."""
+class FailedSum:
+    """The handle of an all_reduce that fails as NCCL's does: when it is waited for, and not before."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-    def all_reduce(self, _: object, *, async_op: bool) -> Sums | None:
-        return self if async_op else None
 
     def wait(self) -> None:
         raise self.error
@@ -152,12 +150,15 @@ class Sums:
         (GPU_S, "OutOfMemoryError", GPU_S),
     ],
 )
-def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(said: str, ends_as: str, sentence: str) -> None:
+def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(
+    said: str, ends_as: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
-    from world import Place, World
+    from world import Worker, World
 
-    world = World(Place(rank=0, size=2))
-    world._distributed = Sums(torch.cuda.OutOfMemoryError(said) if said == GPU_S else RuntimeError(said))
+    world = World(Worker(rank=0, size=2))
+    failed = FailedSum(torch.cuda.OutOfMemoryError(said) if said == GPU_S else RuntimeError(said))
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda _, async_op: failed)
     with pytest.raises(Exception, match=re.escape(sentence[:20])) as end:
         world.add_up([torch.zeros(3)])
     assert (type(end.value).__name__, str(end.value)[: len(sentence)]) == (ends_as, sentence)
@@ -166,7 +167,8 @@ def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(said: str, ends_as:
 def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], str]) -> list[str]:
     """Return the errors of workers on GPUs that form a group. each: (device description, its GPU)."""
     import torch
-    from world import ConfigurationError, Place, World
+    from errors import ConfigurationError
+    from world import Worker, World
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
@@ -176,7 +178,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], st
         monkeypatch.delenv(name)
 
     def meet(rank: int) -> World | str:
-        world: Any = World(Place(rank=rank, size=len(workers)))
+        world: Any = World(Worker(rank=rank, size=len(workers)))
         try:
             world.join(workers[rank][0], torch.device("cuda", 0), workers[rank][1], patience_s=20)
         except ConfigurationError as refusal:

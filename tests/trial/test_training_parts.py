@@ -203,10 +203,10 @@ WORLD = {"WORLD_SIZE": "4", "MASTER_ADDR": "digits-0.digits", "MASTER_PORT": "29
 def test_a_worker_gets_its_rank_from_torchrun_or_an_indexed_job(
     environment: dict[str, str], expected: tuple[int, int, int]
 ) -> None:
-    from world import place_of
+    from world import worker_of
 
-    place = place_of(environment)
-    assert (place.rank, place.size, place.local) == expected
+    worker = worker_of(environment)
+    assert (worker.rank, worker.size, worker.local) == expected
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,9 @@ def test_a_worker_gets_its_rank_from_torchrun_or_an_indexed_job(
     ],
 )
 def test_an_invalid_rank_or_world_size_is_refused(environment: dict[str, str], sentence: str) -> None:
-    from world import ConfigurationError, place_of
+    from errors import ConfigurationError
+    from world import worker_of
 
     with pytest.raises(ConfigurationError) as refusal:
-        place_of(environment)
+        worker_of(environment)
     assert str(refusal.value) == sentence

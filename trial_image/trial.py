@@ -12,9 +12,10 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import checkpoints
 import numpy as np
@@ -23,68 +24,79 @@ from augment import split
 from checkpoints import Keeper
 from data import Dataset, load
 from device import DTYPES, chosen_device, chosen_precision, gpu_of
-from memory import peak_memory_bytes
-from recipe import Infeasible, Recipe
+from errors import ConfigurationError, Infeasible
+from export import export
+from memory import is_lacking, out_of_memory, peak_memory_bytes
+from recipe import Recipe
 from training import Captured, Images, TrainingRun
-from world import ConfigurationError, Place, World, place_of
-
-Outcome = TypeVar("Outcome")
+from world import Worker, World, worker_of
 
 
-class Life:
+class Trial:
     def __init__(self, options: argparse.Namespace, recipe: Recipe, *, started: float) -> None:
         self.options, self.recipe, self.started = options, recipe, started
-        self.place = Place()
-        self.precision = options.precision
+        self.worker = Worker()
         folder = os.environ.get("TUNER_CHECKPOINT_DIR")
         self.keeper = Keeper(Path(folder)) if folder else None
-        self.trouble = ""  # a sentence about what is missing although the training succeeded
+        self.missing = ""  # a sentence about what is missing although the training succeeded
         self.seconds: dict[str, float] = {}
         self.lines: list[str] = []
         self.resumed = 0  # epochs done by an earlier attempt
         self.speed = 0.0
         self.measured: tuple[float, float] = (math.nan, math.nan)  # accuracy and loss of the last epoch
 
-    def live(self) -> dict[str, Any]:
-        """Run the training and return the result, which is empty for all workers but the first."""
-        options = self.options
-        self.place = place_of(dict(os.environ))
-        world = World(self.place)
-        if self.recipe.batch % world.size:
+    def run(self) -> dict[str, Any]:
+        """Run the training and return the result, which is empty for all workers but the first.
+
+        Raises:
+            TrialError: the training cannot run, or did not end.
+        """
+        try:
+            return self._run()
+        except (MemoryError, RuntimeError) as error:
+            if is_lacking(error):
+                raise out_of_memory(self.recipe, error) from error
+            raise
+
+    def _run(self) -> dict[str, Any]:
+        options, recipe = self.options, self.recipe
+        self.worker = worker_of(os.environ)
+        world = World(self.worker)
+        if recipe.batch % world.size:
             raise Infeasible(
-                f"--batch {self.recipe.batch} cannot be shared by {world.size} workers; use a multiple of {world.size}"
+                f"--batch {recipe.batch} cannot be shared by {world.size} workers; use a multiple of {world.size}"
             )
-        device = self._timed("context", lambda: chosen_device(options.device, self.place.local))
-        self.precision = chosen_precision(options.precision, device)
-        data = self._timed("data", lambda: load(options.data, verify=not options.no_verify, download=options.download))
+        with self._timed("context"):
+            device = chosen_device(options.device, self.worker.local)
+        precision = chosen_precision(options.precision, device)
+        with self._timed("data"):
+            data = load(options.data, verify=not options.no_verify, test=options.final)
         learn, judge = self._rows(data)
-        self.recipe.steps(len(learn))  # check feasibility before waiting for other workers
+        recipe.steps(len(learn))  # check feasibility before waiting for other workers
         identity = self._identity(data, learn, judge)
         if not world.alone:
-            about = {"parameters": identity, "data": fingerprint(data)}
-            about |= {"device": device.type, "precision": self.precision}
-            patience_s = options.join_seconds
-            self._timed("joining", lambda: world.join(about, device, gpu_of(device), patience_s=patience_s))
-        images = self._timed("data", lambda: Images.on(device, data.images, data.labels))
-        dtype, sync_bn = DTYPES[self.precision], options.sync_bn
-        training = self._timed(
-            "network", lambda: TrainingRun(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=sync_bn)
-        )
+            about = {"parameters": identity, "data": fingerprint(data), "device": device.type, "precision": precision}
+            with self._timed("joining"):
+                world.join(about, device, gpu_of(device), patience_s=options.join_seconds)
+        with self._timed("data"):
+            images = Images.on(device, data.images, data.labels)
+        with self._timed("network"):
+            training = TrainingRun(recipe, images, learn, world=world, dtype=DTYPES[precision], sync_bn=options.sync_bn)
         self._resume(training, identity)
         try:
             while training.done < training.epochs:
                 self._epoch(training, judge, identity)
         finally:
-            self._kept()
+            self._wait_for_checkpoint()
         result = self._result(training, data, learn, judge)
         world.leave()
-        return result if self.place.first else {}
+        return result if self.worker.first else {}
 
-    def _timed(self, part: str, action: Callable[[], Outcome]) -> Outcome:
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
         began = time.perf_counter()
-        outcome = action()
+        yield
         self._add(part, time.perf_counter() - began)
-        return outcome
 
     def _add(self, part: str, seconds: float) -> None:
         self.seconds[part] = self.seconds.get(part, 0.0) + seconds
@@ -99,13 +111,10 @@ class Life:
             raise ConfigurationError(
                 f"--train-images {train}{held_out} are more than the {data.train} images of the training set"
             )
-        learn, held = split(np.asarray(data.labels[: data.train]), valid, train)
+        learn, held = split(data.labels[: data.train], valid, train)
         if not options.final:
             return learn, held
-        test = np.arange(data.train, len(data.labels))
-        if not len(test):
-            raise ConfigurationError(f"--final: {data.name} has no test images here")
-        return learn, test
+        return learn, np.arange(data.train, len(data.labels))
 
     def _identity(self, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> str:
         """Return a text that must be equal for a checkpoint to be used, and for all workers of a training."""
@@ -115,7 +124,7 @@ class Life:
 
     def _resume(self, training: TrainingRun, identity: str) -> None:
         """Distribute the first worker's checkpoint to all workers, or its weights if it has no checkpoint."""
-        if self.keeper and self.place.first:
+        if self.keeper and self.worker.first:
             state = checkpoints.load(self.keeper.folder, fingerprint=identity)
             if state is not None:
                 training.restore(state)
@@ -131,7 +140,7 @@ class Life:
         mean_loss, images_seen = training.epoch()
         learned = time.perf_counter()
         last = training.done == training.epochs
-        if last and self.options.final and self.place.first:
+        if last and self.options.final and self.worker.first:
             print(f"the test set is read now, and only once: {len(judge)} images", flush=True)
         measured = training.accuracy(judge) if last or not self.options.final else None
         ended = time.perf_counter()
@@ -148,27 +157,35 @@ class Life:
         self.lines.append(
             f"epoch={training.done} {result} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
         )
-        if self.place.first:
-            self._kept()  # before the line is printed, which thus implies that the previous epoch is saved
+        if self.worker.first:
+            # Before the line is printed, which thus implies that the previous epoch is saved.
+            self._wait_for_checkpoint()
             print(self.lines[-1], flush=True)
-            self._timed("checkpoints", lambda: self._keep(training, identity))
+            self._save_checkpoint(training, identity)
 
-    def _keep(self, training: TrainingRun, identity: str) -> None:
+    def _save_checkpoint(self, training: TrainingRun, identity: str) -> None:
         if self.keeper:
             about = {"fingerprint": identity, "lines": [*self.lines], "measured": self.measured}
-            self.keeper.save({**training.state(), **about})
+            with self._timed("checkpoints"):
+                self.keeper.save({**training.state(), **about})
 
-    def _kept(self) -> None:
+    def _wait_for_checkpoint(self) -> None:
         if self.keeper:
-            self._timed("checkpoints", self.keeper.wait)
+            with self._timed("checkpoints"):
+                self.keeper.wait()
 
     def _result(self, training: TrainingRun, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> dict[str, Any]:
-        views = self._timed("views", lambda: training.accuracy(judge, views=6)) if self.options.tta else None
-        if not self.place.first:
-            return {}
         options, device = self.options, training.device
+        views = model = None
+        if options.tta:
+            with self._timed("views"):
+                views = training.accuracy(judge, views=6)
+        if not self.worker.first:
+            return {}
+        if options.final:
+            with self._timed("export"):
+                model = self._export(training)
         accuracy, loss = self.measured
-        model = self._timed("export", lambda: self._export(training)) if options.final else None
         self.seconds["firstStep"] = training.first_step_s or 0.0  # included in training
         self.seconds["total"] = time.perf_counter() - self.started
         on_gpu = device.type == "cuda"
@@ -205,8 +222,6 @@ class Life:
 
     def _export(self, training: TrainingRun) -> Path | None:
         """Export to the output and beside the checkpoints, because the output of a pod is lost when the pod ends."""
-        from export import export
-
         names = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")
         folders = [Path(folder) for folder in map(os.environ.get, names) if folder]
         if not folders:
@@ -216,11 +231,11 @@ class Life:
             return export(self.recipe, training.network.state_dict(), folders)
         except (OSError, RuntimeError, MemoryError) as error:
             message = next(iter(str(error).splitlines()), type(error).__name__)
-            self.trouble = f"the training has ended well, but its model is not exported: {message}"
+            self.missing = f"the training has ended well, but its model is not exported: {message}"
             return None
 
 
 def fingerprint(data: Dataset) -> str:
     """Return a quick hash of the name, the size, all labels and the first images, which tells data sets apart."""
-    check = zlib.crc32(np.ascontiguousarray(data.images[:64]), zlib.crc32(np.ascontiguousarray(data.labels)))
+    check = zlib.crc32(data.images[:64], zlib.crc32(data.labels))
     return f"{data.name}, {data.train} + {len(data.labels) - data.train} images, {check:08x}"

@@ -12,7 +12,7 @@ import node
 import scale
 from record import keep, machine
 
-PARTS = ("node", "rate", "quotas", "logs", "comparison")
+PARTS = ("node", "rate", "quotas", "logs")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Forty problems, split by a hash of their names: on one half anybody may tune, the other half is only measured.
 
-Eleven are tables of trained networks, ten are tabulated scikit-learn models, ten are functions of `held_out`, and nine
+Eleven are tables of trained networks, ten are tabulated scikit-learn models, ten are functions of `problems`, and nine
 are functions like those of BBOB (Hansen et al., 2009), shifted and rotated. Choose no problem, and no half for one, by
 how an algorithm does on it. No optimum is in the middle of the space, where some algorithms begin.
 """
@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise, product
 
-from held_out import HELD_OUT, Trained
-from problems import Problem, ackley, cube, rastrigin, rosenbrock, rotated, shifted, sphere, vector
+from problems import FUNCTIONS, Problem, ackley, cube, rastrigin, rosenbrock, rotated, shifted, sphere, vector
 from tabulated import NETWORKS, TRAINED, Tabulated
 
 from suggest.proposal import generator
@@ -77,9 +76,6 @@ BBOB: tuple[Problem, ...] = (
     _moved("step ellipsoid 6-D", 6, steps),
     _moved("Schaffer F7 4-D", 4, schaffer),
     Problem("Gallagher 4-D", cube(4, -5, 5), lambda p: peaks(vector(p)), lowest=0.0),
-)
-FUNCTIONS = tuple(
-    problem for problem in HELD_OUT if not isinstance(problem, Trained) and not math.isnan(problem.lowest)
 )
 FORTY: tuple[Problem, ...] = (*NETWORKS, *TRAINED, *FUNCTIONS, *BBOB)
 

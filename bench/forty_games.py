@@ -1,9 +1,7 @@
-"""Plays games of the forty problems in `forty.py` and saves each as a line of a file: `bench/quality.py --set forty`.
+"""Plays games of the forty problems in `forty.py` and saves each as a line of a file, for `bench/quality.py`.
 
-`--half tune --who default,gp --seeds 3` plays those contestants on the half to tune on. Known games are not played
-again, so a stopped run is continued by the same command. The results after 25, 50, 100 and 200 trials are looks at one
-run. `--summary` prints the results so far, and `--keep` writes it to docs/benchmarks.md. SMAC3 is
-played with the Python of an environment that has it: `--interpreter ENVIRONMENT/bin/python`.
+The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 is played with the Python of an environment
+that has it: `--interpreter ENVIRONMENT/bin/python`.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from forty import FORTY, HALVES
-from games import OPTUNA, OPTUNAS_CMA, SMAC, Game, play
+from games import OPTUNA, OPTUNAS_CMA, Game, play
 from problems import Problem
 
 GAMES = Path(__file__).parent / "data/forty.jsonl"
@@ -80,16 +78,6 @@ def drop_cut_line(path: Path) -> None:
     text = path.read_text() if path.exists() else ""
     if not text.endswith("\n") and text:
         path.write_text(text[: text.rfind("\n") + 1])
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("for --set forty")
-    group.add_argument("--half", choices=(*HALVES, "both"), default="measure")
-    group.add_argument("--parallel", default="1,8", help="how many trials run at a time, with commas")
-    group.add_argument("--trials", type=int, default=100)
-    group.add_argument("--workers", type=int, default=2, help="games at a time, each in a process")
-    group.add_argument("--interpreter", default="", help=f"a Python that has {SMAC}")
-    group.add_argument("--summary", action="store_true", help="print the results so far")
 
 
 def chosen_problems(half: str, only: str) -> list[Problem]:

@@ -23,7 +23,7 @@ from scipy.stats import wilcoxon
 from statistical import holm, log_ratio, ranks, worse
 
 OURS = tuple(who for who in CONTESTANTS if who not in PEERS and who != "random")
-CLAIMANTS = ("default", "gp")
+CLAIMANT = "default"
 CLAIMED = {OPTUNA: 0.75, OPTUNAS_CMA: 0.75, "random": 0.75, OPTUNAS_GP: 0.60}  # least share of cases ahead
 CLAIMED_LOOKS, CLAIMED_PARALLEL = (50, 100), (1, 8)
 EQUAL = 1e-9  # relative; regrets that differ by less are tied
@@ -121,57 +121,34 @@ def standings(found: Sequence[Cell]) -> str:
 
 
 def claims(found: Sequence[Cell]) -> str:
-    """Return a table with each pair of one of ours and a peer, and the cases in which ours is behind."""
-    claimed = [cell for cell in found if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
+    """Return a table that compares `default` with each peer, and names the cases in which it is behind."""
     rows = []
-    for mine in CLAIMANTS:
-        for theirs in (*PEERS, "random"):
-            pairs = [cell for cell in claimed if {mine, theirs} <= set(cell.contestants)]
-            lost = worse_cases(pairs, mine, theirs)
-            for cell in pairs:
-                compared = cell.compared(mine, theirs)
-                share, least = len(compared["ahead"]) / len(cell.regrets), CLAIMED.get(theirs)
-                claim = "" if least is None else f"{least:.0%}: {'yes' if share >= least else '**no**'}"
-                differences = cell.log_ratios(mine, theirs)
-                p = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
-                significant = lost[cell.parallel, cell.look]
-                behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
-                place = [mine, theirs, str(cell.parallel), str(cell.look), cell.counts(mine, theirs)]
-                rows.append([*place, f"{share:.0%}", claim, "< 0.001" if p < 0.001 else f"{p:.3f}", behind])
-    head = ["ours", "peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
+    for theirs in (*PEERS, "random"):
+        pairs = [cell for cell in found if {CLAIMANT, theirs} <= set(cell.contestants)]
+        lost = worse_cases(pairs, theirs)
+        for cell in pairs:
+            compared = cell.compared(CLAIMANT, theirs)
+            share, least = len(compared["ahead"]) / len(cell.regrets), CLAIMED.get(theirs)
+            claim = "" if least is None else f"{least:.0%}: {'yes' if share >= least else '**no**'}"
+            differences = cell.log_ratios(CLAIMANT, theirs)
+            p = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
+            significant = lost[cell.parallel, cell.look]
+            behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
+            place = [theirs, str(cell.parallel), str(cell.look), cell.counts(CLAIMANT, theirs)]
+            rows.append([*place, f"{share:.0%}", claim, "< 0.001" if p < 0.001 else f"{p:.3f}", behind])
+    head = ["peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
     return table(head, rows)
 
 
-def worse_cases(pairs: Sequence[Cell], mine: str, theirs: str) -> dict[tuple[int, int], list[str]]:
-    """Return by cell the problems on which `mine` is significantly worse, corrected for all cases of the pair."""
+def worse_cases(pairs: Sequence[Cell], theirs: str) -> dict[tuple[int, int], list[str]]:
+    """Return by cell the problems on which `default` is significantly worse, corrected for all cases of the pair."""
     cases = [(cell, problem) for cell in pairs for problem in cell.regrets]
-    chances = holm([worse(cell.regrets[problem][mine], cell.regrets[problem][theirs]) for cell, problem in cases])
+    chances = holm([worse(cell.regrets[problem][CLAIMANT], cell.regrets[problem][theirs]) for cell, problem in cases])
     found: dict[tuple[int, int], list[str]] = defaultdict(list)
     for (cell, problem), p in zip(cases, chances, strict=True):
         if p < SIGNIFICANT:
             found[cell.parallel, cell.look].append(problem)
     return found
-
-
-def medians(cell: Cell) -> str:
-    who = cell.contestants
-    rows = [[problem, *(f"{cell.median(problem, w):.3g}" for w in who)] for problem in sorted(cell.regrets)]
-    return f"{cell.parallel} in parallel, after {cell.look} trials: median regret\n\n{table(['problem', *who], rows)}"
-
-
-def best_peer(found: Sequence[Cell]) -> str:
-    """Name the peer with the best mean rank over the cells of the claim that all peers of the first one played."""
-    claimed = [cell for cell in found if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
-    totals: dict[str, list[float]] = defaultdict(list)
-    for cell in claimed:
-        for who, rank in cell.mean_ranks().items():
-            if who in PEERS:
-                totals[who].append(rank)
-    in_all = {who: statistics.fmean(x) for who, x in totals.items() if len(x) == len(claimed)}
-    if not in_all:
-        return ""
-    best = min(in_all, key=in_all.__getitem__)
-    return f"The best peer of those that played all cells of the claims is {best}: mean rank {in_all[best]:.2f}."
 
 
 def costs(games: Iterable[Played]) -> str:
@@ -185,13 +162,10 @@ def costs(games: Iterable[Played]) -> str:
 
 
 def report(games: Sequence[Played]) -> str:
-    found = list(cells(games))
+    found = [cell for cell in cells(games) if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
     versions = sorted({(game.who, game.played_by) for game in games if game.who != "random"})
     played_by = ", ".join(f"{who} ({version})" for who, version in versions)
-    shown = [cell for cell in found if set(OURS) & set(cell.contestants)]
-    claimed = [cell for cell in shown if cell.look in CLAIMED_LOOKS]
-    parts = [standings(shown), claims(found), best_peer(found), *map(medians, claimed), costs(games), played_by]
-    return "\n\n".join([*(part for part in parts if part), machine()])
+    return "\n\n".join([standings(found), claims(found), costs(games), played_by, machine()])
 
 
 def show(asked: argparse.Namespace) -> None:

@@ -1,7 +1,6 @@
-"""Ten functions to minimize, on which algorithms may be tuned; the reported figures use those in `held_out`.
+"""Functions to minimize: pure functions of a point, and of the trial's number if there is noise.
 
-They are pure functions of a point (and of the trial's number if there is noise). No optimum is in the middle of the
-space, where some algorithms begin.
+No optimum is in the middle of the space, where some algorithms begin.
 """
 
 from __future__ import annotations
@@ -12,12 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import digits_table
-
 from suggest.proposal import generator
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
-
-NOISE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +84,6 @@ def rastrigin(x: list[float]) -> float:
     return sum(v * v - 10 * math.cos(2 * math.pi * v) + 10 for v in x)
 
 
-def branin(x: list[float]) -> float:
-    a, b = x
-    bend = b - 5.1 / (4 * math.pi**2) * a * a + 5 / math.pi * a - 6
-    return bend * bend + 10 * (1 - 1 / (8 * math.pi)) * math.cos(a) + 10
-
-
 HARTMANN = (
     (1.0, (10, 3, 17, 3.5, 1.7, 8), (0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886)),
     (1.2, (0.05, 10, 17, 0.1, 8, 14), (0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991)),
@@ -110,74 +99,113 @@ def hartmann(x: list[float]) -> float:
     )
 
 
-def mixed(p: Assignment) -> float:
-    """Rosenbrock in two floats, spheres in two log floats and two ints, and a penalty for wrong choices."""
-    small = [math.log10(float(p[name])) + 2 for name in ("lr", "decay")]
-    whole = [(float(p[name]) - 20) / 64 for name in ("layers", "width")]
-    wrong = 0.5 * (p["act"] != "relu") + 0.2 * (p["opt"] != "adam")
-    return rosenbrock([float(p["x0"]), float(p["x1"])]) + sphere(small) + sphere(whole) + wrong
+def levy(x: list[float]) -> float:
+    w = [1 + v / 4 for v in x]
+    middle = sum((v - 1) ** 2 * (1 + 10 * math.sin(math.pi * v + 1) ** 2) for v in w[:-1])
+    last = (w[-1] - 1) ** 2 * (1 + math.sin(2 * math.pi * w[-1]) ** 2)
+    return math.sin(math.pi * w[0]) ** 2 + middle + last
 
 
-MIXED = Space(
+def styblinski(x: list[float]) -> float:
+    return sum(v**4 - 16 * v * v + 5 * v for v in x) / 2 + 39.16616570377142 * len(x)
+
+
+def griewank(x: list[float]) -> float:
+    waves = math.prod(math.cos(v / math.sqrt(k + 1)) for k, v in enumerate(x))
+    return 1 + sphere(x) / 4000 - waves
+
+
+def schwefel(x: list[float]) -> float:
+    return 418.9828872724338 * len(x) - sum(v * math.sin(math.sqrt(abs(v))) for v in x)
+
+
+def michalewicz(x: list[float]) -> float:
+    return -sum(math.sin(v) * math.sin((k + 1) * v * v / math.pi) ** 20 for k, v in enumerate(x))
+
+
+def ellipsoid(x: list[float]) -> float:
+    return sum(1000 ** (k / (len(x) - 1)) * v * v for k, v in enumerate(x))
+
+
+def valley(x: list[float]) -> float:
+    return sum((b - a * a) ** 2 + 0.1 * (1 - a) ** 2 for a, b in itertools.pairwise(x))
+
+
+def whole(p: Assignment) -> float:
+    """Six whole numbers of different ranges, two of which depend on each other."""
+    a, b, c, d, e, f = (float(p[name]) for name in "abcdef")
+    apart = abs(a - 7) / 3 + (b - 90) ** 2 / 800 + abs(math.log2(c) - 7.5) + (d - 2) ** 2 / 2
+    return apart + abs(e - 3 - a / 2) / 4 + (0.3 if f % 2 else 0.0) + abs(f - 14) / 10
+
+
+WHOLE = Space(
     (
-        *cube(2, -2, 2).parameters,
-        Parameter("lr", Float(1e-4, 1, Scale.LOG)),
-        Parameter("decay", Float(1e-4, 1, Scale.LOG)),
-        Parameter("layers", Int(1, 64)),
-        Parameter("width", Int(1, 64)),
-        Parameter("act", Choice(("relu", "tanh", "gelu"))),
-        Parameter("opt", Choice(("sgd", "adam", "lamb", "lion", "rms"))),
+        Parameter("a", Int(1, 12)),
+        Parameter("b", Int(0, 200, step=5)),
+        Parameter("c", Int(1, 1024, Scale.LOG)),
+        Parameter("d", Int(0, 4)),
+        Parameter("e", Int(0, 30)),
+        Parameter("f", Int(0, 20)),
     )
 )
 
 
-def conditional(p: Assignment) -> float:
-    """One of three functions, each with its own two parameters."""
-    match p["kind"]:
-        case "branin":
-            return branin([float(p["b0"]), float(p["b1"])])
-        case "ackley":
-            return 0.5 + ackley([float(p["a0"]), float(p["a1"])])
-    return 1.0 + sphere([float(p["s0"]), float(p["s1"])])
+def network(p: Assignment) -> float:
+    """A function that resembles a network's loss: of layers, each with its width, and of an optimizer's settings."""
+    layers = int(p["layers"])
+    best = {1: (6.0,), 2: (7.0, 5.5), 3: (7.5, 6.5, 4.0)}[layers]
+    widths = sum((math.log2(float(p[f"width{k}"])) - v) ** 2 for k, v in enumerate(best)) / layers
+    loss = {1: 0.8, 2: 0.2, 3: 0.3}[layers] + 0.15 * widths
+    rate = math.log10(float(p["lr"]))
+    if p["optimizer"] == "sgd":
+        return loss + 0.2 * (rate + 1.2) ** 2 + 2.0 * (float(p["momentum"]) - 0.85) ** 2
+    return loss + 0.1 + 0.3 * (rate + 3.1) ** 2
 
 
-def _only(kind: str, name: str, low: float, high: float) -> Parameter:
-    return Parameter(name, Float(low, high), (Condition("kind", (kind,)),))
+def _when(name: str, *values: str | int) -> tuple[Condition, ...]:
+    return (Condition(name, values),)
 
 
-CONDITIONAL = Space(
+NETWORK = Space(
     (
-        Parameter("kind", Choice(("branin", "ackley", "sphere"))),
-        _only("branin", "b0", -5, 10),
-        _only("branin", "b1", 0, 15),
-        _only("ackley", "a0", -32.768, 32.768),
-        _only("ackley", "a1", -32.768, 32.768),
-        _only("sphere", "s0", -5, 5),
-        _only("sphere", "s1", -5, 5),
+        Parameter("layers", Int(1, 3)),
+        Parameter("width0", Int(8, 512, Scale.LOG)),
+        Parameter("width1", Int(8, 512, Scale.LOG), _when("layers", 2, 3)),
+        Parameter("width2", Int(8, 512, Scale.LOG), _when("layers", 3)),
+        Parameter("optimizer", Choice(("sgd", "adam"))),
+        Parameter("momentum", Float(0, 0.99), _when("optimizer", "sgd")),
+        Parameter("lr", Float(1e-5, 1, Scale.LOG)),
     )
 )
 
 
-@functools.cache
-def _digits() -> digits_table.Table:
-    return digits_table.Table()
+def barred(p: Assignment) -> float:
+    """Hartmann's function with two constraints: on the sum of all parameters, and on two of them together."""
+    x = vector(p)
+    if sum(x) > 3.2 or x[0] + x[4] < 0.35:
+        return math.nan
+    return hartmann(x)
 
 
-PROBLEMS = (
-    Problem("sphere 5-D", cube(5, -5, 5), lambda p: sphere(shifted("sphere", vector(p), 4))),
-    Problem("Rosenbrock 5-D", cube(5, -2, 2), lambda p: rosenbrock(vector(p))),
-    Problem("Ackley 10-D", cube(10, -32.768, 32.768), lambda p: ackley(shifted("ackley", vector(p), 20))),
+FUNCTIONS: tuple[Problem, ...] = (
+    Problem("Levy 8-D", cube(8, -10, 10), lambda p: levy(rotated("levy", shifted("levy", vector(p), 6))), lowest=0.0),
+    Problem("Styblinski-Tang 6-D", cube(6, -5, 5), lambda p: styblinski(vector(p)), lowest=0.0),
     Problem(
-        "Rastrigin 5-D",
-        cube(5, -5.12, 5.12),
-        lambda p: rastrigin(rotated("rastrigin", shifted("rastrigin", vector(p), 3))),
+        "Griewank 6-D",
+        cube(6, -20, 20),
+        lambda p: griewank(rotated("g", shifted("griewank", vector(p), 12))),
+        lowest=0.0,
     ),
-    Problem("Hartmann 6-D", cube(6, 0, 1), lambda p: hartmann(vector(p))),
+    Problem("Schwefel 4-D, noisy", cube(4, -500, 500), lambda p: schwefel(vector(p)) / 100, 0.3, lowest=0.0),
+    Problem("Michalewicz 5-D", cube(5, 0, math.pi), lambda p: michalewicz(vector(p)), lowest=-4.687658),
     Problem(
-        "Branin 2-D", Space((Parameter("x", Float(-5, 10)), Parameter("y", Float(0, 15)))), lambda p: branin(vector(p))
+        "ellipsoid 12-D",
+        cube(12, -5, 5),
+        lambda p: ellipsoid(rotated("e", shifted("ellipsoid", vector(p), 3))),
+        lowest=0.0,
     ),
-    Problem("mixed 8-D", MIXED, mixed),
-    Problem("conditional 6-D", CONDITIONAL, conditional),
-    Problem("Hartmann 6-D, noisy", cube(6, 0, 1), lambda p: hartmann(vector(p)), NOISE),
-    Problem("digits, 1 - accuracy", digits_table.SPACE, lambda p: 1.0 - _digits().accuracy(p)),
+    Problem("valley 25-D", cube(25, -2, 2), lambda p: valley(vector(p)), lowest=0.0),
+    Problem("whole 6-D, noisy", WHOLE, whole, 0.1, lowest=whole({"a": 7, "b": 90, "c": 181, "d": 2, "e": 6, "f": 14})),
+    Problem("network 7-D, noisy", NETWORK, network, 0.03, lowest=0.200005),
+    Problem("Hartmann 6-D, partly infeasible", cube(6, 0, 1), barred, lowest=-3.322369),
 )

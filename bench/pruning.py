@@ -1,20 +1,16 @@
 """Savings and regret of each pruning rule, from learning curves replayed as if four trials ran at a time.
 
 The curves are those of two real trainings with 200 settings each (bench/learning_curves.py), and random power laws that
-cross, where slow starters end better. Settings are chosen on one half of each set, and the figures are of the other
-half: for every rule with its defaults and with the chosen settings, Tuner's and Optuna's, in 12 random orders of the
-trials. This takes a quarter of an hour on two CPUs; `--quick` is a preview. `--defaults` compares Tuner's rules with
-their defaults to the noise of retraining: how far apart the last values are when a good setting is trained again. The
-results are written to docs/benchmarks.md. Run it manually: `bench/pruning.py`.
+cross, where slow starters end better. Defaults were chosen on one half of each set, and the figures are of the other
+half, in 12 random orders of the trials, beside the noise of retraining: how far apart the last values are when a good
+setting is trained again. The results are written to docs/benchmarks.md. Run it manually: `bench/pruning.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import random
 import statistics
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,28 +22,12 @@ from learning_curves import TRAININGS
 
 from suggest.curves import Curve, TrialCurve
 from suggest.pruners import new_pruner
-from suggest.space import Value
 from suggest.study import Direction, Objective, Pruning
 from suggest.trial import TrialState
 
 WORKERS, ORDERS = 4, 12
 SIZES = (100, 25)  # trials of a search
-MOST_REGRET = 0.02  # largest mean regret of chosen settings on the half on which they are chosen
-LATER = {"warmupSteps": (1, 3, 6), "minTrials": (5, 10)}
-GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
-    "median": LATER,
-    "percentile": {**LATER, "percentile": (25.0, 35.0, 65.0)},
-    "asha": {"minSteps": (1, 2, 3, 5), "eta": (2, 3, 4), "minTrials": (1, 8)},
-    "hyperband": {"minSteps": (1, 2, 3), "eta": (2, 3, 4), "minTrials": (1, 8)},
-    "patient": {"patience": (2, 5, 9), "rule": ("none", "median")},
-    "curve": {"probability": (0.05, 0.1), "warmupSteps": (1, 3)},
-    "auto": {},
-    "optuna:median": {"nWarmupSteps": (0, 1, 3, 6), "nStartupTrials": (5, 10)},
-    "optuna:percentile": {"nWarmupSteps": (0, 1, 3, 6), "percentile": (25.0, 35.0, 65.0)},
-    "optuna:successive-halving": {"minResource": (1, 2, 3, 5), "reductionFactor": (2, 3, 4)},
-    "optuna:hyperband": {"minResource": (1, 2, 3), "reductionFactor": (2, 3, 4)},
-    "optuna:patient": {"patience": (2, 5, 9), "wrappedPruner": ("none", "median")},
-}
+RULES = ("median", "percentile", "asha", "hyperband", "patient", "curve", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,31 +112,20 @@ def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
     return Run(epochs / (trials * last), (best - finals[0]) / (middle - finals[0]))
 
 
-def mean_of(problems: Sequence[Problem], pruning: Pruning, orders: int, trials: int) -> Run:
-    return _mean([replay(problem, pruning, seed, trials) for problem in problems for seed in range(orders)])
+def mean_of(problem: Problem, pruning: Pruning, orders: int, trials: int) -> Run:
+    return _mean([replay(problem, pruning, seed, trials) for seed in range(orders)])
 
 
 def _mean(runs: Sequence[Run]) -> Run:
     return Run(statistics.fmean(run.epochs for run in runs), statistics.fmean(run.regret for run in runs))
 
 
-def chosen(name: str, halves: Sequence[Problem], orders: int) -> dict[str, Value]:
-    """Return the settings that save most with a mean regret up to MOST_REGRET, else those with the least regret."""
-    grid = GRIDS[name]
-    tried: list[tuple[float, float, dict[str, Value]]] = []
-    for values in itertools.product(*grid.values()):
-        settings = dict(zip(grid, values, strict=True))
-        runs = [mean_of(halves, Pruning(name, settings), orders, trials) for trials in SIZES]
-        regret, epochs = (statistics.fmean(getattr(run, each) for run in runs) for each in ("regret", "epochs"))
-        tried.append((max(regret, MOST_REGRET), epochs, settings))
-    return min(tried, key=lambda each: each[:2])[2]
-
-
-def row(name: str, settings: dict[str, Value], halves: Sequence[Problem], orders: int) -> list[str]:
-    shown = ", ".join(f"{key}: {value}" for key, value in settings.items()) or "defaults"
-    cells = [f"`{name}`", shown]
+def row(name: str, orders: int) -> list[str]:
+    """Return the row of a rule with its defaults, on the halves on which no default was chosen."""
+    halves = [each.half(1) for each in problems()]
+    cells = [f"`{name}`"]
     for trials in SIZES:
-        runs = [mean_of([half], Pruning(name, settings), orders, trials) for half in halves]
+        runs = [mean_of(half, Pruning(name, {}), orders, trials) for half in halves]
         runs.append(_mean(runs))
         cells += [f"{run.epochs:.0%}, {run.regret:.3f}" for run in runs]
     return cells
@@ -166,46 +135,30 @@ def noise_row() -> list[str]:
     noises = [each.noise for each in problems()]
     cells = ["" if noise is None else f"{noise:.3f}" for noise in noises]
     cells.append(f"{statistics.fmean(noise for noise in noises if noise is not None):.3f}")
-    return ["noise of retraining", "", *cells * len(SIZES)]
-
-
-def rows_of(name: str, orders: int, only_defaults: bool) -> list[list[str]]:
-    """Return the rows of a rule: with its defaults, and with the chosen settings unless `only_defaults`."""
-    whole = problems()
-    learning, reported = [each.half(0) for each in whole], [each.half(1) for each in whole]
-    rows = [row(name, {}, reported, orders)]
-    if GRIDS[name] and not only_defaults:
-        rows.append(row(name, chosen(name, learning, max(4, orders // 2)), reported, orders))
-    return rows
+    return ["noise of retraining", *cells * len(SIZES)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What pruning rules save on replayed learning curves.")
     parser.add_argument("--quick", action="store_true", help="few orders; writes nothing")
-    parser.add_argument("--only", help="this rule; writes nothing")
-    parser.add_argument("--defaults", action="store_true", help="Tuner's rules with their defaults, beside the noise")
+    parser.add_argument("--only", choices=RULES, help="this rule; writes nothing")
     options = parser.parse_args()
     orders = 4 if options.quick else ORDERS
-    rows = []
+    rules = [options.only] if options.only else RULES
     with ProcessPoolExecutor(2) as pool:
-        ours = [name for name in GRIDS if not name.startswith("optuna:")]
-        rules = [options.only] if options.only else ours if options.defaults else list(GRIDS)
-        for found in pool.map(rows_of, rules, repeat(orders), repeat(options.defaults)):
-            print(*found, sep="\n", file=sys.stderr, flush=True)
-            rows += found
-    if options.defaults:
-        rows.append(noise_row())
-    header = ["rule", "settings", *(each.name for each in problems()), "mean"]
-    columns = len(header) - 2
-    table = "\n\n".join(
-        f"{trials} trials:\n\n"
-        + record.table(header, [[*cells[:2], *cells[2 + columns * k : 2 + columns * (k + 1)]] for cells in rows])
-        for k, trials in enumerate(SIZES)
-    )
+        rows = [*pool.map(row, rules, repeat(orders)), noise_row()]
+    header = ["rule", *(each.name for each in problems()), "mean"]
+    columns = len(header) - 1
+    parts = []
+    for place, trials in enumerate(SIZES):
+        first = 1 + columns * place
+        shown = [[cells[0], *cells[first : first + columns]] for cells in rows]
+        parts.append(f"{trials} trials:\n\n{record.table(header, shown)}")
+    text = "\n\n".join(parts)
     if options.quick or options.only:
-        print(table)
+        print(text)
     else:
-        record.keep("pruning-defaults" if options.defaults else "pruning", f"{table}\n\n{record.machine()}")
+        record.keep("pruning", f"{text}\n\n{record.machine()}")
 
 
 if __name__ == "__main__":

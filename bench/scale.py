@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from cluster_probe import Watcher, control_plane_s, cpu_s, ends_of_pods, memory_mb, seconds
-from comparison import compared
 from harness import OURS, THEIRS, Harness, Run, experiment
 from record import median, quantile, table, verdict
 
@@ -40,8 +39,6 @@ def measured(part: str, quick: bool, whole: bool) -> str:
                 return rate(harness, quick=quick)
             case "quotas":
                 return quotas(harness, quick=quick, whole=whole)
-            case "comparison":
-                return compared(harness)
             case _:
                 return logs(harness, running=20 if quick else 1000 if whole else 200)
     finally:

@@ -4,8 +4,7 @@ The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) w
 gradient boosting and a random forest of scikit-learn (loss against leaves or nodes), and the network of
 examples/digits (error against weights, looked up in the table of digits_table.py). No algorithm of Tuner was tuned on
 them. Trials run one at a time; Tuner's algorithms run in this process without a store. Each search is saved as a line
-of a file, so a stopped run is continued by the same command. `--quick` is a smoke test that keeps no results;
-`--genetic` compares the evolutionary algorithms.
+of a file, so a stopped run is continued by the same command. `--quick` is a smoke test that keeps no results.
 """
 
 from __future__ import annotations
@@ -38,17 +37,16 @@ from suggest.study import Algorithm, Direction, Objective, Study, StudyName, Stu
 from suggest.trial import Trial, TrialState
 
 BUDGETS = (50, 100, 200)
+SHOWN = 100
 SEEDS, SLOW_SEEDS = 5, 1
 KNOWN = Path(__file__).parent / "data/several_objectives.jsonl"
 OURS = ("default", "gp", "tpe", "random")
-GENETIC = ("tpe", "nsga2", "nsga3", "regularized-evolution", "random")
 PEERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "Optuna TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "Optuna NSGA-II": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
     "Optuna NSGA-III": lambda seed: optuna.samplers.NSGAIIISampler(seed=seed),
     "Optuna GP": lambda seed: optuna.samplers.GPSampler(seed=seed),
 }
-GENETIC_PEERS = ("Optuna TPE", "Optuna NSGA-II", "Optuna NSGA-III")
 SLOW = ("Optuna GP",)  # it takes seconds for a point, and has fewer seeds
 Losses = tuple[float, ...]
 
@@ -268,7 +266,7 @@ def seeds_of(who: str, seeds: int) -> int:
 
 
 def table_rows(names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int) -> list[list[str]]:
-    """Return a row for each problem and budget: medians over the seeds, as shares of the most that any search found."""
+    """Return a row for each problem: medians over the seeds, as shares of the most that any search found."""
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}
     for task in TASKS:
@@ -282,28 +280,29 @@ def table_rows(names: Sequence[str], known: dict[tuple[str, str, int], Search], 
         most = max(one[-1] for runs in volumes.values() for one in runs)
         for place, budget in enumerate(BUDGETS):
             shares = {name: statistics.median(one[place] for one in runs) / most for name, runs in volumes.items()}
-            rows.append([task.name, str(budget), *(f"{shares[name]:.3f}" for name in names)])
+            if budget == SHOWN:
+                rows.append([task.name, *(f"{shares[name]:.3f}" for name in names)])
             for name in names:
                 above = sum(other > shares[name] for other in shares.values())
                 same = sum(other == shares[name] for other in shares.values())
                 ranks[name].append(1 + above + (same - 1) / 2)
     if rows:
-        rows.append(["mean rank", "", *(f"{statistics.fmean(ranks[name]):.2f}" for name in names)])
+        rows.append(
+            ["mean rank after 50, 100 and 200 trials", *(f"{statistics.fmean(ranks[name]):.2f}" for name in names)]
+        )
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the first problem with one seed; keeps nothing")
-    parser.add_argument("--genetic", action="store_true", help="the evolutionary algorithms")
     parser.add_argument("--who", default="", help="only these, with commas")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--summary", action="store_true", help="write what is known to docs/benchmarks.md")
     given = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
-    names = [*GENETIC, *GENETIC_PEERS] if given.genetic else [*OURS, *PEERS]
-    names = given.who.split(",") if given.who else names
+    names = given.who.split(",") if given.who else [*OURS, *PEERS]
     known = read(KNOWN)
     seeds = 1 if given.quick else given.seeds
     if not given.summary:
@@ -319,10 +318,10 @@ def main() -> None:
                         file.write(json.dumps([*found.key, found.volumes]) + "\n")
     rows = table_rows(names, known, seeds)
     if given.quick or given.who or not rows:
-        print(table(["problem", "trials", *names], rows))
+        print(table(["problem", *names], rows))
         return
-    told = table(["problem", "trials", *names], rows)
-    keep(f"several-objectives{'-genetic' if given.genetic else ''}", f"{told}\n\n{machine()}")
+    told = table(["problem", *names], rows)
+    keep("several-objectives", f"{told}\n\n{machine()}")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import sqlalchemy
-from empty_calls import EmptyClient, answering
 from mixed import SPACE, drawn
 from record import keep, machine, quantile, table, verdict
 
@@ -161,7 +160,7 @@ class Load:
     when the timer should have fired.
     """
 
-    client: AsyncClient | EmptyClient
+    client: AsyncClient
     studies: int
     ends_drawn: bool = False
     suggestions: list[float] = field(default_factory=list)
@@ -213,11 +212,6 @@ def ms(seconds: list[float], share: float) -> float:
 
 async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
     rows, verdicts = [], []
-    async with answering(folder) as nobody:
-        empty = Load(nobody, size.studies)
-        await empty.run(per_s=size.per_s, for_s=size.for_s / 3)
-        rows.append(["none: empty calls to a server that does nothing", *_figures(empty), "", "", ""])
-        print(rows[-1], file=sys.stderr)
     for store, (url, flags) in stores.items():
         print(f"{store}: filling {size.studies} studies of {size.trials} trials", file=sys.stderr)
         if not flags:  # with flags, reuse the file of the previous row

@@ -58,7 +58,7 @@ def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
 
 def test_a_run_that_was_killed_resumes(tmp_path: Path) -> None:
     games = tmp_path / "games.jsonl"
-    chosen = ("--set", "forty", "--only", "whole 6-D", "--who", "tpe,random", "--seeds", "1", "--trials", "30")
+    chosen = ("--only", "whole 6-D", "--who", "tpe,random", "--seeds", "1", "--trials", "30")
 
     def lines() -> list[str]:
         return games.read_text().splitlines()

@@ -1,7 +1,7 @@
 """Calls from the event loop in which the server runs: the same handlers, deadlines and errors, without a socket.
 
-An embedded service is called twice per trial. Over gRPC, two of three milliseconds would be spent on moving bytes
-through four threads of the same process.
+Messages are handed over, and never serialized. An embedded service is called twice per trial. Over gRPC, two of three
+milliseconds would be spent on moving bytes through four threads of the same process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class InProcessChannel:
         async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109 - the signature of a stub's method
             context: Any = _Context(time.monotonic() + timeout, metadata)
             # Each call has its own task, because the caller and the deadline are context variables of the task.
-            answering: asyncio.Task[Reply] = asyncio.create_task(answer(request.SerializeToString(), context, UNIX))
+            answering: asyncio.Task[Reply] = asyncio.create_task(answer(request, context, UNIX))
             try:
                 async with asyncio.timeout(timeout):
                     return (await answering).message

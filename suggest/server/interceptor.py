@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf import descriptor_pool
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from suggest import deadline, events
 from suggest.errors import (
@@ -57,7 +57,8 @@ PARSING_S = 0.02  # parsing holds the GIL; after a request that took longer to p
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Answer: TypeAlias = "Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]"  # takes a request and its caller
+# Takes a request, which a client in this process hands over as a message, and the name of its caller.
+Answer: TypeAlias = "Callable[[bytes | Message, Context, str], Coroutine[Any, Any, Reply]]"
 T = TypeVar("T")
 
 
@@ -301,7 +302,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if self._authorizer is None:
             return answer
 
-        async def admitted(serialized: bytes, context: Context, caller: str) -> Reply:
+        async def admitted(request: bytes | Message, context: Context, caller: str) -> Reply:
             try:
                 self._admit(method, context)
                 caller = current_caller() or caller
@@ -309,14 +310,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     self._rate_limiter.take(caller)
             except TunerError as e:
                 await self._refuse(context, e, method)
-            return await answer(serialized, context, caller)
+            return await answer(request, context, caller)
 
         return admitted
 
-    async def _answer(self, method: _Method, serialized: bytes, context: Context, caller: str) -> Reply:
+    async def _answer(self, method: _Method, request: bytes | Message, context: Context, caller: str) -> Reply:
         entry = audit.AuditEntry(method.name, context.peer()) if method.recorded and audit.recorded() else None
         try:
-            return await self._answered(method, serialized, context, caller, entry)
+            if isinstance(request, bytes):
+                return await self._answered(method, request, context, caller, entry)
+            request_sizes.check(request)
+            return await self._carried_out(method, request, 0, context, caller, entry)
         except grpc.aio.AbortError:
             raise
         except TunerError as e:

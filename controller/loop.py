@@ -277,7 +277,7 @@ class Loop:
         for attempt in stored:
             memory.note_attempt(attempt)
         memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
-        trials = await self._cancel_given_again(await self._search.trials(), attempts)
+        trials = await self._cancel_reissued(await self._search.trials(), attempts)
         trials = await self._reopened(trials, attempts)
         # The circuit breaker judges trials in the order in which they ended.
         for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
@@ -303,14 +303,14 @@ class Loop:
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", None, now=self._clock.now())
 
-    async def _cancel_given_again(
+    async def _cancel_reissued(
         self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
     ) -> list[Trial]:
         """Cancel the open trials whose attempts belong to a lost trial of the same number.
 
         A controller does this when it gets such a trial (`_suggest`), but may be killed before.
         """
-        again = [number for number in self._search.given_again(trials) if number in attempts]
+        again = [number for number in self._search.reissued_trials(trials) if number in attempts]
         cancelled = {number: await self._search.complete(number, LOST, []) for number in again}
         return [cancelled.get(trial.number, trial) for trial in trials]
 

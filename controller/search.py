@@ -6,15 +6,15 @@ Each call is idempotent: this process or the next one may repeat it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from controller.core.model import EXPERIMENT_LABEL, UID_LABEL, Experiment, ExperimentSpec, short_name
 from controller.phrases import command
 from suggest import failpoints
-from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.estimate import Estimate
+from suggest.replies import StudySummary, Suggestions
 from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Constraint, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import IMPORTED_FROM, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -33,14 +33,40 @@ LOST = Outcome(TrialState.CANCELLED, reason="lost when the study's database was 
 CHOOSES = "default"  # the algorithm that chooses another one, once for each study
 
 
-class Studies(Protocol):
+class StudyReads(Protocol):
+    """The reads of the service. `suggest.client.AsyncClient` documents the contract."""
+
+    async def get_study(self, name: StudyName) -> Study: ...
+
+    async def list_studies(self, namespace: str = "-") -> list[Study]: ...
+
+    async def study_summaries(self, namespace: str = "-") -> Sequence[tuple[Study, StudySummary | None]]: ...
+
+    async def get_trial(self, name: StudyName, number: int) -> Trial: ...
+
+    async def list_trials(
+        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
+    ) -> list[Trial]: ...
+
+    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]: ...
+
+    async def list_measurements(
+        self, name: StudyName, number: int | None = None, *, latest: bool = False
+    ) -> list[tuple[int, Measurement]]: ...
+
+    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]: ...
+
+    async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
+
+    async def estimate(self, name: StudyName) -> Estimate: ...
+
+
+class Studies(StudyReads, Protocol):
     """The calls of the service that an experiment needs. `suggest.client.AsyncClient` documents the contract."""
 
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str]
     ) -> Study: ...
-
-    async def get_study(self, name: StudyName) -> Study: ...
 
     async def update_study(
         self,
@@ -53,14 +79,6 @@ class Studies(Protocol):
     ) -> Study: ...
 
     async def add_trial(self, name: StudyName, parameters: Assignment, *, request_id: str) -> Trial: ...
-
-    async def list_trials(self, name: StudyName, *, client_id: str = "") -> list[Trial]: ...
-
-    async def get_trial(self, name: StudyName, number: int) -> Trial: ...
-
-    async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
-
-    async def estimate(self, name: StudyName) -> Estimate: ...
 
     async def suggest(
         self,
@@ -284,7 +302,7 @@ class ExperimentStudy:
         failpoints.reach(AFTER_REOPEN)
         return trials
 
-    def given_again(self, trials: Sequence[Trial]) -> list[int]:
+    def reissued_trials(self, trials: Sequence[Trial]) -> list[int]:
         """Return which of this experiment's trials are open and have a number that the study may have given before.
 
         A request's id contains how many times trials had been handed out before it. A study that knows of fewer has

@@ -3,20 +3,12 @@
 Importing this package imports nothing else: the client is imported when it is first used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from suggest.lazy_module import exported
 
 if TYPE_CHECKING:
     from suggest.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]
-
-
-# Any: a module's __getattr__ has no narrower type.
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from suggest import client
-
-    return getattr(client, name)
+__getattr__ = exported(__name__, dict.fromkeys(__all__, "client"))

@@ -86,8 +86,8 @@ class Plots:
         return self._figure("timeline")
 
     def _figure(self, name: str) -> Figure:
+        from controller.app import query
         from controller.report import figures, ranking
-        from suggest.server import admin
 
         record = ranking.ranked(self._record())
         if name not in figures.available(record):
@@ -95,11 +95,5 @@ class Plots:
                 f"no figure {name!r} of this search; there are "
                 f"{', '.join(figures.available(record))}"
             )
-        spec = record.experiment.spec
-        trials = ranking.trials_that_ran(record) if name == "importance" else []
-        importances = (
-            admin.importances(spec.space, trials, direction=spec.objective.direction)
-            if trials
-            else []
-        )
+        importances = query.importances(record) if name == "importance" else []
         return Figure(figures.FIGURES[name].draw(record, importances))

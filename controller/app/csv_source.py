@@ -22,7 +22,7 @@ from controller.report.text_tables import CSV_COLUMNS
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
-from suggest.server.admin import MAX_ROWS, Source
+from suggest.imports import MAX_ROWS, Source
 from suggest.space import Parameter
 
 _PREFIXES = ("parameters.", "params_", "params.", "config/")  # in the columns of tuner, Optuna, MLflow and Ray Tune

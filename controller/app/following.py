@@ -29,10 +29,9 @@ from controller.report.record import (
     in_order,
     note_latest,
 )
-from controller.search import CHOOSES, lost, study_name
-from suggest.client import AsyncClient, StudyName
+from controller.search import CHOOSES, StudyReads, lost, study_name
 from suggest.errors import NotFound
-from suggest.study import Criteria, Study
+from suggest.study import Criteria, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialState
 
 PAGE = 1000
@@ -111,8 +110,8 @@ class _Pages(Generic[Item]):
 class _Trials:
     """The trials of one study, with the last measurement of each metric in their newest attempts."""
 
-    def __init__(self, client: AsyncClient, name: StudyName, is_wanted: Callable[[Trial], bool]) -> None:
-        self._client = client
+    def __init__(self, studies: StudyReads, name: StudyName, is_wanted: Callable[[Trial], bool]) -> None:
+        self._studies = studies
         self._name = name
         self._wanted = is_wanted
         self._next = 0  # no larger number is known
@@ -126,8 +125,8 @@ class _Trials:
     async def read_all(self) -> AsyncIterator[set[int]]:
         """Yield the numbers of the trials that have changed, after each page."""
         began = time.monotonic()
-        trials = _Pages(lambda token: self._client.trials_page(self._name, token, page_size=PAGE))
-        measurements = _Pages(lambda token: self._client.latest_page(self._name, token))
+        trials = _Pages(lambda token: self._studies.trials_page(self._name, token, page_size=PAGE))
+        measurements = _Pages(lambda token: self._studies.latest_page(self._name, token))
         measured_to = -1
         try:
             while trials.more:
@@ -165,7 +164,7 @@ class _Trials:
         """Read the next page of a sweep, and return the numbers of its trials, and at the end of deleted ones."""
         if self._swept_to is None:
             self._swept_to, self._unswept = "", set(self.known)
-        page, token = await self._client.trials_page(self._name, self._swept_to, page_size=PAGE)
+        page, token = await self._studies.trials_page(self._name, self._swept_to, page_size=PAGE)
         numbers = self._keep(page)
         self._unswept -= numbers
         self._swept_to = token or None
@@ -177,22 +176,22 @@ class _Trials:
 
     async def read_changes(self) -> set[int]:
         """Read unfinished and new trials, and return the numbers of the trials that may have changed."""
-        page = await self._client.list_trials(self._name, states=OPEN)
+        page = await self._studies.list_trials(self._name, states=OPEN)
         listed = {trial.number for trial in page}
         page += [
             trial
-            for trial in await self._client.list_trials(self._name, first_number=self._next)
+            for trial in await self._studies.list_trials(self._name, first_number=self._next)
             if trial.number not in listed
         ]
         ended = (self.unfinished | self._again) - {trial.number for trial in page}
         self._again.clear()
         if len(ended) > ONE_BY_ONE:
-            since = await self._client.list_trials(self._name, first_number=min(ended))
+            since = await self._studies.list_trials(self._name, first_number=min(ended))
             page += [trial for trial in since if trial.number in ended]
         else:
             for number in ended:
                 with suppress(NotFound):
-                    page.append(await self._client.get_trial(self._name, number))
+                    page.append(await self._studies.get_trial(self._name, number))
         for number in ended - {trial.number for trial in page}:
             self._forget(number)
         numbers = self._keep(page)
@@ -201,10 +200,10 @@ class _Trials:
 
     async def _measure(self, numbers: Sequence[int]) -> None:
         if len(numbers) > ONE_BY_ONE:
-            note_latest(self.last, await self._client.list_measurements(self._name, latest=True))
+            note_latest(self.last, await self._studies.list_measurements(self._name, latest=True))
             return
         for number in numbers:
-            note_latest(self.last, await self._client.list_measurements(self._name, number, latest=True))
+            note_latest(self.last, await self._studies.list_measurements(self._name, number, latest=True))
 
     def _keep(self, page: Sequence[Trial]) -> set[int]:
         if page:
@@ -251,10 +250,10 @@ class Follower(ABC, Generic[Record]):
     """Reads a search again and again. `record` is as of the last read, and `loaded` once everything was read."""
 
     def __init__(
-        self, client: AsyncClient, name: StudyName, record: Record, is_wanted: Callable[[Trial], bool]
+        self, studies: StudyReads, name: StudyName, record: Record, is_wanted: Callable[[Trial], bool]
     ) -> None:
-        self._client = client
-        self._trials = _Trials(client, name, is_wanted)
+        self._studies = studies
+        self._trials = _Trials(studies, name, is_wanted)
         self._records = _Records(record.criteria)
         self._sweeps = _SweepTimer()
         self.loaded = False
@@ -300,11 +299,11 @@ class Follower(ABC, Generic[Record]):
 class StudyFollower(Follower[StudyTrials]):
     """Follows a study without an experiment."""
 
-    def __init__(self, client: AsyncClient, study: Study) -> None:
-        super().__init__(client, study.name, StudyTrials(study, totals=Totals({}, ())), lambda trial: True)
+    def __init__(self, studies: StudyReads, study: Study) -> None:
+        super().__init__(studies, study.name, StudyTrials(study, totals=Totals({}, ())), lambda trial: True)
 
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
-        self.record = replace(self.record, study=await self._client.get_study(self.record.study.name))
+        self.record = replace(self.record, study=await self._studies.get_study(self.record.study.name))
         if not self.loaded:
             async for numbers in self._trials.read_all():
                 yield self._take(numbers)
@@ -323,9 +322,9 @@ class StudyFollower(Follower[StudyTrials]):
 class ExperimentFollower(Follower[ExperimentRecord]):
     """Follows an experiment with its trials, attempts and latest events."""
 
-    def __init__(self, experiments: LocalExperiments, experiment: Experiment, client: AsyncClient) -> None:
+    def __init__(self, experiments: LocalExperiments, experiment: Experiment, studies: StudyReads) -> None:
         record = ExperimentRecord(experiment, totals=Totals({}, ()))
-        super().__init__(client, study_name(experiment), record, lambda trial: query.belongs(trial, experiment))
+        super().__init__(studies, study_name(experiment), record, lambda trial: query.belongs(trial, experiment))
         self._experiments = experiments
         self._attempts: dict[int, list[Attempt]] = {}
         self._changing: set[int] = set()  # trials that are unfinished, or whose newest attempt may change
@@ -354,7 +353,7 @@ class ExperimentFollower(Follower[ExperimentRecord]):
                     yield await self._sweep()
                 return
             if experiment.spec.algorithm.name == CHOOSES:
-                study = await self._client.get_study(study_name(experiment))
+                study = await self._studies.get_study(study_name(experiment))
                 self.record = replace(self.record, settings=study.spec.algorithm.settings)
             async for numbers in self._trials.read_all():
                 if numbers:

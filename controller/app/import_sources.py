@@ -15,16 +15,15 @@ from pathlib import Path
 
 from controller.app.csv_source import read_csv, read_value
 from controller.app.experiments import find
-from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import ExperimentSpec, by_trial
 from controller.named_files import open_without_waiting
 from controller.phrases import command
-from controller.search import study_name
+from controller.search import StudyReads, study_name
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
+from suggest.imports import MAX_ROWS, Source
 from suggest.server import admin
-from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Assignment
 from suggest.study import Study
 from suggest.url_redaction import redacted_url
@@ -63,9 +62,9 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
                 f"{place} has schema {current}, not {newest}; upgrade it with: "
                 f"{command('db', 'upgrade', '--storage', place)}"
             )
-        async with workspace.connected(url) as client:
-            study = await _study_named(client, chosen.study, place)
-            return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, value, fill)
+        async with workspace.reading(url) as studies:
+            study = await _study_named(studies, chosen.study, place)
+            return _fitting(await _of_study(studies, study, f"{study.name} in {place}"), spec, value, fill)
     if text == "-" or text.endswith(".csv") or "/" in text or Path(text).exists():
         beginning = _beginning(text)
         if beginning.startswith(b"SQLite format 3\0"):
@@ -77,8 +76,8 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
         experiment = find(experiments, text, None)
     if (experiment.name, experiment.namespace) == (spec.name, spec.namespace):
         raise InvalidArgument.at("--from", f"{text} is the experiment itself, which already has its trials")
-    async with workspace.connected(experiment.server) as client:
-        source = await _of_study(client, await client.get_study(study_name(experiment)), experiment.name)
+    async with workspace.reading(experiment.server) as studies:
+        source = await _of_study(studies, await studies.get_study(study_name(experiment)), experiment.name)
     return _fitting(source, spec, value, fill)
 
 
@@ -123,24 +122,24 @@ def _absolute(url: str) -> str:
     return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute()) if url.startswith(prefix) else url
 
 
-async def _study_named(client: SessionClient, name: str, place: str) -> Study:
-    studies = {str(study.name): study for study in await client.list_studies()}
-    full_name = name if name in studies or not name else str(StudyName("default", name))
-    if full_name in studies:
-        return studies[full_name]
-    if not name and len(studies) == 1:
-        return next(iter(studies.values()))
-    some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "")
+async def _study_named(studies: StudyReads, name: str, place: str) -> Study:
+    by_name = {str(study.name): study for study in await studies.list_studies()}
+    full_name = name if name in by_name or not name else str(StudyName("default", name))
+    if full_name in by_name:
+        return by_name[full_name]
+    if not name and len(by_name) == 1:
+        return next(iter(by_name.values()))
+    some = ", ".join([*by_name][:8]) + (", …" if len(by_name) > 8 else "")
     if not name:
         raise InvalidArgument.at("--study", f"name one of the studies in {place}: {some or 'there are none'}")
-    raise NotFound(f"{place} has no study {name}{did_you_mean(full_name, studies) or f'; there are {some or None}'}")
+    raise NotFound(f"{place} has no study {name}{did_you_mean(full_name, by_name) or f'; there are {some or None}'}")
 
 
-async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
-    measured = by_trial(await client.list_measurements(study.name))
+async def _of_study(studies: StudyReads, study: Study, title: str) -> Source:
+    measured = by_trial(await studies.list_measurements(study.name))
     finished: list[tuple[str, FinishedTrial]] = []
     left_out: Counter[str] = Counter()
-    trials = await client.list_trials(study.name)
+    trials = await studies.list_trials(study.name)
     if len(trials) > MAX_ROWS:
         raise InvalidArgument.at("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")
     for trial in trials:

@@ -22,7 +22,7 @@ from controller.core.model import Experiment, ExperimentState
 from controller.search import ExperimentStudy, study_name, study_spec
 from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
-from suggest.server.admin import Source
+from suggest.imports import Source
 
 AT_ONCE = 500  # trials per request
 MEASURED_AT_ONCE = 10_000

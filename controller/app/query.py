@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from controller.app.experiments import final_attempts, find
 from controller.app.local_experiments import LocalExperiments
-from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace, described
 from controller.core.model import FINAL, Experiment, ExperimentState, TrialOrFinal, by_trial, trial_name
 from controller.phrases import command
@@ -23,8 +22,7 @@ from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, last_values, note_latest
 from controller.report.top import QuotaUse
-from controller.search import CHOOSES, lost, study_name
-from suggest.client import StudyName
+from controller.search import CHOOSES, StudyReads, lost, study_name
 from suggest.errors import (
     FailedPrecondition,
     NotFound,
@@ -37,17 +35,19 @@ from suggest.errors import (
 )
 from suggest.estimate import LEAST_TRIALS, Estimate
 from suggest.space import Value
+from suggest.studies.importances import importances as importances_of
+from suggest.study import StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
 if TYPE_CHECKING:
-    from suggest.client import StudySummary
+    from suggest.replies import StudySummary
     from suggest.study import Importance, Study
 
 # Experiments
 
 
 async def gather(
-    experiments: LocalExperiments, experiment: Experiment, client: SessionClient, *, measurements: bool = False,
+    experiments: LocalExperiments, experiment: Experiment, studies: StudyReads, *, measurements: bool = False,
     latest: bool = False, trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:  # fmt: skip
     """Return everything that is known about the experiment.
@@ -69,13 +69,13 @@ async def gather(
     settings: Mapping[str, Value] = {}
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
-            settings = (await client.get_study(name)).spec.algorithm.settings
-        trials = [found_trial for found_trial in await client.list_trials(name) if belongs(found_trial, experiment)]
+            settings = (await studies.get_study(name)).spec.algorithm.settings
+        trials = [found_trial for found_trial in await studies.list_trials(name) if belongs(found_trial, experiment)]
         exists = trial is None or any(found_trial.number == trial for found_trial in trials)
         if measurements and exists and trial is not FINAL:
-            measured = by_trial(await client.list_measurements(name, trial))
+            measured = by_trial(await studies.list_measurements(name, trial))
         if latest and exists and trial is not FINAL:
-            last = await client.list_measurements(name, trial, latest=True)
+            last = await studies.list_measurements(name, trial, latest=True)
     except NotFound as error:
         if attempts:
             raise lost(name, experiment.name) from error
@@ -108,12 +108,12 @@ def belongs(trial: Trial, experiment: Experiment) -> bool:
 @asynccontextmanager
 async def _found(
     workspace: Workspace, name: str, namespace: str | None
-) -> AsyncIterator[tuple[LocalExperiments, Experiment, SessionClient]]:
+) -> AsyncIterator[tuple[LocalExperiments, Experiment, StudyReads]]:
     """Yield the experiment of that name, with what it is read from. Raises NotFound."""
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
-        async with workspace.connected(workspace.service_of(experiment)) as client:
-            yield experiments, experiment, client
+        async with workspace.reading(workspace.service_of(experiment)) as studies:
+            yield experiments, experiment, studies
 
 
 async def look_up(
@@ -126,8 +126,8 @@ async def look_up(
     trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:
     """Return the experiment of that name, as `gather` reads it. Raises NotFound."""
-    async with _found(workspace, name, namespace) as (experiments, experiment, client):
-        return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
+    async with _found(workspace, name, namespace) as (experiments, experiment, studies):
+        return await gather(experiments, experiment, studies, measurements=measurements, latest=latest, trial=trial)
 
 
 async def with_estimate(
@@ -137,15 +137,15 @@ async def with_estimate(
 
     Raises NotFound.
     """
-    async with _found(workspace, name, namespace) as (experiments, experiment, client):
-        record = await gather(experiments, experiment, client)
+    async with _found(workspace, name, namespace) as (experiments, experiment, studies):
+        record = await gather(experiments, experiment, studies)
         if record.best is not None:
-            last = await client.list_measurements(study_name(experiment), record.best.number, latest=True)
+            last = await studies.list_measurements(study_name(experiment), record.best.number, latest=True)
             record = replace(record, metrics=last_values(last, without=experiment.spec.objective.metric))
         if not experiment.spec.criteria.is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
             return record, None
         try:
-            return record, await client.estimate(study_name(experiment))
+            return record, await studies.estimate(study_name(experiment))
         except (FailedPrecondition, Unavailable):
             return record, None
 
@@ -159,8 +159,8 @@ async def watch(
     every_s: float,
 ) -> None:
     """Call `see` with the result of `look_up` at intervals, until it returns True."""
-    async with _found(workspace, name, namespace) as (experiments, experiment, client):
-        while not await see(await gather(experiments, experiment, client, latest=True)):
+    async with _found(workspace, name, namespace) as (experiments, experiment, studies):
+        while not await see(await gather(experiments, experiment, studies, latest=True)):
             await asyncio.sleep(every_s)
             experiment = find(experiments, experiment.name, experiment.namespace)
 
@@ -181,9 +181,9 @@ async def all_experiments(
             for service in dict.fromkeys(experiment.server for experiment in stored):
                 reachable = [experiment for experiment in stored if experiment.server == service]
                 try:
-                    async with workspace.connected(service) as client:
+                    async with workspace.reading(service) as studies:
                         answers = [
-                            await _without_lost_trials(experiments, experiment, client, on_error, latest=latest)
+                            await _without_lost_trials(experiments, experiment, studies, on_error, latest=latest)
                             for experiment in reachable
                         ]
                 except (Unavailable, Unauthenticated, PermissionDenied) as error:
@@ -198,13 +198,13 @@ async def all_experiments(
 async def _without_lost_trials(
     experiments: LocalExperiments,
     experiment: Experiment,
-    client: SessionClient,
+    studies: StudyReads,
     on_error: Callable[[TunerError], None],
     *,
     latest: bool,
 ) -> ExperimentRecord:
     try:
-        return await gather(experiments, experiment, client, latest=latest)
+        return await gather(experiments, experiment, studies, latest=latest)
     except StoreBroken as error:
         on_error(error)
         return ExperimentRecord(experiment)
@@ -230,10 +230,8 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
 
 def importances(record: TrialList) -> list[Importance]:
     """Return the importance of each parameter, the most important first. Takes at most two seconds."""
-    from suggest.server import admin
-
     direction = record.criteria.objectives[0].direction
-    return admin.importances(record.space, trials_that_ran(record), direction=direction)
+    return importances_of(record.space, trials_that_ran(record), direction=direction)
 
 
 # The final stage
@@ -294,7 +292,7 @@ def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
 async def watch_studies(
     workspace: Workspace,
     namespace: str | None,
-    see: Callable[[list[tuple[Study, StudySummary | None]]], bool],
+    see: Callable[[Sequence[tuple[Study, StudySummary | None]]], bool],
     *,
     every_s: float,
 ) -> None:
@@ -305,9 +303,9 @@ async def watch_studies(
     if not workspace.service and not workspace.state.studies_db.exists():
         with workspace.opened():
             pass
-    async with workspace.connected(workspace.service) as client:
+    async with workspace.reading(workspace.service) as studies:
         while True:
-            if see(await client.study_summaries(namespace or "-")):
+            if see(await studies.study_summaries(namespace or "-")):
                 return
             await asyncio.sleep(every_s)
 
@@ -316,9 +314,9 @@ async def watch_study(
     workspace: Workspace, name: str, namespace: str | None, see: Callable[[StudyTrials], bool], *, every_s: float
 ) -> None:
     """Call `see` with the study's trials at intervals, until it returns True. Raises NotFound."""
-    async with workspace.connected(workspace.service) as client:
+    async with workspace.reading(workspace.service) as studies:
         while True:
-            if see(await _study_trials(workspace, client, name, namespace)):
+            if see(await _study_trials(workspace, studies, name, namespace)):
                 return
             await asyncio.sleep(every_s)
 
@@ -327,31 +325,31 @@ async def look_up_study(
     workspace: Workspace, name: str, namespace: str | None, *, measurements: bool = False
 ) -> StudyTrials:
     """Return the study's trials. Raises NotFound."""
-    async with workspace.connected(workspace.service) as client:
-        return await _study_trials(workspace, client, name, namespace, measurements=measurements)
+    async with workspace.reading(workspace.service) as studies:
+        return await _study_trials(workspace, studies, name, namespace, measurements=measurements)
 
 
 async def _study_trials(
-    workspace: Workspace, client: SessionClient, text: str, namespace: str | None, *, measurements: bool = False
+    workspace: Workspace, studies: StudyReads, text: str, namespace: str | None, *, measurements: bool = False
 ) -> StudyTrials:
     name = _study_named(text, namespace)
     try:
-        study = await client.get_study(name)
+        study = await studies.get_study(name)
     except NotFound:
         experiment = "" if "/" in text else f"no experiment {name.study} here, and "
-        known = await _names(workspace, client, name.namespace)
+        known = await _names(workspace, studies, name.namespace)
         see = f"; see {command('get', 'experiments')} and {command('get', 'studies')}"
         hint = did_you_mean(name.study, known) or see
         raise NotFound(f"there is {experiment}no study {name} in the {described(workspace.service)}{hint}") from None
-    trials = [TrialRecord(trial, by_client=True) for trial in await client.list_trials(name)]
-    last = await client.list_measurements(name, latest=True)
-    measured = by_trial(await client.list_measurements(name) if measurements else ())
+    trials = [TrialRecord(trial, by_client=True) for trial in await studies.list_trials(name)]
+    last = await studies.list_measurements(name, latest=True)
+    measured = by_trial(await studies.list_measurements(name) if measurements else ())
     return StudyTrials(study, trials, last_values(last, without=study.spec.objective.metric), measured)
 
 
-async def _names(workspace: Workspace, client: SessionClient, namespace: str) -> list[str]:
+async def _names(workspace: Workspace, studies: StudyReads, namespace: str) -> list[str]:
     """Return the names of the experiments and of the studies without one, in a namespace."""
-    names = [study.name.study for study in await client.list_studies(namespace)]
+    names = [study.name.study for study in await studies.list_studies(namespace)]
     with suppress(NotFound), workspace.opened() as experiments:
         names = [*experiments.names(namespace), *names]
     return names

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suggest.errors import Unavailable
+from suggest.errors import StoreBroken, Unavailable
 
 if TYPE_CHECKING:
     from controller.core.model import Uid
@@ -67,6 +67,12 @@ class StateDirectory:
     def storage_url(self) -> str:
         path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")  # they are not the beginning of options
         return f"sqlite:///{path}"
+
+    def url_of(self, service: str) -> str:
+        """Return the storage URL of a service without an address; "" is this directory's. Raises StoreBroken."""
+        if not service and self.studies_db.is_dir():
+            raise StoreBroken(f"{self.studies_db} is a directory; move it away, or use another --state-dir")
+        return service or self.storage_url
 
     @property
     def experiments(self) -> Path:

@@ -1,6 +1,6 @@
 """Connect to the suggestion service: a running one, or one that this process starts on a private socket.
 
-Reading through an embedded service disturbs no other process, because only writing takes ownership of a study.
+Callers that only read use `Workspace.reading`, which needs no server for a store.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import ServiceCredentials
+from controller.app.workspace import ServiceCredentials, is_address
 from suggest.client import AsyncClient
-from suggest.errors import StoreBroken, Unavailable
+from suggest.errors import Unavailable
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
@@ -73,7 +73,7 @@ async def connected(
     service: str, state: StateDirectory, credentials: ServiceCredentials
 ) -> AsyncIterator[SessionClient]:
     """Return a client of the service. An embedded service is started, and stopped at the end."""
-    if service and "://" not in service:
+    if is_address(service):
         client = SessionClient(
             service,
             token_file=credentials.token_file,
@@ -87,12 +87,10 @@ async def connected(
         finally:
             await client.close()
         return
-    if not service and state.studies_db.is_dir():
-        raise StoreBroken(f"{state.studies_db} is a directory; move it away, or use another --state-dir")
     from suggest.server import Server  # lazy: slow to import, and not needed with a remote service
 
     socket = state.service_socket()
-    server = Server(service or state.storage_url, f"unix:{socket}")
+    server = Server(state.url_of(service), f"unix:{socket}")
     await server.start()
     try:
         client = SessionClient(f"unix:{socket}", inside=server.inside())

@@ -95,7 +95,8 @@ def warnings(document: Document) -> Iterator[str]:
 
 def _far_too_many(document: Document) -> Iterator[str]:
     """Warn of more trials at a time than can run, and of a grid that is never finished."""
-    from suggest.server.admin import MAX_ROWS, grid_points
+    from suggest.imports import MAX_ROWS
+    from suggest.server.admin import grid_points
 
     spec = document.spec
     if spec.parallelism > MOST_AT_ONCE:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller import app
 from controller.app.state_directory import StateDirectory
 from suggest.errors import FailedPrecondition
 from suggest.url_redaction import redacted_url
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
     from controller.core.model import Experiment
+    from controller.search import StudyReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,7 @@ class Workspace:
 
     def opened(self, *, make: bool = False) -> AbstractContextManager[LocalExperiments]:
         """Open the experiments of the state directory with `local_experiments.opened`."""
-        from controller.app.local_experiments import opened
-
-        return opened(self.state, make=make)
+        return app.local_experiments.opened(self.state, make=make)
 
     def service_of(self, experiment: Experiment) -> str:
         """Return the experiment's service. Raises FailedPrecondition if a different one was requested."""
@@ -62,9 +62,18 @@ class Workspace:
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
         """Return a client of the service. An embedded service is started, and stopped at the end."""
-        from controller.app.suggestion_service import connected
+        return app.suggestion_service.connected(service, self.state, self.credentials)
 
-        return connected(service, self.state, self.credentials)
+    def reading(self, service: str) -> AbstractAsyncContextManager[StudyReads]:
+        """Return the studies of the service for reading. Those of a store are read without a server."""
+        if is_address(service):
+            return self.connected(service)
+        return app.stored_studies.stored_studies(self.state.url_of(service))
+
+
+def is_address(service: str) -> bool:
+    """Return whether the service is a running server, and not a store."""
+    return bool(service) and "://" not in service
 
 
 def service_name(*, server: str | None, storage: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
     workspace = workspace_of(arguments)
     printer = Printer(arguments)
 
-    def see(studies: list[tuple[Study, StudySummary | None]]) -> bool:
+    def see(studies: Sequence[tuple[Study, StudySummary | None]]) -> bool:
         elements = [
             documents.study(study, None if it is None else it.trials, None if it is None else it.best)
             for study, it in studies

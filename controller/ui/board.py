@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +28,13 @@ from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import QuotaUse
-from controller.search import study_name
+from controller.search import StudyReads, study_name
 from controller.ui.live_table import Encoded, Event, Json
 from controller.ui.shared_reader import SHARED_S, Mark, SharedReader, clock_mark, file_mark, when_changed
 from controller.ui.visitor import VisitorLimits
-from suggest.client import AsyncClient, StudyName
 from suggest.errors import NotFound, TunerError
 from suggest.space import Choice, Parameter
-from suggest.study import StudySpec
+from suggest.study import StudyName, StudySpec
 from suggest.trial import Measurement, TrialState
 
 LIST_S = 0.25
@@ -47,14 +46,14 @@ MOST_ARTIFACTS = 500
 
 
 class Board:
-    """Reads experiments for all pages, in one event loop. `close` closes the connections that it opened."""
+    """Reads experiments for all pages, in one event loop. `close` closes the stores and connections that it opened."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.limits = VisitorLimits("this link")
         self._stack = AsyncExitStack()
         self._experiments: LocalExperiments | None = None
-        self._clients: dict[str, SessionClient] = {}
+        self._studies: dict[str, StudyReads] = {}  # by service
         self._connecting = asyncio.Lock()
         self._readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
@@ -72,13 +71,17 @@ class Board:
             self._experiments = self._stack.enter_context(self.workspace.opened())
         return self._experiments
 
-    async def client(self, experiment: Experiment) -> SessionClient:
-        """Return a client for the experiment. Raises FailedPrecondition if a different service was requested."""
+    async def studies(self, experiment: Experiment) -> StudyReads:
+        """Return the experiment's studies. Raises FailedPrecondition if a different service was requested."""
         service = self.workspace.service_of(experiment)
         async with self._connecting:
-            if service not in self._clients:
-                self._clients[service] = await self._stack.enter_async_context(self.workspace.connected(service))
-        return self._clients[service]
+            if service not in self._studies:
+                self._studies[service] = await self._stack.enter_async_context(self.workspace.reading(service))
+        return self._studies[service]
+
+    def client(self, experiment: Experiment) -> AbstractAsyncContextManager[SessionClient]:
+        """Return a client that changes the experiment's study. Raises FailedPrecondition as `studies` does."""
+        return self.workspace.connected(self.workspace.service_of(experiment))
 
     def find(self, namespace: str, name: str) -> Experiment:
         """Return the experiment of that name. Raises NotFound."""
@@ -105,8 +108,8 @@ class Board:
     async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> ExperimentRecord:
         record = await self.record(namespace, name)
         if figure == "curves":
-            client = await self.client(record.experiment)
-            measured = await measurements_of_curves(client, study_name(record.experiment), record, trials)
+            studies = await self.studies(record.experiment)
+            measured = await measurements_of_curves(studies, study_name(record.experiment), record, trials)
             record = replace(record, measurements=measured)
         if trials:
             record = replace(record, trials=[query.find_trial(record, number) for number in trials])
@@ -118,8 +121,8 @@ class Board:
         record = await self.record(namespace, name)
         entry = query.find_trial(record, number)
         experiment = record.experiment
-        client = await self.client(experiment)
-        measured = await client.list_measurements(study_name(experiment), number)
+        studies = await self.studies(experiment)
+        measured = await studies.list_measurements(study_name(experiment), number)
         events = self.experiments().events(experiment.uid, number)
         failed = entry.state is TrialState.FAILED and failed_here(entry.attempts)
         return documents.trial(record, entry) | {
@@ -154,20 +157,21 @@ class Board:
 
     async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
         experiment = self.find(namespace, name)
-        client = await self.client(experiment)
-        await client.update_trial(study_name(experiment), number, labels=labels)
+        async with self.client(experiment) as client:
+            await client.update_trial(study_name(experiment), number, labels=labels)
         self._reader(experiment).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         experiment = self.find(namespace, name)
-        return (await enqueue(await self.client(experiment), experiment, texts)).number
+        async with self.client(experiment) as client:
+            return (await enqueue(client, experiment, texts)).number
 
     async def delete(self, namespace: str, name: str) -> None:
         await delete(self.workspace, [name], namespace, confirm=lambda _target: True)
 
     def _reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
         async def connect() -> ExperimentFollower:
-            return ExperimentFollower(self.experiments(), experiment, await self.client(experiment))
+            return ExperimentFollower(self.experiments(), experiment, await self.studies(experiment))
 
         reader = self._readers.get(experiment.uid)
         if reader is None:
@@ -338,12 +342,12 @@ def parameter_hint(parameter: Parameter) -> Json:
 
 
 async def measurements_of_curves(
-    client: AsyncClient, study: StudyName, record: TrialList, trials: Sequence[int]
+    studies: StudyReads, study: StudyName, record: TrialList, trials: Sequence[int]
 ) -> dict[int, list[Measurement]]:
     """Return the measurements that the figure of curves shows: of these trials, or of those that it chooses."""
     numbers = trials or figures.trials_of_curves(record)
     if len(numbers) == len(record.trials) > 1:
-        measured = await client.list_measurements(study)
+        measured = await studies.list_measurements(study)
     else:
-        measured = [sample for number in numbers for sample in await client.list_measurements(study, number)]
+        measured = [sample for number in numbers for sample in await studies.list_measurements(study, number)]
     return by_trial(measured)

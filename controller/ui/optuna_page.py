@@ -130,8 +130,8 @@ class _Source:
         if experiment is None:
             raise KeyError(identity)
         record = await self._board.record(experiment.namespace, experiment.name)
-        client = await self._board.client(experiment)
-        return record, await client.list_measurements(study_name(experiment))
+        studies = await self._board.studies(experiment)
+        return record, await studies.list_measurements(study_name(experiment))
 
     def _in_loop(self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(ANSWER_S)

@@ -8,34 +8,28 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from suggest.errors import InvalidArgument, NotFound
-from suggest.imports import MAX_ROWS, Source
+from suggest.errors import NotFound
 from suggest.samplers import not_installed
 from suggest.storage.location import is_postgres, sqlite_path
+from suggest.storage.opening import open_store
 from suggest.studies import check
-from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
-from suggest.trial import TrialState
 from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from suggest.imports import Source
     from suggest.server.access.protection import Protection
     from suggest.server.server_options import ServerOptions
     from suggest.server.start_check import StartFinding as StartFinding
     from suggest.space import Space
     from suggest.storage.database import Database
-    from suggest.storage.sql_store import StudyStore
-    from suggest.trial import Trial
 
 __all__ = [
-    "MAX_ROWS",
-    "Source",
     "check",
     "check_up",
     "grid_points",
-    "importances",
     "is_optunas",
     "not_installed",
     "open_store",
@@ -43,24 +37,6 @@ __all__ = [
     "schema_versions",
     "sqlite_file",
 ]
-
-
-def open_store(storage_url: str, *, sync: str = "normal") -> StudyStore:
-    """Open the store; `sync` is normal or full.
-
-    Raises InvalidArgument for an unknown kind of store, Unavailable, StoreBroken.
-    """
-    from suggest.storage.sqlite import SYNC
-
-    if sync not in SYNC:
-        raise InvalidArgument.at("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")
-    if is_postgres(storage_url):
-        from suggest.storage.postgres_store import PostgresStore
-
-        return PostgresStore(storage_url, sync=sync)
-    from suggest.storage.sqlite_store import SqliteStore
-
-    return SqliteStore(sqlite_path(storage_url), sync=sync)
 
 
 def check_up(
@@ -149,18 +125,3 @@ def grid_points(space: Space) -> int | None:
 
     has_grid = all(axis_of(parameter.domain) is not None for parameter in space.parameters)
     return Grid(space, {}).total if has_grid else None
-
-
-def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
-    """Return the importance of each parameter, the most important first; without a value if there are too few trials.
-
-    Succeeded and pruned trials count. The same trials give the same result. Takes at most two seconds. Optuna is
-    imported only if there are enough trials.
-    """
-    judged = [t for t in trials if t.state in (TrialState.SUCCEEDED, TrialState.PRUNED) and t.value is not None]
-    if len(judged) < MIN_TRIALS_TO_RANK:
-        names = [p.name for p in space.parameters if p.domain.count != 1]
-        return [Importance(name, sum(name in t.parameters for t in judged)) for name in names]
-    from suggest.optuna_storage import importance
-
-    return importance.importances(space, judged, direction=direction)

@@ -1,8 +1,14 @@
 """The suggestion service without gRPC: sessions, trial leases and dispatch around the engine.
 
-`suggest.server` answers calls with this package. Programs that only read a store use it without a server.
+`suggest.server` answers calls with this package. Programs that only read a store use `suggest.studies.reading`.
 """
 
-from suggest.studies.study_service import StudyService, check
+from typing import TYPE_CHECKING
+
+from suggest.lazy_module import exported
+
+if TYPE_CHECKING:
+    from suggest.studies.study_service import StudyService, check
 
 __all__ = ["StudyService", "check"]
+__getattr__ = exported(__name__, dict.fromkeys(__all__, "study_service"))

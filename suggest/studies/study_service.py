@@ -21,14 +21,13 @@ from suggest.errors import (
     FailedPrecondition,
     LeaseExpired,
     LimitReached,
-    NotFound,
     Problem,
     raise_if,
     under,
 )
 from suggest.estimate import Estimate
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
@@ -40,6 +39,7 @@ from suggest.studies.estimates import Estimates
 from suggest.studies.metric_names import new_names, renamed
 from suggest.studies.outcomes import added_again, finished_trial, in_words, paused_trial, same_way, taken
 from suggest.studies.proposing import SuggestionBatch
+from suggest.studies.reading import StudyReader
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
@@ -65,7 +65,7 @@ def check(spec: StudySpec, *, runs_here: bool = True) -> None:
     raise_if(spec_rules.spec_problems(spec, runs_here=runs_here))
 
 
-class StudyService:
+class StudyService(StudyReader):
     """All operations on the studies of one store.
 
     `address` is where other processes reach this one; `NotOwner` carries it. For `idle_s` see `StudySessions`.
@@ -75,7 +75,7 @@ class StudyService:
         self, store: StudyStore, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S
     ) -> None:
         """Take ownership of `clock`, which measures trial leases; close() closes it."""
-        self._store = store
+        super().__init__(store)
         self.sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
         self._estimates = Estimates(store, self.sessions.workers)
 
@@ -116,7 +116,7 @@ class StudyService:
         if self._store.insert_study(record):
             events.log_event("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
             return study
-        existing = self.sessions.record(name)
+        existing = self.record(name)
         if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
             if labels.items() <= existing.study.labels.items():
                 return existing.study
@@ -124,34 +124,6 @@ class StudyService:
         raise AlreadyExists(
             f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or delete it first"
         )
-
-    def study(self, name: StudyName) -> Study:
-        return self.sessions.record(name).study
-
-    def list_studies(
-        self,
-        namespace: str | None,
-        *,
-        labels: Mapping[str, str] = NO_LABELS,
-        after: StudyName | None = None,
-        limit: int,
-    ) -> list[Study]:
-        return self._store.studies(namespace, labels=labels, after=after, limit=limit)
-
-    def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
-        counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
-        best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
-        return [StudySummary(counts[study.name], best_trial) for study, best_trial in zip(studies, best, strict=True)]
-
-    def _best(self, study: Study) -> list[Trial]:
-        spec = study.spec
-        if spec.criteria.is_plain:
-            best = self._store.best_trial(study.name, spec.objective.direction)
-            return [] if best is None else [best]
-        candidates: list[Trial] = []
-        for page in self._store.pages_of_trials(study.name, [TrialState.SUCCEEDED]):
-            candidates = spec.criteria.best([*candidates, *page])
-        return candidates
 
     def update_study(
         self,
@@ -466,7 +438,7 @@ class StudyService:
             reserved = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
             _refuse_own_labels(labels.keys() - reserved.keys())
             trial = replace(current, labels={**labels, **reserved})
-            self._existing(name, number)
+            self.trial(name, number)
             writer.relabel(trial)
             return trial
 
@@ -474,7 +446,7 @@ class StudyService:
         with self.sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
-            self._existing(name, number)
+            self.trial(name, number)
             if trial.state is TrialState.RUNNING:
                 raise _refused(name, trial, "complete it as cancelled first")
             with writer.changing():
@@ -482,9 +454,7 @@ class StudyService:
             writer.forget_engine()  # also drop what the algorithm has learned from the trial
 
     def trial(self, name: StudyName, number: int) -> Trial:
-        trial = self._store.trial(name, number)
-        existing = self._existing(name, number) if trial is None else trial
-        return self.sessions.with_expiry(name, [existing])[0]
+        return self.sessions.with_expiry(name, [super().trial(name, number)])[0]
 
     def list_trials(
         self,
@@ -495,36 +465,12 @@ class StudyService:
         after: int = -1,
         limit: int,
     ) -> list[Trial]:
-        trials = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
-        if not trials:
-            self.sessions.record(name)
+        trials = super().list_trials(name, states=states, client_id=client_id, after=after, limit=limit)
         return self.sessions.with_expiry(name, trials)
 
-    def list_measurements(
-        self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
-    ) -> list[tuple[int, int, Measurement]]:
-        """Return tuples (position, trial, measurement); with `latest`, only the last one of each trial and metric."""
-        read_page = self._store.latest_measurements if latest else self._store.measurements
-        measurements = read_page(name, number, after=after, limit=limit)
-        if not measurements:
-            self.sessions.record(name) if number is None else self.trial(name, number)
-        return measurements
-
-    def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
-        return self._best(self.sessions.record(name).study)
-
     def estimate(self, name: StudyName) -> Estimate:
-        """Return what a model says of the study. Raises the errors of `Estimates.of`."""
-        return self._estimates.of(self.sessions.record(name).study)
-
-    def _existing(self, name: StudyName, number: int) -> Trial:
-        """Read the trial from the store: unlike the engine, the store does not return deleted trials."""
-        trial = self._store.trial(name, number)
-        if trial is None:
-            self.sessions.record(name)
-            raise NotFound(f"{name} has no trial {number}")
-        return trial
+        """Return what a model says of the study. The models of the studies that were asked about last are kept."""
+        return self._estimates.of(self.study(name))
 
 
 def _refuse_own_labels(labels: Iterable[str]) -> None:

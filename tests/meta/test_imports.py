@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.cli import cli_in
+
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("alembic", "google.protobuf", "grpc", "h11", "numpy", "optuna", "scipy", "sqlalchemy")
 
@@ -96,6 +98,50 @@ def test_help_loads_nothing_that_a_search_needs() -> None:
         "assert 'run' in shown.getvalue()\n"
     )
     assert heavy_after(program) == []
+
+
+READS = (
+    ("get", "experiments"),
+    ("get", "studies"),
+    ("get", "trials", "tiny"),
+    ("describe", "tiny"),
+    ("describe", "tiny/0"),
+    ("report", "tiny"),
+    ("export", "tiny", "--format", "json"),
+    ("best", "tiny"),
+)
+
+
+def test_reads_of_a_store_need_no_server(tmp_path: Path) -> None:
+    """Neither commands nor the page start a thread, or load gRPC or the service's writing half."""
+    with cli_in(tmp_path) as cli:
+        code, _, err = cli.tuner("run", cli.write(trials=2))
+        assert code == 0, err
+        program = (
+            "import asyncio, sys, threading\n"
+            "from pathlib import Path\n"
+            "from controller.cli.main import main\n"
+            f"for words in {READS!r}:\n"
+            "    assert main(words) == 0, words\n"
+            "from controller.app.state_directory import StateDirectory\n"
+            "from controller.app.workspace import Workspace\n"
+            "from controller.ui.board import Board\n"
+            "async def show():\n"
+            "    board = Board(Workspace(StateDirectory(Path(sys.argv[1]))))\n"
+            "    assert len((await board.record('default', 'tiny')).trials) == 2\n"
+            "    await board.close()\n"
+            "asyncio.run(show())\n"
+            "halves = ('suggest.server', 'suggest.studies', 'suggest.v1', 'suggest.engine', 'suggest.samplers')\n"
+            "print(*sorted(name for name in sys.modules if name.startswith(halves)))\n"
+            "print(*sorted({'grpc', 'google.protobuf'} & set(sys.modules)), threading.active_count(), 'thread')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "state")],
+            cwd=tmp_path, env=cli.env, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reads = "suggest.studies suggest.studies.importances suggest.studies.reading"
+    assert done.stdout.splitlines()[-2:] == [reads, "1 thread"]
 
 
 @pytest.mark.parametrize("package", ["suggest", "controller", "tuner"])

@@ -14,7 +14,7 @@ from controller.core.model import ExperimentSpec
 from controller.spec import read
 from suggest.client import Measurement, Outcome, TrialState
 from suggest.errors import InvalidArgument, NotFound
-from suggest.server.admin import Source
+from suggest.imports import Source
 from suggest.study import Constraint
 
 FILE = """

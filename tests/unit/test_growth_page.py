@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from controller.cli.arguments import parse
-from suggest.server.admin import MAX_ROWS
+from suggest.imports import MAX_ROWS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "growth.md").read_text(encoding="utf-8")

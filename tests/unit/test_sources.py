@@ -15,7 +15,7 @@ from controller.app.workspace import Workspace
 from controller.spec import read
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
-from suggest.server.admin import Source
+from suggest.imports import Source
 from suggest.study import Direction, Objective
 from suggest.url_redaction import redacted_url
 

@@ -1,0 +1,109 @@
+"""The reads of studies, on any store. They need no lease and no engine, and change nothing.
+
+`StudyService` adds the writes. A process that only reads a store needs nothing but `StudyReader`: this module must not
+import engines, samplers or workers before an estimate needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from suggest.errors import NotFound
+from suggest.estimate import Estimate
+from suggest.lazy_module import LazyModule
+from suggest.replies import StudySummary
+from suggest.storage.store import StudyRecord
+from suggest.study import Study, StudyName
+from suggest.trial import NO_LABELS, Measurement, Trial, TrialState
+
+if TYPE_CHECKING:
+    from suggest import workers
+    from suggest.storage.sql_store import StudyStore
+    from suggest.studies import estimates
+else:
+    workers, estimates = LazyModule("suggest.workers"), LazyModule("suggest.studies.estimates")
+
+
+class StudyReader:
+    """All reads of the studies of one store. Thread-safe and blocking. Methods raise NotFound."""
+
+    def __init__(self, store: StudyStore) -> None:
+        self._store = store
+
+    def record(self, name: StudyName) -> StudyRecord:
+        record = self._store.study(name)
+        if record is None:
+            raise NotFound(f"{name} does not exist")
+        return record
+
+    def study(self, name: StudyName) -> Study:
+        return self.record(name).study
+
+    def list_studies(
+        self,
+        namespace: str | None,
+        *,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: StudyName | None = None,
+        limit: int,
+    ) -> list[Study]:
+        return self._store.studies(namespace, labels=labels, after=after, limit=limit)
+
+    def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
+        counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
+        best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
+        return [StudySummary(counts[study.name], best_trial) for study, best_trial in zip(studies, best, strict=True)]
+
+    def trial(self, name: StudyName, number: int) -> Trial:
+        """Read the trial from the store: unlike an engine, the store does not return deleted trials."""
+        trial = self._store.trial(name, number)
+        if trial is None:
+            self.record(name)
+            raise NotFound(f"{name} has no trial {number}")
+        return trial
+
+    def list_trials(
+        self,
+        name: StudyName,
+        *,
+        states: Sequence[TrialState] = (),
+        client_id: str = "",
+        after: int = -1,
+        limit: int,
+    ) -> list[Trial]:
+        trials = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
+        if not trials:
+            self.record(name)
+        return trials
+
+    def list_measurements(
+        self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        """Return tuples (position, trial, measurement); with `latest`, only the last one of each trial and metric."""
+        read_page = self._store.latest_measurements if latest else self._store.measurements
+        measurements = read_page(name, number, after=after, limit=limit)
+        if not measurements:
+            self.record(name) if number is None else self.trial(name, number)
+        return measurements
+
+    def optimal_trials(self, name: StudyName) -> list[Trial]:
+        """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
+        return self._best(self.study(name))
+
+    def estimate(self, name: StudyName) -> Estimate:
+        """Return what a model says of the study, fitted in a worker process. Raises the errors of `Estimates.of`."""
+        study = self.study(name)
+        with closing(workers.Workers()) as pool:
+            return estimates.Estimates(self._store, pool).of(study)
+
+    def _best(self, study: Study) -> list[Trial]:
+        spec = study.spec
+        if spec.criteria.is_plain:
+            best = self._store.best_trial(study.name, spec.objective.direction)
+            return [] if best is None else [best]
+        candidates: list[Trial] = []
+        for page in self._store.pages_of_trials(study.name, [TrialState.SUCCEEDED]):
+            candidates = spec.criteria.best([*candidates, *page])
+        return candidates

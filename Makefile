@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RELEASE := .venv-release
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"$$/\1/p' suggest/distribution.py)
+# Images of a release; cifar10 too where three gigabytes of torch are no matter: make images IMAGES='server cifar10'.
+IMAGES := server collector digits
 DOCS := .venv-docs
 COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-annotate --quiet $(LOCK)
@@ -183,10 +186,37 @@ image-server: $(VENV)/demo.stamp sbom  ## build the image of `tuner serve`: BASE
 image-collector:  ## build the image of the sidecar that collects metrics, where Go is: GOARCH=amd64|arm64 TAG=tuner/collector:1
 	TAG='$(TAG)' trial_image/build.sh collector
 
+.PHONY: dist
+dist: $(RELEASE)/stamp  ## build wheel and source archive into dist/, check them, and run the README with the wheel alone
+	rm -f dist/*.whl dist/*.tar.gz
+	$(RELEASE)/bin/uv build --quiet
+	$(RELEASE)/bin/twine check --strict dist/*.whl dist/*.tar.gz
+	.ci/install dist/*.whl
+
+.PHONY: images
+images:  ## with buildah: build the images of a release as OCI archives in dist/, and write their digests; BASE=… as above
+	mkdir -p dist
+	rm -f dist/images.txt
+	for image in $(IMAGES); do \
+	  tag=tuner/$$image:$(VERSION) archive=dist/tuner-$$image-$(VERSION).tar; \
+	  BUILDER=buildah $(MAKE) image-$$image TAG=$$tag && \
+	  buildah push --quiet --digestfile build/digest $$tag oci-archive:$$archive:$$tag && \
+	  echo "$$(cat build/digest)  $$tag" >>dist/images.txt || exit 1; \
+	done
+
+.PHONY: release
+release:  ## make all of a release in dist/: wheel, sources, bill of materials, documentation, images; TAG=v0.1.0
+	@test "$(or $(TAG),v$(VERSION))" = v$(VERSION) || { echo "the tag $(TAG) is not v$(VERSION), see suggest/distribution.py" >&2; exit 1; }
+	$(MAKE) dist sbom docs
+	tar -czf dist/tuner-docs-$(VERSION).tar.gz -C build docs
+	command -v buildah >/dev/null && $(MAKE) images || echo 'the images were not built: install buildah, then run make images'
+	cd dist && sha256sum *.whl *.tar.gz *.json $$(ls images.txt 2>/dev/null) | tee SHA256SUMS
+
 .PHONY: sbom
 sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (CycloneDX) to dist/
-	mkdir -p dist
-	$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+	mkdir -p build dist
+	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml >build/pyproject.toml
+	$(RELEASE)/bin/cyclonedx-py requirements --pyproject build/pyproject.toml --mc-type application \
 	  --output-reproducible -o dist/tuner-server.cdx.json deploy/requirements.lock
 
 .PHONY: lock
@@ -236,7 +266,7 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 
 $(RELEASE)/stamp: Makefile
 	$(PYTHON) -m venv $(RELEASE)
-	$(RELEASE)/bin/python -m pip --disable-pip-version-check --quiet install 'uv==0.13.9' 'cyclonedx-bom==7.5.0'
+	$(RELEASE)/bin/python -m pip --disable-pip-version-check --quiet install 'uv==0.13.9' 'cyclonedx-bom==7.5.0' 'twine==7.0.0'
 	@touch $@
 
 # Without the project itself: the references need its parsers only, which import nothing else.

@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs_site import api_reference, cli_reference
+from suggest.distribution import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 # Files of the repository outside of `docs/`, and where they are on the site.
@@ -61,6 +62,11 @@ STANDS_FOR = {"proto/suggest/v1/suggest.proto": "reference/api.md", "docs/adr": 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _LOADED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=\"?(https?:)?//[^\">]*", re.IGNORECASE)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    config.copyright = f"Tuner {VERSION}"
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

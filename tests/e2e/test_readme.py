@@ -17,7 +17,7 @@ from tests import called, forked
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Run by the scripts in .ci, on a clean machine or in a clean environment.
-BY_CI = ("make demo", "make test", "pip install .")
+BY_CI = ("make demo", "make test", "pip install tuner-hpo")
 
 
 def shown(language: str) -> list[str]:

@@ -16,6 +16,8 @@ JOBS ?= auto
 APT := flock /run/lock/tuner-apt.lock apt-get
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
   unit/test_optuna_studies.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
+KUBE_TESTS := $(addprefix tests/,unit/test_kube_client.py unit/test_kube_transport.py unit/test_kube_reflector.py \
+  kube/test_kubeconfig.py)
 INTEGRATIONS := hydra keras lightgbm lightning mlflow sklearn tensorboard torch transformers wandb
 AXE := build/axe
 OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
@@ -99,6 +101,10 @@ integration-packages: $(VENV)/dev.stamp  ## install the libraries that tuner.int
 .PHONY: test-integrations
 test-integrations: $(VENV)/dev.stamp  ## run the tests of tuner.integrations, its examples and the notebook; TESTS=tests/integrations/test_x.py
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(or $(TESTS),tests/integrations)
+
+.PHONY: test-kubeflow
+test-kubeflow: .venv-kubeflow/stamp  ## run the tests of the Kubernetes client beside Kubeflow's SDK, which needs an older package
+	.venv-kubeflow/bin/python -m pytest -n 2 $(or $(TESTS),$(KUBE_TESTS))
 
 .PHONY: check
 check: $(VENV)/dev.stamp  ## check format, lint, types, import rules and generated code
@@ -230,7 +236,7 @@ lock: $(RELEASE)/stamp  ## update the lock files after a change of pyproject.tom
 
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto .venv-optuna-* $(RELEASE) $(DOCS) .demo build dist
+	rm -rf $(VENV) .venv-proto .venv-optuna-* .venv-kubeflow $(RELEASE) $(DOCS) .demo build dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -255,6 +261,14 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 	$(PIP) install --require-hashes -r requirements.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/demo.stamp
+
+# Kubeflow's SDK 0.5 demands kubernetes < 36.
+.venv-kubeflow/stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-kubeflow
+	.venv-kubeflow/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	.venv-kubeflow/bin/python -m pip --disable-pip-version-check --quiet install --group dev \
+	  -e '.[kubernetes-asyncio]' 'kubeflow==0.5.0'
+	@touch $@
 
 # An environment for each version of Optuna: 4.4, the newest 4.x, the newest 5.x.
 .venv-optuna-%/stamp: pyproject.toml

@@ -1,6 +1,6 @@
 """Requests to an API server: raw JSON in and out, errors from `errors`, bounded waits. Knows nothing of trials.
 
-`http` is the transport. Generated models are not used: they drop unknown fields and cost ten times the CPU.
+`transport` sends them. It is imported in the background while the rest of the program starts.
 
 Requests are repeated after 429, and after 503 with Retry-After. Credentials that have expired or are rejected are read
 again, once. When the connection breaks, only GET and DELETE are repeated, once; after a create the caller finds out
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import importlib.util
 import json
 import logging
 import math
@@ -21,7 +22,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -35,21 +37,11 @@ from controller.kube.errors import (
     NotResponding,
     Unreachable,
 )
-from controller.kube.http import (
-    CannotConnect,
-    HostUnknown,
-    HttpError,
-    HttpPool,
-    HttpResponse,
-    HttpTimeout,
-    ProxyFailed,
-    ReadTimeout,
-    TlsFailed,
-    Unsendable,
-    Untrusted,
-)
 from controller.kube.log_streams import LogStreams
 from controller.kube.objects import ListMeta, Raw
+
+if TYPE_CHECKING:
+    from controller.kube.transport import Response, Transport
 
 _PAGE = 500
 _SILENCE_S = 120.0  # limit for a silent stream whose TCP connection is alive; bookmarks come every minute
@@ -57,6 +49,7 @@ _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
 _ANSWER_S = 15.0
+_REQUESTS_AT_ONCE = 64  # apart from watches and logs
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _log = logging.getLogger(__name__)
 
@@ -99,22 +92,23 @@ class Connection:
 
     def __init__(self, access: kubeconfig.ClusterAccess, context: str | None) -> None:
         self.access = access
-        self._asked = context
+        self._context = context
         self._renewing = asyncio.Lock()
         self._renew_after_s = 0.0  # monotonic
         self._why_not_renewed = ""
-        self._pool = _pool(access)
-        self._replaced: list[HttpPool] = []  # streams still use them
+        self._slots = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self._loading = asyncio.create_task(asyncio.to_thread(importlib.import_module, "controller.kube.transport"))
+        self._transport: Transport | None = None
+        self._replaced: list[Transport] = []  # streams still use them
 
     @classmethod
     async def open(cls, context: str | None) -> Connection:
         """Does not call the server. Raises BadKubeconfig, AccessDenied."""
-        try:
-            await asyncio.to_thread(importlib.import_module, "h11")
-        except ModuleNotFoundError as error:
+        if not _is_installed():
             raise BadKubeconfig(
-                "The Python package `h11` is missing; install it: pip install 'h11>=0.16,<1'"
-            ) from error
+                "the Python package `kubernetes` 37 is missing; install it: pip install 'kubernetes>=37,<38'; beside a "
+                "package that needs an older one: pip install 'kubernetes_asyncio>=36,<37'"
+            )
         return cls(await kubeconfig.load(context, attended=True), context)
 
     async def call(self, method: str, path: str, query: Mapping[str, str] | None = None,
@@ -122,20 +116,23 @@ class Connection:
         repeated = method not in ("GET", "DELETE")
         while True:
             try:
-                async with self.answer(method, path, query or {}, body=body) as response:
-                    return self.json_of(b"".join([chunk async for chunk in self.chunks(response)]))
+                async with self._slots, self.answer(method, path, query or {}, body=body) as response:
+                    return self.json_of(await _body_of(response))
             except Unreachable as lost:
                 if repeated or isinstance(lost, NotResponding):
                     raise
                 repeated = True
 
     async def close(self) -> None:
-        for pool in (*self._replaced, self._pool):
-            await pool.close()
+        """Close all connections, also those of responses in progress."""
+        await asyncio.wait([self._loading])
+        for transport in (*self._replaced, self._transport):
+            if transport is not None:
+                await transport.close()
 
     @asynccontextmanager
     async def answer(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
-                     silence_s: float | None = None) -> AsyncIterator[HttpResponse]:  # fmt: skip
+                     silence_s: float | None = None) -> AsyncIterator[Response]:  # fmt: skip
         """Yield the successful response, its body unread. silence_s: the limit of a stream; None: not a stream."""
         target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
@@ -149,9 +146,7 @@ class Connection:
                 if response.status < 300:
                     yield response
                     return
-                if response.status < 400:
-                    raise self._redirected(response)
-                error = _error_of(_status_of(b"".join([chunk async for chunk in self.chunks(response)])), response)
+                error = _error_of(_status_of(await _body_of(response)), response)
             finally:
                 response.close()
             if error.status == 401 and not renewed and await self._renew(access, authorization):
@@ -167,42 +162,40 @@ class Connection:
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
 
     async def _send(self, access: kubeconfig.ClusterAccess, authorization: str, method: str, target: str,
-                    body: Raw | None, silence_s: float | None) -> HttpResponse:  # fmt: skip
-        headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "gzip" if access.compressed else "identity",
-            "User-Agent": "tuner",
-            "Content-Type": "application/json",
-        }
+                    body: Raw | None, silence_s: float | None) -> Response:  # fmt: skip
+        transport = await self._current_transport()
+        headers = [
+            ("Accept", "application/json"),
+            ("Accept-Encoding", "gzip" if access.compressed else "identity"),
+            ("User-Agent", "tuner"),
+            ("Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json"),
+            *access.impersonation,  # each group has a header of its own
+        ]
         if authorization:
-            headers["Authorization"] = authorization
-        if method == "PATCH":
-            headers["Content-Type"] = "application/merge-patch+json"
-        try:
-            return await self._pool.request(
-                method,
-                target,
-                [*headers.items(), *access.impersonation],  # each group has a header of its own
-                None if body is None else json.dumps(body).encode(),
-                silence_s=_ANSWER_S if silence_s is None else silence_s,
-                total_s=_REQUEST_S if silence_s is None else None,
-            )
-        except HttpError as error:
-            raise self._unreachable(error) from error
+            headers.append(("Authorization", authorization))
+        return await transport.request(
+            method,
+            target,
+            headers,
+            body,
+            silence_s=_ANSWER_S if silence_s is None else silence_s,
+            total_s=_REQUEST_S if silence_s is None else None,
+        )
 
-    async def chunks(self, response: HttpResponse) -> AsyncIterator[bytes]:
-        try:
-            while chunk := await response.read_some():
-                yield chunk
-        except HttpError as error:
-            raise self._unreachable(error) from error
+    async def _current_transport(self) -> Transport:
+        if self._transport is None:
+            module = await asyncio.shield(self._loading)  # others wait for it, too
+            self._transport = self._transport or module.Transport(self.access)
+        return self._transport
 
     def json_of(self, body: bytes) -> Raw:
         """Parse the body of a successful response, or one line of a watch."""
         try:
             value = orjson.loads(body)
         except ValueError as error:
-            raise self._unreachable(error) from error
+            raise Unreachable(
+                f"{self.access.full_name}: the response is not JSON ({error}); is it an API server or a login page?"
+            ) from error
         return value if isinstance(value, dict) else {}
 
     async def _renew(self, used: kubeconfig.ClusterAccess, authorization: str) -> bool:
@@ -220,7 +213,7 @@ class Connection:
                 return False
             self._renew_after_s, self._why_not_renewed = time.monotonic() + _RENEWAL_PAUSE_S, ""
             try:
-                renewed = await kubeconfig.load(self._asked)
+                renewed = await kubeconfig.load(self._context)
             except BadKubeconfig:  # it was deleted since the start; the error to report is still the 401
                 return False
             except AccessDenied as error:
@@ -230,12 +223,19 @@ class Connection:
                 if renewed.credentials.authorization() == authorization:
                     return False
             else:
-                self._pool.retire()
-                self._replaced = [pool for pool in (*self._replaced, self._pool) if pool.in_use]
-                self._pool = _pool(renewed)
+                await self._replace_transport()
             _log.info("context=%s credentials renewed", self.access.context)
             self.access, self._renew_after_s = renewed, 0.0
             return True
+
+    async def _replace_transport(self) -> None:
+        """Let the next request connect with other certificates. Streams keep their connections."""
+        previous = [self._transport, *self._replaced] if self._transport is not None else self._replaced
+        self._transport = None
+        self._replaced = [transport for transport in previous if transport.open_responses]
+        for transport in previous:
+            if not transport.open_responses:
+                await transport.close()
 
     def _not_known(self) -> str:
         access = self.access
@@ -243,46 +243,6 @@ class Connection:
             f"{access.server} does not accept the credentials of context {access.context!r} (user {access.user!r}): "
             f"they are wrong or have expired; log in again, and check with: kubectl auth whoami"
         )
-
-    def _redirected(self, response: HttpResponse) -> Unreachable:
-        """Return the error for a redirect. None is followed: the credentials are for this server only."""
-        location = response.header("Location") or f"an unknown place (HTTP {response.status})"
-        return Unreachable(
-            f"{self._where()} redirects to {location}; is it an API server or a login page? "
-            "check its cluster's server in the kubeconfig"
-        )
-
-    def _where(self) -> str:
-        return f"{self.access.server} (context {self.access.context!r})"
-
-    def _unreachable(self, error: Exception) -> Unreachable:
-        cause = " ".join(str(error).split()) or type(error).__name__
-        match error:
-            case Untrusted():
-                explanation = f"is not trusted: {cause}; check its cluster's certificate-authority-data"
-            case TlsFailed():
-                explanation = f"does not speak TLS as expected: {cause}; check its cluster's server in the kubeconfig"
-            case HostUnknown():
-                explanation = (
-                    "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
-                )
-            case ProxyFailed():
-                explanation = f"cannot be reached through its proxy: {cause}; check proxy-url and HTTPS_PROXY"
-            case CannotConnect():
-                explanation = f"cannot be reached: {cause}; is the cluster up, and this the right context?"
-            case ReadTimeout():
-                return NotResponding(f"{self._where()} has stopped answering; it may be overloaded or restarting")
-            case HttpTimeout():
-                explanation = "does not answer; is the cluster up, and does a VPN or firewall block it?"
-            case Unsendable():
-                explanation = (
-                    f"cannot be sent a request: {cause}; check the token of the user and whom the context impersonates"
-                )
-            case ValueError():
-                explanation = f"does not answer in JSON ({cause}); is it an API server or a login page?"
-            case _:
-                explanation = f"closed the connection: {cause}; it may be restarting"
-        return Unreachable(f"{self._where()} {explanation}")
 
 
 class KubernetesClient:
@@ -378,7 +338,7 @@ class KubernetesClient:
         silence_s = min(_SILENCE_S, math.ceil(timeout_s) * 1.25)
         async with self._connection.answer("GET", kind.path(namespace), query, silence_s=silence_s) as response:
             partial = b""
-            async for chunk in self._connection.chunks(response):
+            async for chunk in response.chunks():
                 *lines, partial = (partial + chunk).split(b"\n") if b"\n" in chunk else (partial + chunk,)
                 for line in lines:
                     event = self._connection.json_of(line)
@@ -403,7 +363,7 @@ class KubernetesClient:
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):
             async with self._connection.answer("GET", path, query, silence_s=_SILENCE_S) as response:
-                async for chunk in self._connection.chunks(response):
+                async for chunk in response.chunks():
                     yield chunk
 
     async def review(self, verb: str, kind: Kind, namespace: str | None, *, subresource: str = "") -> bool:
@@ -419,9 +379,7 @@ class KubernetesClient:
     async def version_and_clock(self) -> tuple[Raw, datetime | None]:
         """Return the server's version and its clock."""
         async with self._connection.answer("GET", "/version", {}) as response:
-            version: Raw = self._connection.json_of(
-                b"".join([chunk async for chunk in self._connection.chunks(response)])
-            )
+            version = self._connection.json_of(await _body_of(response))
             date = response.header("Date")
         return version, None if date is None else parsedate_to_datetime(date)
 
@@ -487,9 +445,16 @@ def _selecting(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
 
-def _pool(access: kubeconfig.ClusterAccess) -> HttpPool:
-    proxy = None if access.proxy is None else access.proxy.url
-    return HttpPool(access.server, access.tls, tls_server_name=access.tls_server_name, proxy=proxy)
+def _is_installed() -> bool:
+    """Whether `transport` can be imported. Importing `kubernetes` to find out would take a quarter of a second."""
+    official = importlib.util.find_spec("kubernetes")
+    folders = official.submodule_search_locations if official is not None else None
+    has_aio = any((Path(folder) / "aio").is_dir() for folder in folders or ())
+    return has_aio or importlib.util.find_spec("kubernetes_asyncio") is not None
+
+
+async def _body_of(response: Response) -> bytes:
+    return b"".join([chunk async for chunk in response.chunks()])
 
 
 def _status_of(body: bytes) -> Raw:
@@ -501,7 +466,7 @@ def _status_of(body: bytes) -> Raw:
     return value if isinstance(value, dict) else {"message": str(value)}
 
 
-def _error_of(status: Raw, response: HttpResponse | None = None) -> ApiError:
+def _error_of(status: Raw, response: Response | None = None) -> ApiError:
     """Make the error of a `Status` object: the body of a response, or the object of an ERROR event."""
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}

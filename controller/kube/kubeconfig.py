@@ -397,6 +397,10 @@ class ClusterAccess:
     impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
     compressed: bool = True  # whether responses may be compressed
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.server} (context {self.context!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class _Certificates:

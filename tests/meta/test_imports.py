@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.cli import cli_in
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("alembic", "google.protobuf", "grpc", "h11", "numpy", "optuna", "scipy", "sqlalchemy")
+HEAVY = ("aiohttp", "alembic", "google.protobuf", "grpc", "kubernetes", "numpy", "optuna", "scipy", "sqlalchemy")
 
 
 def heavy_after(program: str) -> list[str]:

@@ -4,21 +4,17 @@ are told when they are not let in."""
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import ssl
 import subprocess
-import sys
 import time
-import tracemalloc
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.kube import client as client_module
 from controller.kube.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.kube.objects import Raw
@@ -571,57 +567,6 @@ async def test_a_refusal_by_quota_or_admission_is_not_a_missing_rule(api: FakeAp
 
 
 # What it costs and leaves behind.
-
-
-def test_connecting_imports_h11_and_neither_aiohttp_nor_the_kubernetes_package() -> None:
-    program = (
-        "import asyncio, sys\n"
-        "from controller.kube.client import KubernetesClient\n"
-        "assert 'h11' not in sys.modules\n"
-        "asyncio.run(KubernetesClient.connect())\n"
-        "assert 'h11' in sys.modules\n"
-        "print(*(name for name in ('aiohttp', 'kubernetes') if name in sys.modules))\n"
-    )
-    with kubeconfig_of(FakeApi().kubeconfig()):
-        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip # noqa: E501
-    assert done.stdout == "\n", done.stderr
-
-
-def test_a_log_followed_over_tls_uses_no_buffer_of_asyncio(
-    speaks_tls: tuple[ssl.SSLContext, bytes],
-) -> None:
-    context, certificate = speaks_tls
-    streams = 20
-
-    async def log(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await writer.drain()
-        await reader.read()  # until the client has gone
-        writer.close()
-
-    async def check() -> None:
-        server = await asyncio.start_server(log, "127.0.0.1", 0, ssl=context)
-        config = FakeApi().kubeconfig()
-        config["clusters"][0]["cluster"] = {
-            "server": f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}",
-            "certificate-authority-data": base64.b64encode(certificate).decode(),
-        }
-        with kubeconfig_of(config):
-            opened = await client_module.Connection.open(None)
-        async with AsyncExitStack() as followed:
-            tracemalloc.start()
-            for _ in range(streams):
-                await followed.enter_async_context(opened.answer("GET", "/log", {}, silence_s=30))
-            taken, _ = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-        servers = 256 << 10  # asyncio's, of the other end, which is of this process, too
-        assert taken / streams < servers + (64 << 10)
-        await opened.close()
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run(check())
 
 
 def test_an_empty_authority_is_refused_rather_than_replaced_by_those_of_the_system(tmp_path: Path) -> None:

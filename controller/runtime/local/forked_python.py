@@ -1,7 +1,7 @@
 """Run trials of a Python module without a new interpreter: the supervisor imports the module once and forks each trial.
 
 The child is set up like any other attempt, with the same session, log, start pipe, signals and environment, but it
-calls the module instead of executing a command (docs/adr/0026-forked-function-trials.md). Because the supervisor
+calls the module instead of executing a command (docs/adr/0002-processes-of-local-trials.md). Because the supervisor
 imports the module, the module must start no thread and import nothing large. The supervisor imports this module:
 standard library only.
 

@@ -1,8 +1,8 @@
 """Savings by pruning on the CIFAR-10 sweep and search, in epochs and CPU seconds, and the loss of accuracy.
 
 Runs reduced forms of the examples on the CPU, without pruning and with the median rule, with one seed, and writes the
-table to docs/benchmarks.md. Run it manually, with the data or a copy: `CIFAR10_DATA=… python bench/cifar10_pruning.py`. It takes a quarter of an hour on one CPU, and needs Linux, since it reads CPU seconds from
-/proc.
+table to docs/benchmarks.md. Run it manually, with the data or a copy: `CIFAR10_DATA=… python bench/cifar10_pruning.py`.
+It takes a quarter of an hour on one CPU, and needs Linux, since it reads CPU seconds from /proc.
 """
 
 from __future__ import annotations

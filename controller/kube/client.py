@@ -39,6 +39,7 @@ from controller.kube.errors import (
 )
 from controller.kube.log_streams import LogStreams
 from controller.kube.objects import ListMeta, Raw
+from suggest.distribution import install_command
 
 if TYPE_CHECKING:
     from controller.kube.transport import Response, Transport
@@ -106,8 +107,8 @@ class Connection:
         """Does not call the server. Raises BadKubeconfig, AccessDenied."""
         if not _is_installed():
             raise BadKubeconfig(
-                "the Python package `kubernetes` 37 is missing; install it: pip install 'kubernetes>=37,<38'; beside a "
-                "package that needs an older one: pip install 'kubernetes_asyncio>=36,<37'"
+                f"the Python package `kubernetes` 37 is missing; install with: {install_command('kubernetes')}; "
+                f"beside a package that needs an older one: {install_command('kubernetes-asyncio')}"
             )
         return cls(await kubeconfig.load(context, attended=True), context)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,23 +32,13 @@ from controller.core.model import (
     Uid,
 )
 from suggest import failpoints
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
-from suggest.storage.sqlite_file import DatabaseFile
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
+from suggest.storage.database import DamagedRow
+from suggest.storage.schema import prepare
+from suggest.storage.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-SCHEMA_VERSION = 5
-BUSY_S = 5.0
-
-_LOCKED = f"another process has kept it locked for {BUSY_S:g} s; nothing was lost, try again or end that process"
-_CURES = {
-    sqlite3.SQLITE_BUSY: _LOCKED,
-    sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this user can write to it",
-    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
-}
 
 _CREATE = failpoints.register("controller.experiment_store.create_experiment")
 _REVISE = failpoints.register("controller.experiment_store.add_revision")
@@ -96,100 +84,28 @@ class SqlExperimentStore:
     """
 
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
-        self._path = path
         self._load_spec = load_spec
-        self._file = DatabaseFile(path)
-        self._engine = sa.create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=sa.QueuePool)
-        self._keeper: sqlite3.Connection | None = None
         try:
-            with self._errors():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._file.create()  # private: it holds people's files, which may have secrets
-                # One connection stays open, so that no other process removes the side files that this one watches.
-                self._keeper = self._connect()
-                self._use_wal(self._keeper)
-                self._open(self._keeper)
-                self._file.watch()
-                self._file.mark()
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from error
+        self._database = SqliteDatabase(path)
+        try:
+            prepare(self._database, tables.SCHEMA)
         except BaseException:
             self.close()
             raise
+        self._database.file.mark()
 
     def close(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
-        self._engine.dispose()
-
-    @staticmethod
-    def _use_wal(connection: sqlite3.Connection) -> None:
-        """Switch to WAL, retrying while the database is busy: SQLite does not apply its busy timeout to this switch."""
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL").close()
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-
-    def _open(self, connection: sqlite3.Connection) -> None:
-        """Create the tables or upgrade them, if necessary. Reads by SQL, since most commands find them as they are."""
-        known = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
-        if connection.execute(known, [tables.schema.name]).fetchone() == (0,):
-            self._create()
-        row = connection.execute(f"SELECT version FROM {tables.schema.name}").fetchone()
-        if row is None:
-            raise StoreBroken(
-                f"{self._path}: its table {tables.schema.name!r} is empty, so the version of its schema is unknown; "
-                "restore it from a backup, or move it away to start over"
-            )
-        (version,) = row
-        if version < SCHEMA_VERSION:
-            version = self._upgrade()
-        if version > SCHEMA_VERSION:
-            raise StoreBroken(
-                f"{self._path} was written by a newer tuner (schema {version}, this one knows {SCHEMA_VERSION}); "
-                "upgrade tuner, or use another --state-dir"
-            )
-
-    def _create(self) -> None:
-        with self._engine.begin() as connection:
-            # An explicit transaction, because sqlite3 would commit each table by itself: two processes that start
-            # at once, or a kill, must not leave half a schema.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            existing = set(sa.inspect(connection).get_table_names())
-            if tables.schema.name in existing:
-                return
-            if taken := sorted(existing & set(tables.metadata.tables)):
-                raise StoreBroken(
-                    f"{self._path}: has a table {taken[0]!r} that is not tuner's; move the file away, or use another "
-                    "--state-dir"
-                )
-            self._file.refuse_emptied()
-            tables.metadata.create_all(connection, checkfirst=False)  # `existing` says that none exists
-            connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
-
-    def _upgrade(self) -> int:
-        """Upgrade the schema in one transaction and return its version. A second process then finds it upgraded."""
-        with self._engine.begin() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            version: int = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
-            while version in tables.UPGRADES:
-                for statement in tables.UPGRADES[version]:
-                    connection.exec_driver_sql(statement)
-                version += 1
-            connection.execute(sa.update(tables.schema).values(version=version))
-        return version
+        self._database.close()
 
     # Experiments
 
     def check(self) -> Mapping[str, int]:
         """Read every page and row. Return the numbers of rows by table. Raises StoreBroken."""
-        with self._errors(), self._engine.connect() as connection:
-            (problem,) = connection.exec_driver_sql("PRAGMA quick_check(1)").one()
-        if problem != "ok":
-            raise StoreBroken(f"{self._path}: it is damaged (SQLite: {problem}); restore it from a backup")
+        with self._database.reading() as connection:
+            self._database.check_pages(connection)
         numbers = Counter[str]()
         for experiment in self.experiments():
             numbers["experiments"] += 1
@@ -310,7 +226,7 @@ class SqlExperimentStore:
 
     def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:  # Any: the columns of a table
         text, its_own = _sql(query)
-        with self._errors(), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             result = connection.exec_driver_sql(text, its_own | values)
             names = list(result.keys())
             return [dict(zip(names, row, strict=True)) for row in result]  # faster to read than SQLAlchemy's mappings
@@ -321,44 +237,16 @@ class SqlExperimentStore:
         try:
             yield
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, InvalidArgument) as error:
-            raise StoreBroken(
-                f"{self._path}: a row is damaged ({type(error).__name__}: {error}); restore a backup (tuner db restore "
-                "DIR), or see with tuner db check what else is damaged"
-            ) from error
+            raise DamagedRow(f"{type(error).__name__}: {error}").broken(self._database.place) from error
 
     @contextmanager
     def _writing(self, points: tuple[str, str]) -> Iterator[sa.Connection]:
         """Open one transaction, between its two failpoints."""
         before, after = points
         failpoints.reach(before)
-        with self._errors(), self._engine.begin() as connection:
+        with self._database.writing() as connection:
             yield connection
-        self._file.check()  # a write to a deleted file is lost
         failpoints.reach(after)
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = self._file.connect(BUSY_S, isolation_level="DEFERRED")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        return connection
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            self._file.check()
-            yield
-        except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
-            cause = error.orig if isinstance(error, sa.exc.DatabaseError) else error
-            if isinstance(cause, sqlite3.IntegrityError):
-                raise
-            if isinstance(cause, sqlite3.OperationalError):
-                code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
-                cure = _CURES.get(code, "nothing was lost; check that its disk is healthy and not full, then try again")
-                raise Unavailable(f"{self._path}: {cure} (SQLite: {cause})") from error
-            cure = "it is damaged; restore it from a backup, or move it away to start over"
-            raise StoreBroken(f"{self._path}: {cure} (SQLite: {cause})") from error
-        except OSError as error:
-            raise Unavailable(f"{self._path}: {error.strerror}") from error
 
 
 def _upsert(table: sa.Table) -> Insert:

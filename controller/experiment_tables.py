@@ -28,26 +28,9 @@ from controller.core.model import (
     TrialOrFinal,
     Uid,
 )
-
-# The statements that upgrade each older schema to the next; ADR 14 says why this is not done by a migration tool.
-UPGRADES = {
-    1: (
-        "ALTER TABLE experiments ADD COLUMN final_trial INTEGER",
-        "ALTER TABLE experiments ADD COLUMN final_first INTEGER",
-    ),
-    2: (
-        "ALTER TABLE attempts ADD COLUMN rerun BOOLEAN NOT NULL DEFAULT 0",
-        "ALTER TABLE attempts ADD COLUMN reviewed BOOLEAN NOT NULL DEFAULT 0",
-    ),
-    3: ("ALTER TABLE attempts ADD COLUMN fidelity FLOAT",),
-    4: (
-        "ALTER TABLE attempts ADD COLUMN log_gap VARCHAR NOT NULL DEFAULT ''",
-        "ALTER TABLE attempts ADD COLUMN value_doubt VARCHAR NOT NULL DEFAULT ''",
-    ),
-}
+from suggest.storage.schema import Schema, version_table
 
 metadata = sa.MetaData()
-schema = sa.Table("controller_schema", metadata, sa.Column("version", sa.Integer, nullable=False))
 experiments = sa.Table(
     "experiments",
     metadata,
@@ -96,11 +79,11 @@ attempts = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("node", sa.String, nullable=False),
     sa.Column("image", sa.String, nullable=False),
-    sa.Column("rerun", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("reviewed", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("rerun", sa.Boolean, nullable=False),
+    sa.Column("reviewed", sa.Boolean, nullable=False),
     sa.Column("fidelity", sa.Float),
-    sa.Column("log_gap", sa.String, nullable=False, server_default=""),
-    sa.Column("value_doubt", sa.String, nullable=False, server_default=""),
+    sa.Column("log_gap", sa.String, nullable=False),
+    sa.Column("value_doubt", sa.String, nullable=False),
 )
 events = sa.Table(
     "events",
@@ -114,15 +97,17 @@ events = sa.Table(
     sa.Column("attempt", sa.Integer),
     sa.Index("events_of", "uid", "trial"),
 )
-
+SCHEMA = Schema(
+    metadata,
+    version_table("controller_schema_version", metadata),
+    newest="0001",
+    migrations="controller:migrations",
+    unreleased="controller_schema",
+    option="--state-dir",
+)
 
 FINAL_ROW = -1  # the final stage, in a column `trial`
 _CODES = {code.value: code for code in ReasonCode}
-# The reasons of earlier versions on which a later command depends.
-_BEFORE_CODES = (
-    ("tuner stop", ReasonCode.STOP_REQUESTED),
-    ("budget.failedTrials", ReasonCode.TOO_MANY_FAILURES),
-)
 
 
 def trial_column(trial: TrialOrFinal) -> int:
@@ -203,11 +188,11 @@ def experiment_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Experiment:
 
 
 def _reason_of(column: str) -> tuple[str, ReasonCode | None]:
-    """Return the sentence and the code. Records of earlier versions have the sentence alone."""
+    """Return the sentence and the code, if there is one before the sentence."""
     word, colon, sentence = column.partition(": ")
     if colon and word in _CODES:
         return sentence, _CODES[word]
-    return column, next((code for text, code in _BEFORE_CODES if text in column), None)
+    return column, None
 
 
 def stored_document(spec: ExperimentSpec) -> dict[str, object]:

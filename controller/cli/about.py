@@ -16,7 +16,7 @@ FAILPOINT_MODULES = (
     "controller.search",
     "controller.loop",
     "controller.runtime.kubernetes.runtime",
-    "suggest.storage.upgrades",
+    "suggest.storage.schema",
     "suggest.storage.sql_store",
 )
 

@@ -55,13 +55,14 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
         NotFound: there is no store.
         StoreBroken: the store has a newer version, or belongs to another program.
     """
-    from suggest.storage import upgrades
+    from suggest.storage.schema import version
+    from suggest.storage.study_tables import SCHEMA
 
     with closing(_database(storage_url)) as database:
-        current = upgrades.version(database)
+        current = version(database, SCHEMA)
     if current is None:
         raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it")
-    return current, upgrades.HEAD
+    return current, SCHEMA.newest
 
 
 def check_rows(storage_url: str) -> Mapping[str, int]:
@@ -98,10 +99,10 @@ def is_optunas(storage_url: str) -> bool:
     from suggest.optuna_storage.optuna_studies import tables_of
 
     tables = tables_of(storage_url)
-    if "suggest_schema_version" in tables:
-        return False
     if {"version_info", "studies", "trials"} <= tables:
         return True
+    if "studies" in tables:
+        return False
     raise NotFound(f"{redacted_url(storage_url)}: contains neither tuner's nor Optuna's studies")
 
 

@@ -183,7 +183,7 @@ class QuotaStore(StudyStore):
     """
 
     def __init__(self, store: StudyStore, limits: Callable[[], Limits]) -> None:
-        super().__init__(store._database, store._ownership)
+        super().__init__(store._database, store._ownership, store._statements)
         self._tracker = QuotaTracker(self._usage, limits)
         self.observations = _QuotaLog(self._database, self._tracker)
 

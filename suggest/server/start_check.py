@@ -120,8 +120,9 @@ def _limits(path: str) -> str:
 
 def _storage(url: str) -> str:
     from suggest.server.admin import schema_versions
-    from suggest.storage import upgrades
     from suggest.storage.location import is_postgres, sqlite_path
+    from suggest.storage.schema import version
+    from suggest.storage.study_tables import SCHEMA
     from suggest.url_redaction import redacted_url
 
     if is_postgres(url):
@@ -136,16 +137,16 @@ def _storage(url: str) -> str:
         return f"{path}: does not exist; the first start creates it"
     _must_be_writable(path, "the store is written to")
     _must_be_writable(path.parent, "SQLite keeps files beside the store")
-    version = upgrades.version(_ReadOnly(path))
-    if version is None:
+    found = version(_ReadOnly(path), SCHEMA)
+    if found is None:
         return f"{path}: empty; the first start creates the tables"
-    return f"{path}: {_schema(version, upgrades.HEAD)}"
+    return f"{path}: {_schema(found, SCHEMA.newest)}"
 
 
-def _schema(version: str, newest: str) -> str:
-    if version == newest:
-        return f"schema {version}, the newest"
-    return f"schema {version}; the first start upgrades it to {newest}, which older servers then refuse"
+def _schema(found: str, newest: str) -> str:
+    if found == newest:
+        return f"schema {found}, the newest"
+    return f"schema {found}; the first start upgrades it to {newest}, which older servers then refuse"
 
 
 def _nearest(folder: Path) -> Path:

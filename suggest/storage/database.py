@@ -10,7 +10,18 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from suggest.storage.statements import Statements
+from suggest.errors import StoreBroken
+
+
+class DamagedRow(Exception):
+    """A row of the store has what nobody wrote there."""
+
+    def broken(self, place: str) -> StoreBroken:
+        """Return the error for people."""
+        return StoreBroken(
+            f"{place} is damaged ({self}); restore a backup (tuner db restore DIR), or see with tuner db check what "
+            "else is damaged"
+        )
 
 
 class Readable(Protocol):
@@ -29,9 +40,6 @@ class Database(Readable, Protocol):
 
     `single`: the caller executes only one statement, which may then be its own transaction.
     """
-
-    @property
-    def statements(self) -> Statements: ...
 
     def writing(self, *, single: bool = False) -> AbstractContextManager[Connection]:
         """Open a transaction, which is committed at the end of the block or rolled back on an exception."""

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, create_engine, event, text
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -19,8 +18,8 @@ from sqlalchemy.pool import QueuePool
 
 from suggest.distribution import install_command
 from suggest.errors import InvalidArgument, StoreBroken, StoreUnavailable
-from suggest.storage.statements import Statements
-from suggest.storage.study_json import DamagedRow, read_json
+from suggest.storage.database import DamagedRow
+from suggest.storage.study_json import read_json
 from suggest.url_redaction import redacted_url
 
 POOL = 20  # connections; more than a server has worker threads
@@ -103,8 +102,6 @@ def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and unty
 
 class PostgresDatabase:
     """The `Database` that `url` names. Connections are opened on demand; close() closes them."""
-
-    statements = Statements(insert, arrays=True)
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:
         try:

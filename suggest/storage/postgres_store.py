@@ -22,6 +22,7 @@ from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.postgres import INSTANCE, PostgresDatabase
 from suggest.storage.sql_store import StudyStore
+from suggest.storage.statements import Statements
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import owners, servers, studies
 from suggest.study import StudyName
@@ -251,6 +252,9 @@ class OwnedByHeartbeat:
             return self._detector.look_at(server, heartbeat_us, began=began, ended=time.monotonic())
 
 
+_STATEMENTS = Statements(insert, arrays=True)
+
+
 class PostgresStore(StudyStore):
     """A store in PostgreSQL.
 
@@ -259,4 +263,4 @@ class PostgresStore(StudyStore):
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:
         database = PostgresDatabase(url, sync=sync)
-        super().__init__(database, OwnedByHeartbeat(database))
+        super().__init__(database, OwnedByHeartbeat(database), _STATEMENTS)

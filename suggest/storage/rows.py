@@ -13,8 +13,9 @@ from typing import Any, cast
 from sqlalchemy import JSON, Row
 
 from suggest.errors import InvalidArgument
+from suggest.storage.database import DamagedRow
 from suggest.storage.store import StudyRecord
-from suggest.storage.study_json import DamagedRow, space_document, space_of, spec_document, spec_of
+from suggest.storage.study_json import space_document, space_of, spec_document, spec_of
 from suggest.storage.study_tables import trials as trials_table
 from suggest.study import PastSpace, Study, StudyName
 from suggest.trial import Measurement, RungResult, Trial, TrialBatch, TrialState
@@ -51,6 +52,7 @@ def study_columns(record: StudyRecord) -> Columns:
         "fingerprint": record.fingerprint,
         "owner_address": study.owner_address,
         "owner_epoch": study.owner_epoch,
+        "owner_nonce": "",
         "past": past_document(study),
     }
 

@@ -33,7 +33,6 @@ from sqlalchemy.sql.dml import Insert
 from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
 from suggest.errors import NotFound, NotOwner
-from suggest.storage import upgrades
 from suggest.storage.database import Database
 from suggest.storage.observation_log import ObservationLog
 from suggest.storage.ownership import Ownership, held, named, of, of_parameters
@@ -54,10 +53,11 @@ from suggest.storage.rows import (
     trial_columns,
     trial_of,
 )
-from suggest.storage.statements import LARGEST, LATEST
+from suggest.storage.schema import prepare
+from suggest.storage.statements import LARGEST, LATEST, Statements
 from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyContents, StudyRecord
 from suggest.storage.study_json import spec_document
-from suggest.storage.study_tables import measurements, studies, trials
+from suggest.storage.study_tables import SCHEMA, measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialBatch, TrialState
 
@@ -97,15 +97,15 @@ class StudyStore:
         NotOwner: of writes; the study was taken over or deleted since `lease` was given.
     """
 
-    def __init__(self, database: Database, ownership: Ownership) -> None:
+    def __init__(self, database: Database, ownership: Ownership, statements: Statements) -> None:
         try:
-            upgrades.prepare(database)
+            prepare(database, SCHEMA)
         except BaseException:
             database.close()
             raise
         self._database = database
         self._ownership = ownership
-        self._statements = database.statements
+        self._statements = statements
         self.observations = ObservationLog(database)
         self.page_sessions = PageSessions(database)
 

@@ -15,15 +15,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
 from suggest.errors import StoreBroken, StoreUnavailable, TooManyOpenFiles, TunerError
+from suggest.storage.database import DamagedRow
 from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
-from suggest.storage.statements import Statements
-from suggest.storage.study_json import DamagedRow, read_json
+from suggest.storage.study_json import read_json
 
 WRITES = 200  # small writes between two checkpoints; a large write counts as this many
 _PAUSE_S = 2.0  # the shortest pause between two checkpoints
@@ -136,8 +135,6 @@ def translated(path: Path) -> Iterator[None]:
 
 class SqliteDatabase:
     """The `Database` in the file `path`, which is created if it does not exist. close() releases everything."""
-
-    statements = Statements(insert, arrays=False)
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         self.path = path

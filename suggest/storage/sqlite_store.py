@@ -8,12 +8,14 @@ import os
 from pathlib import Path
 
 from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects.sqlite import insert
 
 from suggest.errors import NotFound, TooManyOpenFiles, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.sqlite import NO_DESCRIPTOR_LEFT, SqliteDatabase
 from suggest.storage.sqlite_file import NO_DESCRIPTOR
+from suggest.storage.statements import Statements
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies
 from suggest.study import StudyName
@@ -28,6 +30,8 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 log = logging.getLogger(__name__)
 
+_STATEMENTS = Statements(insert, arrays=False)
+
 
 class SqliteStore(StudyStore):
     """A store in a SQLite file. The lock files of its studies are in `locks/` beside the file."""
@@ -36,7 +40,7 @@ class SqliteStore(StudyStore):
         # Resolve links, so that all processes find the locks in the same place.
         path = path.resolve()
         database = SqliteDatabase(path, sync=sync)
-        super().__init__(database, OwnedByLocks(database))
+        super().__init__(database, OwnedByLocks(database), _STATEMENTS)
         database.file.mark()
 
 

@@ -9,25 +9,14 @@ import hashlib
 import json
 from typing import Any
 
-from suggest.errors import StoreBroken
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
+from suggest.storage.database import DamagedRow
 from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
 
 # The result of json.loads: any JSON type at any depth.
 Document = dict[str, Any]
 
 _decode = json.JSONDecoder().raw_decode
-
-
-class DamagedRow(Exception):
-    """A row of the store has what nobody wrote there."""
-
-    def broken(self, place: str) -> StoreBroken:
-        """Return the error for people."""
-        return StoreBroken(
-            f"{place} is damaged ({self}); restore a backup (tuner db restore DIR), or see with tuner db check what "
-            "else is damaged"
-        )
 
 
 def read_json(text: str | bytes) -> Any:

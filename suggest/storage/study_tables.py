@@ -1,6 +1,6 @@
 """The tables of the study store, as this version of the code needs them. Definitions only; no query.
 
-The namespace is in every key. A change here needs a migration (tests/contract compares the two).
+The namespace is in every key. A change here needs a new version of the schema (see `suggest.storage.schema`).
 Times are microseconds since 1970 UTC, which are exact and the same in every database. A measurement of NULL means NaN,
 because SQLite cannot store NaN.
 """
@@ -25,6 +25,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from suggest.storage.schema import Schema, version_table
+
 metadata = MetaData()
 
 # Compare bytes, as SQLite does: the database's own collation may order "a-b" differently than paging expects.
@@ -44,8 +46,8 @@ studies = Table(
     Column("fingerprint", String(64), nullable=False),  # of the spec at creation; a repeated CreateStudy must match it
     Column("owner_address", Text, nullable=False),
     Column("owner_epoch", BigInteger, nullable=False),
-    Column("past", JSON, nullable=False, server_default="[]"),  # the earlier search spaces, oldest first
-    Column("owner_nonce", String(32), nullable=False, server_default=""),  # random, new with each epoch
+    Column("past", JSON, nullable=False),  # the earlier search spaces, oldest first
+    Column("owner_nonce", String(32), nullable=False),  # random, new with each epoch
 )
 
 trials = Table(
@@ -67,7 +69,7 @@ trials = Table(
     Column("create_time_us", BigInteger, nullable=False),
     Column("end_time_us", BigInteger),
     Column("deleted", Boolean, nullable=False),  # the row stays, so that the trial's number is not used again
-    Column("tries", Integer, nullable=False, server_default="0"),  # how often SuggestTrials handed out the trial
+    Column("tries", Integer, nullable=False),  # how often SuggestTrials handed out the trial
     Column("lease_us", BigInteger),  # duration of the trial's lease after each renewal; NULL without a lease
     # Lists with the values of the objectives after the first, and of the constraints; NULL if there are none.
     Column("further", JSON(none_as_null=True)),
@@ -138,15 +140,14 @@ page_sessions = Table(
     Column("key", String(64), primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
     Column("used_us", BigInteger, nullable=False),  # by the servers' clocks
-    Column("owner", String(64), nullable=False, server_default=""),
+    Column("owner", String(64), nullable=False),
 )
 
-# Alembic's version table under another name, because Optuna may keep `alembic_version` in the same database server.
-VERSION_TABLE = "suggest_schema_version"
-version_metadata = MetaData()
-schema_version = Table(
-    VERSION_TABLE,
-    version_metadata,
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+SCHEMA = Schema(
+    metadata,
+    version_table("study_schema_version", metadata),
+    newest="0001",
+    migrations="suggest.storage:migrations/versions",
+    unreleased="suggest_schema_version",
+    option="--storage",
 )

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller import experiment_store as store_module
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -22,14 +21,14 @@ from controller.core.model import (
     ExperimentSpec,
     ExperimentState,
     FailureClass,
-    FinalRun,
     ReasonCode,
     Revision,
     StopCause,
 )
 from controller.experiment_store import Changes, ControllerRequests, NewerRevision, SqlExperimentStore
 from suggest.errors import AlreadyExists, FailedPrecondition, StoreBroken, TunerError, Unavailable
-from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
+from suggest.storage import sqlite
+from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
 OTHER = "zzzzzbbbbbbbbbbb"
 TOO_MANY_FAILURES = ReasonCode.TOO_MANY_FAILURES
@@ -72,26 +71,6 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
     assert store.experiments() == [experiment]
     assert store.revisions(experiment.uid) == [Revision(1, experiment.spec, "kind: Experiment\n", at(0))]
     assert store.experiment("default", "nobody") is None
-
-
-@pytest.mark.parametrize(
-    ("column", "reason", "code"),
-    [
-        ("", "", None),
-        ("stopped by tuner stop", "stopped by tuner stop", ReasonCode.STOP_REQUESTED),
-        ("3 trials failed (budget.failedTrials: 3)", "3 trials failed (budget.failedTrials: 3)", TOO_MANY_FAILURES),
-        ("trial 0 cannot run: no such file", "trial 0 cannot run: no such file", None),
-        ("CannotRun: trial 0 cannot run: no such file", "trial 0 cannot run: no such file", ReasonCode.CANNOT_RUN),
-    ],
-)
-def test_reasons_of_earlier_versions_are_read(
-    store: SqlExperimentStore, path: Path, column: str, reason: str, code: ReasonCode | None
-) -> None:
-    uid = created(store).uid
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE experiments SET reason = ?", (column,))
-    (found,) = store.experiments()
-    assert (found.uid, found.reason, found.reason_code) == (uid, reason, code)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +281,7 @@ def lock(path: Path) -> Callable[[], None]:
 
 
 def test_a_locked_database_is_unavailable_with_the_cure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "BUSY_S", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
     with closing(opened(path)) as store:
         experiment = created(store)
         release = lock(path)
@@ -329,7 +308,7 @@ def test_a_read_only_folder_is_reported(path: Path) -> None:
 def test_a_read_only_database_is_reported(path: Path) -> None:
     with closing(opened(path)) as store:
         experiment = created(store)
-        sa.event.listen(store._engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
+        sa.event.listen(store._database._writers, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
         with pytest.raises(Unavailable, match="it is read-only; give this user write permission"):
             store.save(experiment.uid, Changes(attempts=[attempt(1)]))
 
@@ -337,8 +316,8 @@ def test_a_read_only_database_is_reported(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "sentence"),
     [
-        (lambda p: p.write_bytes(b"not a database, but long enough to look at" * 99), StoreBroken, "it is damaged"),
-        (lambda p: p.write_bytes(p.read_bytes()[:5000]), StoreBroken, "it is damaged; restore it from a backup"),
+        (lambda p: p.write_bytes(b"not a database, but long enough to look at" * 99), StoreBroken, "the file is not a"),
+        (lambda p: p.write_bytes(p.read_bytes()[:5000]), StoreBroken, "the file is damaged; restore it"),
         (lambda p: (p.unlink(), p.mkdir()), Unavailable, "it cannot be opened"),
     ],
     ids=["no database", "truncated", "a folder"],
@@ -362,8 +341,8 @@ def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
-        ("CREATE TABLE experiments (uid TEXT)", "'experiments' that is not tuner's; move the file away"),
-        ("CREATE TABLE controller_schema (version INTEGER NOT NULL)", "'controller_schema' is empty.* move it away"),
+        ("CREATE TABLE experiments (uid TEXT)", "'experiments' that is not tuner's.* with --state-dir"),
+        ("CREATE TABLE controller_schema_version (version_num TEXT)", "the version of its schema is missing; restore"),
     ],
 )
 def test_a_database_whose_tables_are_not_those_of_a_store_is_left_alone(
@@ -378,104 +357,12 @@ def test_a_database_whose_tables_are_not_those_of_a_store_is_left_alone(
         assert raw.execute("SELECT sql FROM sqlite_master").fetchall() == [(statements,)]
 
 
-def test_a_newer_schema_is_left_alone(path: Path) -> None:
-    with closing(opened(path)) as store:
-        created(store)
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE controller_schema SET version = 99")
-    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 5\); upgrade tuner"):
-        opened(path)
-
-
 def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with closing(opened(tmp_path / "controller.db")) as store:
         created(store)
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert set(modes.values()) == {0o600}, modes
-
-
-def as_of_schema_1(path: Path) -> None:
-    """What the first version left."""
-    with closing(sqlite3.connect(path)) as raw, raw:
-        for column in ("final_trial", "final_first"):
-            raw.execute(f"ALTER TABLE experiments DROP COLUMN {column}")
-        _drop_marks(raw)
-        raw.execute("UPDATE controller_schema SET version = 1")
-
-
-def as_of_schema_2(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as raw, raw:
-        _drop_marks(raw)
-        raw.execute("UPDATE controller_schema SET version = 2")
-
-
-def _drop_marks(raw: sqlite3.Connection) -> None:
-    for column in ("rerun", "reviewed", "fidelity", "log_gap", "value_doubt"):
-        raw.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
-
-
-def test_a_database_of_the_first_schema_is_upgraded_with_all_its_data(path: Path) -> None:
-    with closing(opened(path)) as store:
-        before = created(store)
-        store.save(before.uid, Changes(attempts=[attempt(1, RUNNING)]))
-    as_of_schema_1(path)
-    with closing(opened(path)) as store:
-        assert store.experiment("default", "digits") == before
-        assert store.attempts(before.uid) == [attempt(1, RUNNING)]
-        begun = replace(before, final=FinalRun(7, 1))
-        store.save(before.uid, Changes(begun, [attempt(1, RUNNING, trial=FINAL)], final=True))
-        assert store.experiment("default", "digits") == begun
-    with closing(opened(path)) as store:
-        assert store.attempts(before.uid, FINAL) == [attempt(1, RUNNING, trial=FINAL)]
-
-
-def test_failures_of_an_older_schema_are_neither_reviewed_nor_to_run_again(path: Path) -> None:
-    with closing(opened(path)) as store:
-        before = created(store)
-        store.save(before.uid, Changes(attempts=[attempt(1, FAILED)]))
-    as_of_schema_2(path)
-    marked = replace(attempt(1, FAILED), rerun=True, reviewed=True)
-    with closing(opened(path)) as store:
-        assert store.attempts(before.uid) == [attempt(1, FAILED)]
-        store.save(before.uid, Changes(attempts=[marked]))
-    with closing(opened(path)) as store:
-        assert store.attempts(before.uid) == [marked]
-
-
-def test_two_processes_that_open_an_old_database_at_once_upgrade_it_once(path: Path) -> None:
-    with closing(opened(path)) as store:
-        created(store)
-    as_of_schema_1(path)
-    found: list[Experiment | None] = []
-
-    def come() -> None:
-        with closing(opened(path)) as store:
-            found.append(store.experiment("default", "digits"))
-
-    threads = [threading.Thread(target=come) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(found) == 4
-    assert None not in found
-
-
-def test_an_upgraded_database_is_like_a_new_one(path: Path, tmp_path: Path) -> None:
-    with closing(opened(path)):
-        as_of_schema_1(path)
-    other = tmp_path / "new.db"
-    with closing(opened(path)), closing(opened(other)):
-        pass
-
-    def columns(at: Path) -> set[tuple[str, str, int]]:
-        with closing(sqlite3.connect(at)) as raw:
-            tables = ("experiments", "attempts")
-            rows = [row for table in tables for row in raw.execute(f"PRAGMA table_info({table})")]
-            return {(name, kind, must) for _, name, kind, must, *_ in rows}
-
-    assert columns(path) == columns(other)
 
 
 def test_the_final_stage_keeps_its_number_in_the_database(store: SqlExperimentStore, path: Path) -> None:

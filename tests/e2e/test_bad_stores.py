@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
+from controller import experiment_tables
 from controller.app.trouble_file import TroubleFile
-from controller.experiment_store import SCHEMA_VERSION
-from suggest.storage.upgrades import HEAD
+from suggest.storage import study_tables
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
 from tests.forked import TUNER
 from tests.service.running import a_process
 
 NEWER = {
-    "controller.db": "UPDATE controller_schema SET version = 99",
-    "studies.db": "UPDATE suggest_schema_version SET version_num = '9999'",
+    "controller.db": "UPDATE controller_schema_version SET version_num = '9999'",
+    "studies.db": "UPDATE study_schema_version SET version_num = '9999'",
 }
 
 
@@ -71,11 +71,11 @@ def empty(database: Path) -> None:
 @pytest.mark.parametrize(
     ("database", "spoil", "sentence"),
     [
-        ("controller.db", newer, f"by a newer tuner (schema 99, this one knows {SCHEMA_VERSION}); upgrade tuner"),
-        ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to start over"),
-        ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to start over"),
+        ("controller.db", newer, f"has schema 9999, newer than {experiment_tables.SCHEMA.newest}, the newest that"),
+        ("controller.db", truncate, "the file is damaged; restore it from a backup, or move it away to start over"),
+        ("controller.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
         ("controller.db", make_a_directory, "it cannot be opened; check that"),
-        ("studies.db", newer, f"has schema 9999, newer than {HEAD}, the newest that this tuner knows; upgrade tuner"),
+        ("studies.db", newer, f"has schema 9999, newer than {study_tables.SCHEMA.newest}, the newest that"),
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to start over"),
         ("studies.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),

@@ -182,7 +182,7 @@ def cut(path: Path) -> None:
 def of_a_newer_tuner(path: Path) -> None:
     path.with_name("backup.json").unlink()
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE suggest_schema_version SET version_num = '9999'")
+        connection.execute("UPDATE study_schema_version SET version_num = '9999'")
 
 
 def other_programs(path: Path) -> None:

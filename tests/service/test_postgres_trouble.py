@@ -7,35 +7,14 @@ from contextlib import closing
 
 import psycopg
 import pytest
-from sqlalchemy import MetaData, event
+from sqlalchemy import event
 from sqlalchemy.engine import Engine, make_url
 
 from suggest.errors import InvalidArgument, StoreBroken, Unavailable
 from suggest.server.admin import open_store
-from suggest.storage import postgres, upgrades
 from suggest.storage.postgres_store import PostgresStore
 from tests import forked
 from tests.contract.store_contract import NAME, a_study, measured, running
-
-
-def shape(url: str) -> list[str]:
-    """Return every column, key and index of a database."""
-    found = MetaData()
-    with closing(postgres.PostgresDatabase(url)) as database, database.reading() as connection:
-        found.reflect(connection)
-        columns = [
-            f"{t.name} {c.name} {c.type!r} {c.nullable} {c.primary_key}" for t in found.tables.values() for c in t.c
-        ]
-        keys = [str(sorted(str(c.name) for c in t.constraints)) for t in found.tables.values()]
-    return sorted(columns + keys)
-
-
-def test_migrations_give_the_schema_of_a_new_database(postgres_url: str, request: pytest.FixtureRequest) -> None:
-    other = request.getfixturevalue("postgres").new_database()
-    PostgresStore(postgres_url).close()
-    with closing(postgres.PostgresDatabase(other)) as database, database.writing() as connection:
-        upgrades.upgrade(connection)
-    assert shape(other) == shape(postgres_url)
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:

@@ -16,7 +16,7 @@ from suggest.client import Client
 from suggest.errors import InvalidArgument
 from suggest.server import Protection, Server, ServerOptions
 from suggest.server.admin import check_up
-from suggest.storage.upgrades import HEAD
+from suggest.storage.study_tables import SCHEMA
 from tests import forked
 from tests.certificates import Authority
 from tests.service.granted import tokens_file
@@ -61,7 +61,7 @@ def test_a_healthy_store_is_not_changed(store: Path) -> None:
     before = contents(store.parent)
     assert told(store) == {
         "address": (True, "localhost:0 is free; open to everybody, unencrypted"),
-        "storage": (True, f"{store}: schema {HEAD}, the newest"),
+        "storage": (True, f"{store}: schema {SCHEMA.newest}, the newest"),
     }
     assert contents(store.parent) == before
 
@@ -70,7 +70,7 @@ def test_a_store_in_use_can_be_checked(tmp_path: Path) -> None:
     path = tmp_path / "studies.db"
     with a_server(path) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
-        assert told(path)["storage"] == (True, f"{path}: schema {HEAD}, the newest")
+        assert told(path)["storage"] == (True, f"{path}: schema {SCHEMA.newest}, the newest")
         assert len(client.suggest(NAME, 3, client_id="c", request_id="r").trials) == 3
 
 
@@ -82,12 +82,12 @@ def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
 
 def _older(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE suggest_schema_version SET version_num = '0001'")
+        connection.execute("UPDATE study_schema_version SET version_num = '0000'")
 
 
 def _newer(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE suggest_schema_version SET version_num = '9999'")
+        connection.execute("UPDATE study_schema_version SET version_num = '9999'")
 
 
 def _cut(path: Path) -> None:
@@ -101,8 +101,8 @@ def _overwritten(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "well", "detail"),
     [
-        (_older, True, f"schema 0001; the first start upgrades it to {HEAD}, which older servers then refuse"),
-        (_newer, False, f"has schema 9999, newer than {HEAD}"),
+        (_older, True, f"schema 0000; the first start upgrades it to {SCHEMA.newest}, which older servers then refuse"),
+        (_newer, False, f"has schema 9999, newer than {SCHEMA.newest}"),
         (_cut, False, "the file is damaged; restore it from a backup"),
         (_overwritten, False, "the file is not a database"),
     ],
@@ -211,7 +211,7 @@ def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(store: Pa
         0,
         [
             "ok    address       localhost:0 is free; open to everybody, unencrypted",
-            f"ok    storage       {store}: schema {HEAD}, the newest",
+            f"ok    storage       {store}: schema {SCHEMA.newest}, the newest",
             "ok    metrics       localhost:0 is free",
         ],
     )

@@ -13,18 +13,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from sqlalchemy import event, insert, inspect
+from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from suggest.errors import FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
 from suggest.server.admin import open_store
-from suggest.storage import location, sqlite, upgrades
-from suggest.storage.rows import study_columns, trial_columns
-from suggest.storage.sqlite import SqliteDatabase
+from suggest.storage import location, sqlite
 from suggest.storage.sqlite_store import SqliteStore
-from suggest.storage.study_tables import measurements, studies, trials
 from suggest.studies import StudyService
 from suggest.trial import Outcome, TrialState
 from tests import forked
@@ -46,52 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 def tables_of(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
-        return [" ".join(sql.split()).replace("( ", "(").replace(" )", ")") for (sql,) in rows]
-
-
-def test_migrations_give_the_schema_of_a_new_store(tmp_path: Path) -> None:
-    with opened(tmp_path / "new.db"):
-        pass
-    database = SqliteDatabase(tmp_path / "migrated.db")
-    with closing(database), database.writing() as connection:
-        upgrades.upgrade(connection)
-    assert tables_of(tmp_path / "migrated.db") == tables_of(tmp_path / "new.db")
-    with opened(tmp_path / "migrated.db") as store:
-        assert store.insert_study(a_study())
-
-
-@pytest.mark.parametrize("version", upgrades.VERSIONS[:-1])
-def test_a_store_of_any_schema_version_is_upgraded_with_its_contents(path: Path, version: str) -> None:
-    with closing(SqliteDatabase(path)) as database, database.writing() as connection:
-        upgrades.upgrade(connection, version)
-        for table, columns in ((studies, study_columns(a_study())), (trials, trial_columns(NAME, running(3)))):
-            there = {column["name"] for column in inspect(connection).get_columns(table.name)}
-            connection.execute(insert(table).values({key: value for key, value in columns.items() if key in there}))
-        reported = {"namespace": NAME.namespace, "study": NAME.study, "trial": 3, **measured(7, 0.5)._asdict()}
-        connection.execute(insert(measurements).values(id=41, **reported))
-    with opened(path) as store:
-        assert store.study(NAME) == a_study()
-        assert store.trial(NAME, 3) == running(3)
-        assert store.measurements(NAME, None, after=0, limit=9) == [(41, 3, measured(7, 0.5))]
-        assert store.take(NAME, uid="default-digits", address="").epoch == 1
-
-
-def test_the_known_versions_are_the_migrations_in_order() -> None:
-    config = Config()
-    config.set_main_option("script_location", "suggest.storage:migrations")
-    config.set_main_option("path_separator", "os")
-    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-    assert tuple(reversed(revisions)) == upgrades.VERSIONS
-
-
-def test_a_newer_schema_is_refused_with_the_cure(path: Path) -> None:
-    with opened(path):
-        pass
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE suggest_schema_version SET version_num = '9999'")
-    with pytest.raises(StoreBroken, match=r"studies\.db: has schema 9999, newer than .*; upgrade tuner"):
-        SqliteStore(path)
+        return [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
 
 
 def test_an_optuna_storage_is_not_mistaken_for_a_tuner_store(path: Path) -> None:

@@ -1,16 +1,12 @@
-"""The entry point of Alembic, which uses the connection and transaction that `suggest.storage.upgrades` gives it.
-
-To add a version, do not use `alembic revision`: copy the newest file in versions/, and add its id to upgrades.VERSIONS.
-"""
+"""The entry point of Alembic, which uses the connection and transaction that `suggest.storage.schema` gives it."""
 
 from alembic import context
 
-from suggest.storage.study_tables import VERSION_TABLE, metadata
-
+schema = context.config.attributes["schema"]
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
-    version_table=VERSION_TABLE,
+    target_metadata=schema.metadata,
+    version_table=schema.version.name,
     render_as_batch=True,
 )
 context.run_migrations()

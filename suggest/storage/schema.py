@@ -1,0 +1,117 @@
+"""The schema of a database: opening a database creates its tables, upgrades them, or refuses it.
+
+A new database gets its tables from the metadata and is stamped with the newest version, without Alembic, whose import
+would double the start-up time. Only an older database needs Alembic.
+
+To add a version: change the tables, copy the newest file in the folder of the migrations, and raise `Schema.newest`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect
+
+from suggest import failpoints
+from suggest.errors import StoreBroken
+from suggest.storage.database import Database, Readable
+
+_BEFORE, _AFTER = failpoints.register("store.make_schema")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one kind of database, and their version.
+
+    version: Alembic's table, among those of `metadata`.
+    newest: the revision of the newest file in `migrations`, a folder of a package as Alembic writes it.
+    unreleased: a table that only databases from before the first release have.
+    option: the option that names another place for such a database.
+    """
+
+    metadata: MetaData
+    version: Table
+    newest: str
+    migrations: str
+    unreleased: str
+    option: str
+
+
+def version_table(name: str, metadata: MetaData) -> Table:
+    """Define Alembic's version table under another name, because Optuna may use Alembic in the same database."""
+    return Table(
+        name,
+        metadata,
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name=f"{name}_pkc"),
+    )
+
+
+def prepare(database: Database, schema: Schema) -> None:
+    """Create the tables, or upgrade them to the newest version. Raises StoreBroken as `version` does."""
+    if version(database, schema) == schema.newest:
+        return
+    failpoints.reach(_BEFORE)
+    with database.writing() as connection:
+        database.lock_schema(connection)
+        # Read again, because another process may have been faster.
+        found = _version(connection, database, schema)
+        if found is None:
+            database.refuse_emptied()
+            schema.metadata.create_all(connection)
+            connection.execute(insert(schema.version).values(version_num=schema.newest))
+        elif found != schema.newest:
+            upgrade(connection, schema)
+    failpoints.reach(_AFTER)
+
+
+def version(database: Readable, schema: Schema) -> str | None:
+    """Return the version of a database without changing anything; None if it is empty.
+
+    Raises:
+        StoreBroken: the version is newer, or from before the first release, or another program uses the database.
+    """
+    with database.reading() as connection:
+        return _version(connection, database, schema)
+
+
+def upgrade(connection: Connection, schema: Schema) -> None:
+    """Run the migrations inside the caller's transaction."""
+    # Importing Alembic takes as long as the whole start, so only an old database pays for it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "suggest.storage:migrations")
+    config.set_main_option("version_locations", schema.migrations)
+    config.set_main_option("path_separator", "newline")
+    config.attributes["connection"] = connection
+    config.attributes["schema"] = schema
+    command.upgrade(config, schema.newest)
+
+
+def _version(connection: Connection, database: Readable, schema: Schema) -> str | None:
+    existing = set(inspect(connection).get_table_names())
+    if schema.unreleased in existing:
+        raise StoreBroken(
+            f"{database.place}: was made before the first release, and only the tuner that made it can read it; with "
+            "that one run: tuner export NAME --format json > NAME.json; then move the file away and run: "
+            "tuner import FILE --from NAME.json"
+        )
+    if schema.version.name not in existing:
+        if taken := sorted(existing & set(schema.metadata.tables)):
+            raise StoreBroken(
+                f"{database.place}: has a table {taken[0]!r} that is not tuner's (an Optuna storage has the same "
+                f"names); name another place with {schema.option}"
+            )
+        return None
+    # As SQL, since each start asks this, and compiling it takes longer.
+    found = connection.exec_driver_sql(f"SELECT version_num FROM {schema.version.name}").scalar_one_or_none()
+    if found is None:
+        raise StoreBroken(f"{database.place}: the version of its schema is missing; restore a backup")
+    if found > schema.newest:
+        raise StoreBroken(
+            f"{database.place}: has schema {found}, newer than {schema.newest}, the newest that this tuner knows; "
+            f"upgrade tuner, or name another place with {schema.option}"
+        )
+    return str(found)

@@ -64,17 +64,6 @@ class Authenticator(Protocol):
         """Answer a request without a session. `trouble`: why it is not known whether there is one."""
 
 
-class Connections(Protocol):
-    """The limits of the connections of the page's port."""
-
-    @property
-    def most_of_page(self) -> int:
-        """How many connections the port may have."""
-
-    def record_request(self, host: str, port: int, *, admitted: bool) -> None:
-        """Record a request by its peer; again if it is admitted."""
-
-
 class LinkAuthenticator:
     """Signs in the browser that opens the link, which has a token that is valid once.
 
@@ -125,7 +114,7 @@ class LinkAuthenticator:
 class Guard:
     """The ASGI middleware that checks every request.
 
-    `policy` is the content security policy. `connections` is None for a page that only this machine's user can reach.
+    `policy` is the content security policy.
     """
 
     def __init__(
@@ -133,11 +122,9 @@ class Guard:
         app: ASGIApp,
         authenticator: Authenticator,
         policy: str = POLICY,
-        connections: Connections | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._connections = connections
         self._headers = HEADERS | {"content-security-policy": policy}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,7 +149,6 @@ class Guard:
         person is still signed in.
         """
         headers = request.headers
-        self._record(request, admitted=False)  # before anything slow: its connection is not silent
         if self._authenticator.names is not None and _host(headers.get("host", "")) not in self._authenticator.names:
             return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
         if not _from_here(request, headers):
@@ -183,16 +169,11 @@ class Guard:
             return self._authenticator.refusal(request, error)
         if page_token is None:
             return self._authenticator.refusal(request)
-        self._record(request, admitted=True)
         if request.method not in SAFE and not equal(headers.get(TOKEN_HEADER, ""), page_token):
             return refused("the request lacks the token of the page; load the page again")
         request.state.page_token = page_token
         request.state.is_signed_in = partial(self._is_signed_in, request)
         return None
-
-    def _record(self, request: Request, *, admitted: bool) -> None:
-        if self._connections is not None and request.client is not None:
-            self._connections.record_request(request.client.host, request.client.port, admitted=admitted)
 
     async def _is_signed_in(self, request: Request) -> bool:
         try:

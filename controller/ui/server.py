@@ -11,7 +11,9 @@ import contextlib
 import signal
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -100,7 +102,7 @@ async def running(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # the limits of connections need the peer of the socket
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
         ssl_context_factory=None if tls is None else lambda *_: _renewed(tls),
     )
@@ -134,27 +136,31 @@ class _Server(uvicorn.Server):
 
 
 class LimitedListener(socket.socket):
-    """A listening socket that closes connections beyond `most` as soon as it has accepted them.
+    """A listening socket that closes connections over a limit as soon as it has accepted them.
 
-    uvicorn has no such limit, and does not know connections in their TLS handshake.
+    There may be `most` in all, and half as many of a host. uvicorn has no such limits, and does not know connections in
+    their TLS handshake.
     """
 
     def __init__(self, listener: socket.socket, most: int) -> None:
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self._most = most
-        self._open = 0
+        self._open: Counter[str] = Counter()  # by host
 
     def accept(self) -> tuple[socket.socket, Any]:  # addresses differ by family
         """Raises ConnectionAbortedError for a connection too many, as if the peer had closed it."""
         accepted, address = super().accept()
-        if self._open >= self._most:
+        host = address[0]
+        if self._open.total() >= self._most or self._open[host] >= self._most // 2:
             accepted.close()
             raise ConnectionAbortedError
-        self._open += 1
-        return _Accepted(accepted, self._closed_one), address
+        self._open[host] += 1
+        return _Accepted(accepted, partial(self._closed_one, host)), address
 
-    def _closed_one(self) -> None:
-        self._open -= 1
+    def _closed_one(self, host: str) -> None:
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]
 
 
 class _Accepted(socket.socket):

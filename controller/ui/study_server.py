@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from controller.ui.application import application
-from controller.ui.guard import Connections, Guard, LinkAuthenticator
+from controller.ui.guard import Guard, LinkAuthenticator
 from controller.ui.server import LimitedListener, listen, running
 from controller.ui.shared_reader import Mark, clock_mark, file_mark
 from controller.ui.sign_in import StoredSessions, TokenAuthenticator
@@ -47,7 +47,8 @@ class StudyServer(Protocol):
 
     def verbs_of(self, token: str) -> frozenset[str] | None: ...
 
-    def limit_connections(self, port: int) -> Connections: ...
+    @property
+    def max_connections(self) -> int: ...
 
     def page_sessions(self) -> StoredSessions: ...
 
@@ -89,8 +90,7 @@ async def serve_page(
     host = "127.0.0.1" if address.host == "localhost" else address.host
     listener, key = _listen(host, address.port, sqlite)
     port: int = listener.getsockname()[1]
-    connections = server.limit_connections(port)
-    listener = LimitedListener(listener, connections.most_of_page)
+    listener = LimitedListener(listener, server.max_connections // 2)
     tls = server.ssl_context() is not None
 
     def mark() -> Mark:
@@ -112,7 +112,7 @@ async def serve_page(
     closing = asyncio.Event()
     app = application(
         access.board,
-        Middleware(Guard, authenticator=access.authenticator, connections=connections),
+        Middleware(Guard, authenticator=access.authenticator),
         kind="studies",
         closing=closing,
         vega=VegaBundle(),

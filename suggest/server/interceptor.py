@@ -40,10 +40,11 @@ from suggest.server.access import audit
 from suggest.server.access.audit import DenialLog
 from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import caller_of, current_caller, host_of, set_caller
-from suggest.server.connection_limits import ConnectionLimits
+from suggest.server.call_pool import CallPool
 from suggest.server.decoded_size import DecodedSize
-from suggest.server.in_flight import ARRIVAL_S, InFlightLimits
-from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
+from suggest.server.fair_share import FairShare
+from suggest.server.in_flight import MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
+from suggest.server.limits_file import Limits, RateLimit
 from suggest.server.rate_limits import RateLimiter
 from suggest.server.rpcs import Rpc, resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
@@ -51,8 +52,8 @@ from suggest.server.store_health import StoreHealth
 log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
-LARGE_BYTES = 8 << 10  # size of a large request, about a hundred measurements
-PARSING_S = 0.02  # parsing holds the GIL; after a request that took longer to parse, its caller's next one waits
+LARGE_BYTES = 64 << 10  # a larger request is parsed in a thread, which takes milliseconds
+UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))  # of a host: calls that need no token or are denied
 
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -62,20 +63,29 @@ Answer: TypeAlias = "Callable[[bytes | Message, Context, str], Coroutine[Any, An
 T = TypeVar("T")
 
 
+class Shared:
+    """What the gRPC servers of a process share. `limits` returns the current limits; None for a server without any."""
+
+    def __init__(self, pool: CallPool, limits: Callable[[], Limits] | None) -> None:
+        self.pool = pool
+        self.rate_limiter = None if limits is None else RateLimiter(limits)
+        self.unauthenticated = RateLimiter(lambda: UNAUTHENTICATED)
+        self.calls = CallerLimit(
+            MAX_CALLS, "{caller} has {most} calls in flight; send fewer at once, or wait for the replies"
+        )
+        self.streams = CallerLimit(MAX_STREAMS, "{caller} has {most} streams open; close some first")
+        # Callers without a name may come from any number of hosts, so they have a total of their own.
+        self.named_requests, self.unnamed_requests = RequestBytes(pool.heavy), RequestBytes(pool.heavy)
+        self.parsing = FairShare(2)  # a caller has one request in the thread that parses large ones
+        self.store_health = StoreHealth()
+        self.denial_log = DenialLog()
+
+
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Runs handlers in worker threads, coroutine functions in the loop. Without an authorizer, it allows every call."""
 
     def __init__(
-        self,
-        queue: KeyedQueue,
-        store_health: StoreHealth,
-        authorizer: Authorizer | None,
-        rate_limiter: RateLimiter | None,
-        *,
-        in_flight: InFlightLimits,
-        denial_log: DenialLog,
-        received_bytes: int,
-        certified: bool = False,
+        self, shared: Shared, authorizer: Authorizer | None, *, received_bytes: int, certified: bool = False
     ) -> None:
         """Create the interceptor of one server.
 
@@ -83,14 +93,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             received_bytes: The size that its requests may have.
             certified: Clients have certificates, whose names identify them if there are no tokens.
         """
-        self._queue = queue
-        self._rate_limiter = rate_limiter
-        self._store_health = store_health
+        self._shared = shared
         self._authorizer = authorizer
-        self._in_flight = in_flight
         self._received_bytes = received_bytes
-        self.connections = ConnectionLimits(None)  # replaced once the server's port is known
-        self._denial_log = denial_log
         self._certified = certified and authorizer is None
         self._closing = False
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
@@ -100,18 +105,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     @property
     def begun(self) -> int:
         """The number of calls that are being answered."""
-        return self._queue.wanted
+        return self._shared.pool.wanted
 
     async def close(self) -> None:
         """Wait until all calls in progress are done. New calls are refused, so that clients retry elsewhere."""
         self._closing = True
-        await self._queue.idle()
+        await self._shared.pool.idle()
         self._parser.shutdown(wait=False)
 
     def give_up(self) -> None:
         """Also refuse calls that wait for their turn, and stop computations at their next check."""
         self._stopped.set()
-        self._queue.close()
+        self._shared.pool.close()
 
     async def intercept_service(
         self,
@@ -182,7 +187,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             self._admit(method, context)
             caller = host_of(context.peer()) if self._is_open(method) else caller_of(context)
-            async with self._in_flight.streaming(caller):
+            with self._shared.streams.one_more(caller):
                 yield
         except TunerError as e:
             await self._refuse(context, e, method)
@@ -203,13 +208,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Refuse the call. `entry` is the audit entry of a call that would change something."""
         peer = context.peer()
         if isinstance(error, Unauthenticated):
-            await _pause(self.connections.record_unauthenticated(peer))
+            await self._slow_down(peer)
         elif isinstance(error, RateLimited):
             await _pause(error.late_s)
         if entry is not None:
-            entry.refused(error, self._denial_log)
+            entry.refused(error, self._shared.denial_log)
         elif audit.denied(error):
-            left_out = self._denial_log.take(audit.AuditEntry(method, peer).denial_key)
+            left_out = self._shared.denial_log.take(audit.AuditEntry(method, peer).denial_key)
             if left_out is not None:
                 events.warn(
                     "denied",
@@ -223,74 +228,57 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         await context.abort(code_of(error), message, metadata)
         raise AssertionError("abort() raises")
 
+    async def _slow_down(self, peer: str) -> None:
+        """Delay the reply to a host that calls without a token too often."""
+        try:
+            self._shared.unauthenticated.take(host_of(peer))
+        except RateLimited as e:
+            await _pause(e.late_s)
+
     def _received(self, answer: Answer, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
         """Wrap `answer`: admit the caller, read the request, and count what the caller has in flight."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
         is_recorded = rpc_of(method).recorded and is_limited
-        in_flight = self._in_flight
+        shared = self._shared
         decoded_size = _decoded_size(method)
 
         async def received(stream: object, context: Context) -> Any:
             peer = context.peer()
-            caller = ""
             try:
                 self._admit(method, context)
                 if self._is_open(method):
-                    await _pause(self.connections.record_unauthenticated(peer))
-                else:
-                    self.connections.admitted(peer)
+                    await self._slow_down(peer)
                 caller = current_caller() or host_of(peer)
-                if self._rate_limiter is not None and is_limited:
-                    self._rate_limiter.take(caller)
-                in_flight.enter(caller)
+                if shared.rate_limiter is not None and is_limited:
+                    shared.rate_limiter.take(caller)
+                requests = shared.named_requests if current_caller() else shared.unnamed_requests
+                with shared.calls.one_more(caller):
+                    async with requests.room(caller, _kind(name, caller), self._received_bytes) as room:
+                        serialized = await room.read(_message(context))
+                        room.resize(await self._in_parser(decoded_size.bytes_of, serialized, caller))
+                        reply = await answer(serialized, context, caller)
             except TunerError as e:
                 entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
                 await self._refuse(context, e, method, entry)
-            requests = in_flight.requests(named=bool(current_caller()))
-            held = 0
-            try:
-                async with requests.arriving(caller, self._received_bytes):
-                    serialized = await requests.in_time(caller, _message(context), self._received_bytes)
-                    size = await self._decoded_bytes(decoded_size, serialized)
-                    try:
-                        requests.hold_decoded(caller, size)
-                    except TunerError:
-                        # Only this frame holds the bytes, which must be gone before others arrive.
-                        del serialized
-                        raise
-                    held = size
-                reply = await answer(serialized, context, caller)
-                context.add_done_callback(self._taken(caller, reply))
-                return reply
-            except TimeoutError:
-                late = TimedOut(
-                    f"the request did not arrive within {ARRIVAL_S:g} s, or was slow while others waited; send it again"
-                )
-                await self._refuse(context, late, method)
-            except TunerError as e:
-                await self._refuse(context, e, method)
-            finally:
-                requests.release_decoded(caller, held)
-                in_flight.leave(caller)
+            context.add_done_callback(shared.pool.sending(caller, len(reply.serialized)))
+            return reply
 
         return received
 
-    async def _decoded_bytes(self, decoded_size: DecodedSize, serialized: bytes) -> int:
-        """Return the size of a request as decoded. A large one is counted in the thread that parses such."""
+    async def _in_parser(self, function: Callable[[bytes], T], serialized: bytes, caller: str) -> T:
+        """Apply the function to a request: to a large one in a single thread.
+
+        The C library keeps memory for each thread that parses.
+        """
         if len(serialized) <= LARGE_BYTES:
-            return decoded_size.bytes_of(serialized)
-        return await asyncio.get_running_loop().run_in_executor(self._parser, decoded_size.bytes_of, serialized)
-
-    def _taken(self, caller: str, reply: Reply) -> Any:  # a callback; grpc's stubs do not export its type
-        """Count a reply until it was sent, or the client is gone."""
-        size = len(reply.serialized)
-        self._in_flight.hold_reply(caller, size)
-
-        def taken(_: object) -> None:
-            self._in_flight.release_reply(caller, size)
-
-        return taken
+            return function(serialized)
+        parsing = self._shared.parsing
+        await parsing.take(caller)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._parser, function, serialized)
+        finally:
+            parsing.give(caller)
 
     def answering(self, handler: Handler, method: str, *, serialize: bool = True) -> Answer:
         """Return a coroutine function that answers a caller's request and maps errors to statuses."""
@@ -306,8 +294,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 self._admit(method, context)
                 caller = current_caller() or caller
-                if self._rate_limiter is not None:
-                    self._rate_limiter.take(caller)
+                if self._shared.rate_limiter is not None:
+                    self._shared.rate_limiter.take(caller)
             except TunerError as e:
                 await self._refuse(context, e, method)
             return await answer(request, context, caller)
@@ -318,47 +306,27 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         entry = audit.AuditEntry(method.name, context.peer()) if method.recorded and audit.recorded() else None
         try:
             if isinstance(request, bytes):
-                return await self._answered(method, request, context, caller, entry)
-            request_sizes.check(request)
-            return await self._carried_out(method, request, 0, context, caller, entry)
+                request = await self._in_parser(method.read, request, caller)
+            else:
+                request_sizes.check(request)
+            if method.is_coroutine:
+                return method.reply(await method.behavior(request, context))
+            return await self._carried_out(method, request, context, caller, entry)
         except grpc.aio.AbortError:
             raise
         except TunerError as e:
             # The frames of the traceback hold the request, perhaps megabytes, and one of them holds the error. Only the
             # garbage collector would free such a cycle.
             error = e.with_traceback(None)
-            self._store_health.refused(e, writing=method.rpc.writes)
+            self._shared.store_health.refused(e, writing=method.rpc.writes)
         except Exception:
             bug = secrets.token_hex(4)
             log.exception("method=%s bug=%s", method.path, bug)
             error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
         await self._refuse(context, error, method.path, entry)
 
-    async def _answered(
-        self, method: _Method, serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None
-    ) -> Reply:
-        if method.is_coroutine:
-            return method.reply(await method.behavior(method.read(serialized), context))
-        size = len(serialized)
-        if size <= LARGE_BYTES:
-            return await self._carried_out(method, method.read(serialized), size, context, caller, entry)
-        if method.rpc.framed:
-            request = await asyncio.get_running_loop().run_in_executor(self._parser, method.read, serialized)
-            return await self._carried_out(method, request, size, context, caller, entry)
-        # Parse a large request only when the caller's previous large one is done, because a parsed request may take
-        # thirty times as much memory. Parse in a single thread, because the C library keeps memory for each thread.
-        async with self._queue.one_at_a_time(Flow(caller)):
-            began = time.monotonic()
-            try:
-                request = await asyncio.get_running_loop().run_in_executor(self._parser, method.read, serialized)
-            finally:
-                if (took_s := time.monotonic() - began) > PARSING_S:
-                    # No other thread runs during parsing, so limit a caller to a third of the time.
-                    await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
-            return await self._carried_out(method, request, size, context, caller, entry)
-
     async def _carried_out(
-        self, method: _Method, request: Any, size: int, context: Context, caller: str, entry: audit.AuditEntry | None
+        self, method: _Method, request: Any, context: Context, caller: str, entry: audit.AuditEntry | None
     ) -> Reply:
         resource = resource_of(method.rpc, request)
         if entry is not None:
@@ -368,7 +336,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if self._closing:
             raise Unavailable("this server is stopping; send the request again")
         study = "" if resource.study is None else str(resource.study)
-        flow = Flow(caller, resource.namespace or "")
         began = time.monotonic()
         given_s = context.time_remaining()
         deadline.begin(given_s, stopped=self._stopped)
@@ -379,20 +346,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 behavior(request, resource) if entry is None else entry.run(behavior, request, resource)
             )
 
-        running = self._queue.run(
-            _turn(method, study),
+        running = self._shared.pool.run(
+            caller,
             # The copied context gives the thread the caller and the deadline. The thread does not get gRPC's context,
             # because gRPC crashes when that is used after the call has ended.
             functools.partial(contextvars.copy_context().run, work),
-            flow=flow,
-            kind=_kind(method.name, request, study or flow.namespace, caller, size),
-            reply_bytes=lambda reply: len(reply.serialized),
+            study=_lock_key(method, study),
+            kind=_kind(method.name, caller),
         )
         # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
         if (seconds := time.monotonic() - began) > SLOW_S:
             events.log_event("slow_call", method=method.name, study=study, seconds=seconds)
-        self._store_health.answered(writing=method.rpc.writes)
+        self._shared.store_health.answered(writing=method.rpc.writes)
         return reply
 
 
@@ -485,17 +451,16 @@ async def _message(context: Context) -> bytes:
     return bytes(serialized)
 
 
-def _turn(method: _Method, study: str) -> str:
+def _lock_key(method: _Method, study: str) -> str:
     """Return the key under which calls are serialized. Calls that propose wait only for each other."""
     if not method.rpc.writes or not study:
         return ""
     return f"{method.name} of {study}" if method.rpc.proposes else study
 
 
-def _kind(method: str, request: Any, about: str, caller: str, size: int) -> CallKind:
-    """Return the kind of a call, whose cost is about proportional to trials requested, page size or kilobytes sent."""
-    units = getattr(request, "count", 0) or getattr(request, "page_size", 0) or size / 1024
-    return CallKind(f"{method} {about}", f"{method} by {caller}", float(max(1, units)))
+def _kind(method: str, caller: str) -> str:
+    """Return the kind of a call: calls of a kind are heavy for some time after one of them was."""
+    return f"{method} by {caller}"
 
 
 async def _within(seconds: float, running: Awaitable[T]) -> T:

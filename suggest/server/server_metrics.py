@@ -25,8 +25,8 @@ from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, Unavailable
 from suggest.server.access.certificates import KeyPair
+from suggest.server.call_pool import CallPool
 from suggest.server.interceptor import Context, Handler
-from suggest.server.keyed_queue import KeyedQueue
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
 
@@ -75,9 +75,9 @@ class Metrics:
         if method == "SuggestTrials" and reply is not None:
             self._handed_out.inc(len(reply.message.trials))
 
-    def start(self, queue: KeyedQueue, store_health: StoreHealth, studies: StudyService) -> None:
+    def start(self, pool: CallPool, store_health: StoreHealth, studies: StudyService) -> None:
         """Answer requests, with values that are read from these objects at each scrape."""
-        self._registry.register(_Collector(self.calls, queue, store_health, studies))
+        self._registry.register(_Collector(self.calls, pool, store_health, studies))
         self._server.start()
 
     def stopping(self) -> None:
@@ -112,7 +112,7 @@ class _Collector:
     """Reads values when they are scraped."""
 
     calls: CallMetrics
-    queue: KeyedQueue
+    pool: CallPool
     store_health: StoreHealth
     studies: StudyService
 
@@ -126,8 +126,8 @@ class _Collector:
             "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", self.calls.in_flight
         )
         waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Calls that wait for their turn.", labels=("queue",))
-        waiting.add_metric(("study",), self.queue.waiting_for_study)
-        waiting.add_metric(("worker",), self.queue.waiting_for_worker)
+        waiting.add_metric(("study",), self.pool.waiting_for_study)
+        waiting.add_metric(("worker",), self.pool.waiting_for_thread)
         yield waiting
         studies, trials = self.studies.sessions.in_memory()
         yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)

@@ -18,7 +18,6 @@ import pytest
 
 from controller.ui.visitor import MOST_STREAMS
 from suggest.client import Choice, Client, Float, Outcome, StudyName, TrialState, maximize, minimize
-from suggest.server.connection_limits import UNKNOWN
 from tests import called
 from tests.certificates import Authority
 from tests.e2e.cli import Cli, cli_in, eventually
@@ -303,40 +302,6 @@ def test_a_damaged_session_ends(cli: Cli, tokens: Path) -> None:
             assert client.get("/").status_code == 401
             with signed_in(again, secret("me")):
                 pass
-
-
-def is_closed(connection: socket.socket) -> bool:
-    """Whether the other side closed it."""
-    try:
-        return connection.recv(1, socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-
-
-def test_a_host_has_few_connections_to_the_page_unless_it_signs_in(cli: Cli, tokens: Path) -> None:
-    with (
-        page_of_server(cli, "--tokens", str(tokens)) as page,
-        signed_in(page, secret("me")) as client,
-        client.stream("GET", "/api/stream") as stream,
-        ExitStack() as opened,
-    ):
-        address = urlsplit(page.base)
-        assert address.hostname
-        assert address.port
-        silent = []
-        for _ in range(UNKNOWN + 6):
-            silent.append(opened.enter_context(socket.create_connection((address.hostname, address.port))))
-        eventually(lambda: all(map(is_closed, silent[:6])), within_s=30)
-        assert not any(map(is_closed, silent[-6:])), "the newest are kept"
-        lines = stream.iter_lines()
-        assert next(lines)
-        assert client.get("/").status_code == 200
-        page.process.terminate()
-        assert page.process.stderr is not None
-        log = page.process.stderr.read()
-        assert (
-            f'event=connections_closed reason="over {UNKNOWN} of a host without an admitted call" connections=' in log
-        )
 
 
 def test_requests_of_other_pages_are_refused(cli: Cli, tokens: Path) -> None:

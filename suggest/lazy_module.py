@@ -16,7 +16,9 @@ class LazyModule(ModuleType):
     """A stand-in for the module `name`. Import the module itself under `TYPE_CHECKING`, for its types."""
 
     def __getattr__(self, name: str) -> Any:  # whatever the module has
-        return getattr(importlib.import_module(self.__name__), name)
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)  # so that this is called once for each name
+        return value
 
 
 # Any: a module's __getattr__ has no narrower type.

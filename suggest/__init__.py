@@ -3,12 +3,13 @@
 Importing this package imports nothing else: the client is imported when it is first used.
 """
 
-from typing import TYPE_CHECKING
+from suggest.lazy_module import lazily
 
-from suggest.lazy_module import exported
+TYPE_CHECKING = False  # importing typing takes longer than all of this
 
 if TYPE_CHECKING:
+    from suggest import errors as errors
     from suggest.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]
-__getattr__ = exported(__name__, dict.fromkeys(__all__, "client"))
+__getattr__ = lazily(__name__, dict.fromkeys(__all__, "client"))

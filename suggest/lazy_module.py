@@ -1,15 +1,20 @@
 """Names that are imported when first used, declared once: by a package for its users, or by a module for itself.
 
-A package whose module defines `__getattr__ = exported(…)` or `submodules(…)` costs nothing to import: what its users
-name is loaded when they first use it. So they import the package at the top, and not its modules in functions.
+A package that defines `__getattr__ = lazily(__name__)` costs nothing to import: a module of it is loaded when somebody
+first uses it as an attribute. So others import the package at their top, instead of its modules in functions.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+
+TYPE_CHECKING = False  # `tuner --help` does without typing, whose import takes longer than this module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class LazyModule(ModuleType):
@@ -21,24 +26,12 @@ class LazyModule(ModuleType):
         return value
 
 
-# Any: a module's __getattr__ has no narrower type.
+def lazily(package: str, names: Mapping[str, str] = NO_NAMES) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package: its modules, and the `names` that it exports, each from one of them."""
 
-
-def exported(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that exports `names`, each from one of its modules."""
-
-    def load(name: str) -> Any:
-        if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{names[name]}"), name)
-
-    return load
-
-
-def submodules(package: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package whose modules are its attributes, each imported when first used."""
-
-    def load(name: str) -> Any:
+    def load(name: str) -> Any:  # a module, or whatever it has
+        if name in names:
+            return getattr(importlib.import_module(f"{package}.{names[name]}"), name)
         try:
             return importlib.import_module(f"{package}.{name}")
         except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ import importlib
 import platform
 
 from controller.cli.exits import ExitCode
+from suggest import failpoints as points
 from suggest.distribution import described
 
 # Every module that declares a failpoint. tests/unit/test_cli_about.py finds modules that are missing from this list.
@@ -27,9 +28,7 @@ def print_version(_arguments: argparse.Namespace) -> ExitCode:
 
 
 def failpoints(_arguments: argparse.Namespace) -> ExitCode:
-    from suggest.failpoints import names
-
     for module in FAILPOINT_MODULES:
         importlib.import_module(module)
-    print("\n".join(names()))
+    print("\n".join(points.names()))
     return ExitCode.OK

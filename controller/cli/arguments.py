@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from controller import cli
 from controller.cli.verbs import VERBS, Verb, VerbGroup
 from suggest.distribution import described
 
@@ -124,9 +125,7 @@ def _unknown(word: str, verbs: frozenset[str]) -> str:
         return f"there is no verb {word}; did you mean {suggestion}?"
     import shlex
 
-    from controller.cli.program import program_words
-
-    return f"there is no verb {word}; see {shlex.join(program_words())} --help"
+    return f"there is no verb {word}; see {shlex.join(cli.program.program_words())} --help"
 
 
 def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:

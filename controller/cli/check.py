@@ -9,24 +9,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller import app, cli, report
 from controller.cli import exits
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_options_of, workspace_of
 from controller.cli.terminal import write_data
 from controller.phrases import command, quantity
+from controller.spec import Document, file_text, starter
+from controller.spec import schema as file_schema
 from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from controller.core.model import ExperimentSpec
     from controller.runtime.kubernetes.preflight import Finding
-    from controller.spec import Document
 
 
 def validate(arguments: argparse.Namespace) -> ExitCode:
     document = _validated(arguments)
-    from controller.app.validate import not_installed, warnings
-
-    for warning in (*warnings(document), *not_installed(document)):
+    for warning in (*app.validate.warnings(document), *app.validate.not_installed(document)):
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec
@@ -39,15 +39,10 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _validated(arguments: argparse.Namespace) -> Document:
-    from controller.app.validate import validate
-
-    return asyncio.run(validate(arguments.file, file_options_of(arguments), workspace_of(arguments)))
+    return asyncio.run(app.validate.validate(arguments.file, file_options_of(arguments), workspace_of(arguments)))
 
 
 def init(arguments: argparse.Namespace) -> ExitCode:
-    from controller.report import output_file
-    from controller.spec import starter
-
     if arguments.file == "-":
         write_data(starter())
         return ExitCode.OK
@@ -56,17 +51,14 @@ def init(arguments: argparse.Namespace) -> ExitCode:
         path.touch(exist_ok=False)
     except FileExistsError:
         raise FailedPrecondition(f"{path} already exists; name another file, or - for standard output") from None
-    output_file.write(path, starter())
+    report.output_file.write(path, starter())
     if not arguments.quiet:
-        from controller.cli.invocation import rendered
-
-        print(rendered(f"wrote {path}; edit it, then: {command('run', str(path))}", arguments), file=sys.stderr)
+        done = f"wrote {path}; edit it, then: {command('run', str(path))}"
+        print(cli.invocation.rendered(done, arguments), file=sys.stderr)
     return ExitCode.OK
 
 
 def convert(arguments: argparse.Namespace) -> ExitCode:
-    from controller.spec import file_text
-
     document = _validated(arguments)
     if not document.is_katib:
         raise FailedPrecondition(f"{document.source} is a native file already")
@@ -77,19 +69,16 @@ def convert(arguments: argparse.Namespace) -> ExitCode:
 
 
 def schema(_arguments: argparse.Namespace) -> ExitCode:
-    from controller.spec import schema as make
-
-    write_data(json.dumps(make(), indent=2, ensure_ascii=False) + "\n")
+    write_data(json.dumps(file_schema(), indent=2, ensure_ascii=False) + "\n")
     return ExitCode.OK
 
 
 def doctor(arguments: argparse.Namespace) -> ExitCode:
     """Print a line for each finding, as soon as it is known."""
-    from controller.app.doctor import check_up
 
     async def print_findings() -> list[Finding]:
         findings = []
-        async for finding in check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
+        async for finding in app.doctor.check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
             detail = finding.detail.replace("\n", "\n      ")
             print(f"{finding.level.value:<4}  {finding.subject:<20}  {detail}", flush=True)
             findings.append(finding)
@@ -100,19 +89,15 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 
 def dry_run(arguments: argparse.Namespace) -> ExitCode:
     """Print the objects that would be sent to a cluster, or have its server check them."""
-    from controller.app.experiment_file import directory_of
-    from controller.app.validate import ask_server
-    from controller.app.validate import dry_run as make
-    from controller.report.manifest_yaml import yaml_documents
     from controller.runtime.kubernetes.preflight import pods_of
 
-    run = make(_validated(arguments).spec, directory_of(arguments.file))
+    run = app.validate.dry_run(_validated(arguments).spec, app.experiment_file.directory_of(arguments.file))
     if arguments.dry_run == "client":
-        write_data(_heading(run.spec) + yaml_documents([*run.trial, *pods_of(run.trial)]))
+        write_data(_heading(run.spec) + report.manifest_yaml.yaml_documents([*run.trial, *pods_of(run.trial)]))
         if run.final:
-            write_data(_FINAL_HEADING + yaml_documents([*run.final, *pods_of(run.final)]))
+            write_data(_FINAL_HEADING + report.manifest_yaml.yaml_documents([*run.final, *pods_of(run.final)]))
         return ExitCode.OK
-    answer = asyncio.run(ask_server(run, context=arguments.context))
+    answer = asyncio.run(app.validate.ask_server(run, context=arguments.context))
     for verdict in answer.verdicts:
         print(verdict)
     for stage, reason in answer.never_runs.items():
@@ -124,11 +109,9 @@ _FINAL_HEADING = "# Its final stage, after the last trial; it will have the para
 
 
 def _heading(spec: ExperimentSpec) -> str:
-    from controller.app.sample_manifests import first_point
-    from controller.report import formatting
-
+    point = report.formatting.parameters(app.sample_manifests.first_point(spec))
     whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
     return (
         f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it, with the resulting pod.\n"
-        f"# Its parameters are {whence}; the search may begin elsewhere: {formatting.parameters(first_point(spec))}\n"
+        f"# Its parameters are {whence}; the search may begin elsewhere: {point}\n"
     )

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from controller import app, report
 from controller.cli.arguments import parser_of, subparsers
 
 MOST_TRIALS = 500  # the newest trials, which are offered
@@ -156,19 +157,17 @@ class _CommandLine:
 
     def _columns(self) -> list[str]:
         """Return the columns, including the parameters and metrics of the experiment if it is named already."""
-        # Loaded here, because the other completions do without it and its 100 ms.
-        from controller.report.text_tables import HEADINGS
-
+        columns = list(report.text_tables.HEADINGS)
         query = (
             "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE experiments.name = ? "
             "ORDER BY number DESC LIMIT 1"
         )
         rows = self._query(query, self._positionals[0]) if self._positionals else []
         if not rows:
-            return list(HEADINGS)
+            return columns
         document, study = rows[0]
         spec = json.loads(document)["spec"]
-        return [*HEADINGS, *spec["parameters"], *(f"metrics.{name}" for name in self._metrics(study, spec))]
+        return [*columns, *spec["parameters"], *(f"metrics.{name}" for name in self._metrics(study, spec))]
 
     def _metrics(self, study: str, spec: dict[str, Any]) -> list[str]:
         """Return the metrics that the first trials reported, except the objective's."""
@@ -211,6 +210,4 @@ def _help(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def _state_directory(flag: str | None) -> Path:
-    from controller.app.state_directory import StateDirectory
-
-    return StateDirectory.find(flag).root
+    return app.state_directory.StateDirectory.find(flag).root

@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from controller import backup
 from controller.app.state_directory import StateDirectory
 from controller.cli.exits import ExitCode
 from controller.cli.invocation import rendered
 from controller.cli.options import state_of, storage_of
+from controller.experiment_store import SqlExperimentStore
 from controller.phrases import command
+from controller.spec import from_document
+from suggest import server
 from suggest.distribution import VERSION
 from suggest.errors import InvalidArgument, NotFound
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    from controller.experiment_store import SqlExperimentStore
-    from controller.spec import from_document
-    from suggest.server.admin import check_rows, schema_versions
-
     storage = storage_of(arguments)
-    current, newest = schema_versions(storage)
+    current, newest = server.admin.schema_versions(storage)
     if current == newest:
         print(f"schema {current}, the newest")
-        print(f"{_counted(check_rows(storage))}; every row can be read")
+        print(f"{_counted(server.admin.check_rows(storage))}; every row can be read")
         if arguments.storage is None and (state := state_of(arguments)).controller_db.exists():
             with closing(SqlExperimentStore(state.controller_db, from_document)) as experiments:
                 print(f"{_counted(experiments.check())}; every row can be read")
@@ -38,21 +38,17 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 
 
 def upgrade(arguments: argparse.Namespace) -> ExitCode:
-    from suggest.server.admin import open_store, schema_versions
-
     storage = storage_of(arguments)
-    before, newest = schema_versions(storage)
+    before, newest = server.admin.schema_versions(storage)
     if before == newest:
         print(f"schema {before}, the newest: nothing to do")
         return ExitCode.OK
-    with closing(open_store(storage)):
+    with closing(server.admin.open_store(storage)):
         print(f"schema {before} -> {newest}")
     return ExitCode.OK
 
 
 def back_up(arguments: argparse.Namespace) -> ExitCode:
-    from controller import backup
-
     databases = {name: path for name, path in _databases(arguments).items() if path.exists()}
     target = Path(arguments.target).expanduser().absolute()
     if not databases:
@@ -72,8 +68,6 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
 
 
 def restore(arguments: argparse.Namespace) -> ExitCode:
-    from controller import backup
-
     targets = _databases(arguments)
     databases = backup.contents(Path(arguments.source).expanduser().absolute())
     sources = {name: path for name, path in databases.items() if name in targets}
@@ -90,16 +84,9 @@ def restore(arguments: argparse.Namespace) -> ExitCode:
 
 def _check_copy(name: str, copy: Path) -> None:
     """Open a copy as its owner would. Raises StoreBroken if a newer tuner wrote it."""
-    from controller import backup
-
     if name == backup.STUDIES:
-        from suggest.server.admin import schema_versions
-
-        schema_versions(StateDirectory(copy.parent).storage_url)
+        server.admin.schema_versions(StateDirectory(copy.parent).storage_url)
     else:
-        from controller.experiment_store import SqlExperimentStore
-        from controller.spec import from_document
-
         SqlExperimentStore(copy, from_document).close()
 
 
@@ -108,13 +95,10 @@ def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
 
     Raises InvalidArgument for PostgreSQL, which has its own programs for backups.
     """
-    from controller import backup
-    from suggest.server.admin import sqlite_file
-
     if arguments.storage is None:
         state = state_of(arguments)
         return {backup.STUDIES: state.studies_db, backup.CONTROLLER: state.controller_db}
-    path = sqlite_file(storage_of(arguments))
+    path = server.admin.sqlite_file(storage_of(arguments))
     if path is None:
         raise InvalidArgument.at(
             "storage",

@@ -10,6 +10,9 @@ import errno
 import signal
 from typing import TYPE_CHECKING
 
+import suggest
+from controller import core, runtime
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -45,16 +48,14 @@ class KilledRun(Exception):
 def of_error(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code of an error, and the message for stderr."""
     from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig
-    from controller.runtime.protocol import RuntimeLost
     from controller.spec.problems import SpecErrors
-    from suggest.errors import TunerError
 
     match error:
         case KilledRun():
             return of_interruption(error.received), f"tuner: {error}"
         case SpecErrors():
             return ExitCode.USAGE, str(error)  # begins with the file's name, like a compiler's
-        case TunerError():
+        case suggest.errors.TunerError():
             return _of_tuner_error(error), f"tuner: {error}"
         case AccessDenied():
             return ExitCode.NOT_ALLOWED, f"tuner: {error}"
@@ -62,7 +63,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.USAGE, f"tuner: {error}"
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster reports: {error}"
-        case RuntimeLost():
+        case runtime.protocol.RuntimeLost():
             return (
                 ExitCode.UNAVAILABLE,
                 f"tuner: {error}; running trials continue; run the same command again to continue",
@@ -83,18 +84,16 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
 
 
 def _of_tuner_error(error: Exception) -> ExitCode:
-    from suggest import errors
-
     match error:
-        case errors.InvalidArgument():
+        case suggest.errors.InvalidArgument():
             return ExitCode.USAGE
-        case errors.Unauthenticated() | errors.PermissionDenied():
+        case suggest.errors.Unauthenticated() | suggest.errors.PermissionDenied():
             return ExitCode.NOT_ALLOWED
-        case errors.NotFound():
+        case suggest.errors.NotFound():
             return ExitCode.NOT_FOUND
-        case errors.AlreadyExists() | errors.FailedPrecondition():
+        case suggest.errors.AlreadyExists() | suggest.errors.FailedPrecondition():
             return ExitCode.CONFLICT
-        case errors.Unavailable() | errors.StoreBroken() | errors.LimitReached():
+        case suggest.errors.Unavailable() | suggest.errors.StoreBroken() | suggest.errors.LimitReached():
             return ExitCode.UNAVAILABLE
         case _:
             return ExitCode.BUG
@@ -102,18 +101,16 @@ def _of_tuner_error(error: Exception) -> ExitCode:
 
 def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
     """Return the exit code of a run; `stopped` is the one of a stopped experiment."""
-    from controller.core import budget
-    from controller.core.model import ExperimentState
-
     experiment = result.experiment
     match experiment.state:
-        case ExperimentState.SUCCEEDED if result.final_failed:
+        case core.model.ExperimentState.SUCCEEDED if result.final_failed:
             return ExitCode.FAILED
-        case ExperimentState.SUCCEEDED:
+        case core.model.ExperimentState.SUCCEEDED:
             return ExitCode.OK if result.some_succeeded else ExitCode.NO_RESULT
-        case ExperimentState.FAILED:
-            return ExitCode.FAILED if budget.too_many_failed(experiment.spec, result.counts) else ExitCode.NO_RESULT
-        case ExperimentState.PAUSED:
+        case core.model.ExperimentState.FAILED:
+            too_many_failed = core.budget.too_many_failed(experiment.spec, result.counts)
+            return ExitCode.FAILED if too_many_failed else ExitCode.NO_RESULT
+        case core.model.ExperimentState.PAUSED:
             return ExitCode.PAUSED
         case _:
             return stopped
@@ -146,9 +143,7 @@ def of_findings(findings: Iterable[Finding]) -> ExitCode:
 
 def of_server_check(findings: Iterable[StartFinding]) -> ExitCode:
     """Return the exit code of `tuner serve --check`. Wrong flags and files take precedence over failed connections."""
-    from suggest.errors import InvalidArgument
-
     problems = [finding.problem for finding in findings if finding.problem is not None]
-    if any(isinstance(problem, InvalidArgument) for problem in problems):
+    if any(isinstance(problem, suggest.errors.InvalidArgument) for problem in problems):
         return ExitCode.USAGE
     return ExitCode.UNAVAILABLE if problems else ExitCode.OK

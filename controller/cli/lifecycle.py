@@ -13,13 +13,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from controller import app, cli, report, runtime
 from controller.cli import exits, terminal
 from controller.cli.exits import ExitCode
 from controller.cli.options import file_or_name, is_name, read_file, workspace_of
 from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import command, quantity
 from controller.report.lines import Lines, LoggedView, QuietView, View
-from suggest.errors import InvalidArgument
+from suggest import server
+from suggest.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from controller.app.delete import Deleted
@@ -37,9 +39,7 @@ MOST_PROBLEMS = 20  # printed for trials that could not be imported
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
-        from controller.cli.check import dry_run
-
-        return dry_run(arguments)
+        return cli.check.dry_run(arguments)
     return _start(arguments, read_file(arguments.file, arguments), lambda session, file: session.run(file))
 
 
@@ -60,13 +60,11 @@ def resume(arguments: argparse.Namespace) -> int:
 
 def extend(arguments: argparse.Namespace) -> int:
     async def extended(session: Session) -> RunResult:
-        from controller.app.extend import Extension, extend
-
-        changes = Extension(arguments.trials, tuple(arguments.set))
+        changes = app.extend.Extension(arguments.trials, tuple(arguments.set))
         target = file_or_name(arguments.name, arguments)
         if not isinstance(target, str):
             _name_namespace(arguments, target.document.spec, session.experiments)
-        admitted = await extend(
+        admitted = await app.extend.extend(
             session.workspace,
             session.experiments,
             target,
@@ -80,20 +78,16 @@ def extend(arguments: argparse.Namespace) -> int:
 
 
 def retry(arguments: argparse.Namespace) -> int:
-    from controller.app.retry import RetrySelection
-
-    selection = RetrySelection.parse(arguments.numbers, failed=arguments.failed, reason=arguments.reason)
+    selection = app.retry.RetrySelection.parse(arguments.numbers, failed=arguments.failed, reason=arguments.reason)
 
     async def retried(session: Session) -> RunResult:
-        from controller.app.retry import retry
-
         target = file_or_name(arguments.name, arguments)
         if isinstance(target, str) and arguments.set:
             raise InvalidArgument.at("--set", "changes a file: name the file, not the experiment")
         if not isinstance(target, str):
             _name_namespace(arguments, target.document.spec, session.experiments)
             _show_notices(target.document, session.view)
-        admitted = await retry(
+        admitted = await app.retry.retry(
             session.workspace,
             session.experiments,
             target,
@@ -112,9 +106,7 @@ def _start(
     begin: Callable[[Session, ExperimentFile], Awaitable[RunResult]],
 ) -> int:
     """Check and announce the file, then control its experiment."""
-    from controller.app.validate import check_runnable
-
-    check_runnable(file)
+    app.validate.check_runnable(file)
     return _control(arguments, lambda session: begin(session, file), make=True, document=file.document)
 
 
@@ -136,16 +128,11 @@ def _control(
     workspace = workspace_of(arguments)
 
     async def controlled(experiments: LocalExperiments) -> int:
-        from controller.app.run import Session
-        from controller.app.signals import SignalControls
-        from controller.runtime.protocol import RuntimeLost
-        from suggest.errors import Unavailable
-
-        with SignalControls(view.print_line, os._exit) as controls:
-            session = Session(workspace, experiments, view=view, controls=controls, context=arguments.context)
+        with app.signals.SignalControls(view.print_line, os._exit) as controls:
+            session = app.run.Session(workspace, experiments, view=view, controls=controls, context=arguments.context)
             try:
                 result = await act(session)
-            except (Unavailable, RuntimeLost) as error:
+            except (Unavailable, runtime.protocol.RuntimeLost) as error:
                 if controls.times < 2:
                     raise
                 raise exits.KilledRun(error, controls.received) from error
@@ -165,18 +152,15 @@ def _name_namespace(arguments: argparse.Namespace, spec: ExperimentSpec, experim
 
 
 def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
-    from controller.cli.invocation import rendered
-    from controller.report import ending
-
     experiment, best = result.experiment, result.best
     if best is not None:
-        print(ending.result(experiment, best), flush=True)
+        print(report.ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
     if not arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or result.final_failed:
-        words = ending.next_step(
+        words = report.ending.next_step(
             experiment, result.counts, best, final_failed=result.final_failed, printed=result.opened_breaker
         )
-        (Lines() if arguments.quiet else view).print_line(rendered(words, arguments))
+        (Lines() if arguments.quiet else view).print_line(cli.invocation.rendered(words, arguments))
 
 
 def view_of(arguments: argparse.Namespace) -> View:
@@ -185,16 +169,12 @@ def view_of(arguments: argparse.Namespace) -> View:
     if arguments.verbose or arguments.log_format == "json":
         return LoggedView()
     if terminal.live(arguments):
-        from controller.report.live import Live
-
-        return Live(color=terminal.uses_color(arguments))
+        return report.live.Live(color=terminal.uses_color(arguments))
     return Lines()
 
 
 def _show_notices(document: Document, view: View) -> None:
-    from controller.app.validate import notices
-
-    for notice in notices(document):
+    for notice in app.validate.notices(document):
         view.print_line(notice)
 
 
@@ -202,14 +182,11 @@ def _show_notices(document: Document, view: View) -> None:
 
 
 def import_trials(arguments: argparse.Namespace) -> ExitCode:
-    from controller.app.import_sources import SourceChoice
-    from controller.app.import_trials import import_trials
-
     terminal.set_up_logging(arguments)
     workspace = workspace_of(arguments)
-    chosen = SourceChoice(arguments.source, arguments.study, arguments.value, tuple(arguments.fill))
+    chosen = app.import_sources.SourceChoice(arguments.source, arguments.study, arguments.value, tuple(arguments.fill))
     imported = asyncio.run(
-        import_trials(
+        app.import_trials.import_trials(
             workspace,
             file_or_name(arguments.name, arguments),
             chosen,
@@ -224,13 +201,12 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
-    from controller.app.import_trials import left_out
-
     print_line = partial(_print, arguments)
     experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
     before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
     new = quantity(tally.new, "trial")
-    print(f"{name}: {new} imported from {imported.source.title}{before}{left_out(imported.source)}", flush=True)
+    left_out = app.import_trials.left_out(imported.source)
+    print(f"{name}: {new} imported from {imported.source.title}{before}{left_out}", flush=True)
     if imported.source.remark:
         print_line(imported.source.remark)
     parameters = experiment.spec.space.by_name
@@ -258,11 +234,9 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
 
 def set_values(arguments: argparse.Namespace) -> ExitCode:
     """Change an experiment while it runs."""
-    from controller.app.revise import set_values
-
     terminal.set_up_logging(arguments)
     asyncio.run(
-        set_values(
+        app.revise.set_values(
             workspace_of(arguments),
             arguments.name,
             arguments.namespace,
@@ -275,17 +249,14 @@ def set_values(arguments: argparse.Namespace) -> ExitCode:
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
     """Stop an experiment and wait until it has stopped."""
-    from controller.app.signals import SignalControls
-    from controller.app.stop import stop
-
     terminal.set_up_logging(arguments)
     print_line = partial(_print, arguments)
     after = asyncio.run(
-        stop(
+        app.stop.stop(
             workspace_of(arguments),
             arguments.name,
             arguments.namespace,
-            controls=lambda: SignalControls(lambda text: print(text, file=sys.stderr), os._exit),
+            controls=lambda: app.signals.SignalControls(lambda text: print(text, file=sys.stderr), os._exit),
             print_line=print_line,
         )
     )
@@ -297,13 +268,10 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
 
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
-    from controller.app.delete import delete
-    from suggest.server import raise_descriptor_limit
-
     terminal.set_up_logging(arguments)
-    raise_descriptor_limit()  # each experiment's lock takes a descriptor until all are deleted
+    server.raise_descriptor_limit()  # each experiment's lock takes a descriptor until all are deleted
     done = asyncio.run(
-        delete(
+        app.delete.delete(
             workspace_of(arguments),
             arguments.names,
             arguments.namespace,
@@ -332,7 +300,5 @@ def _sure(target: str) -> bool:
 
 
 def _print(arguments: argparse.Namespace, text: str) -> None:
-    from controller.cli.invocation import rendered
-
     if not arguments.quiet:
-        print(rendered(text, arguments), file=sys.stderr, flush=True)
+        print(cli.invocation.rendered(text, arguments), file=sys.stderr, flush=True)

@@ -13,6 +13,8 @@ import io
 import os
 import sys
 
+from controller import cli
+
 TYPE_CHECKING = False  # importing typing takes longer than this module
 if TYPE_CHECKING:
     import argparse
@@ -48,21 +50,16 @@ def set_up_streams() -> None:
 
 
 def _main(words: Sequence[str]) -> int:
-    from controller.cli.arguments import parse
-    from controller.cli.exits import ExitCode
-
     if words and words[0] == HIDDEN:
-        from controller.cli.completion import complete
-
-        return complete(words[1:])
+        return cli.completion.complete(words[1:])
     atexit.register(gc.freeze)  # saves the last collection, 0.1 s of CPU for each command: docs/adr/0022
-    arguments = parse(words)
+    arguments = cli.arguments.parse(words)
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as in `tuner get trials x | head`
         _discard_output()
-        return ExitCode.OK
+        return cli.exits.ExitCode.OK
     except OSError as error:
         _discard_output()
         return _reported(error, arguments)
@@ -89,15 +86,10 @@ def _reported(error: Exception, arguments: argparse.Namespace) -> int:
     """Print the error, and return its exit code."""
     from contextlib import suppress
 
-    from controller.cli.exits import of_error
-    from controller.cli.invocation import rendered
-
-    code, sentence = of_error(error)
-    sentence = rendered(sentence, arguments)
+    code, sentence = cli.exits.of_error(error)
+    sentence = cli.invocation.rendered(sentence, arguments)
     if arguments.log_format == "json":
-        from controller.cli.terminal import json_line
-
-        sentence = json_line({"level": "error", "message": sentence})
+        sentence = cli.terminal.json_line({"level": "error", "message": sentence})
     with suppress(OSError):  # stderr is on a full disk: the exit code still tells what happened
         if arguments.verbose:
             import traceback

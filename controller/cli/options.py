@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller import app, core
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import ServiceCredentials, Workspace, service_name
 from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from controller.app.experiment_file import ExperimentFile, FileOptions
+    from controller.app.experiment_file import ExperimentFile
     from controller.core.model import TrialOrFinal
 
 
@@ -32,10 +33,8 @@ def storage_of(arguments: argparse.Namespace) -> str:
     return service_name(server=None, storage=arguments.storage) or state_of(arguments).storage_url
 
 
-def file_options_of(arguments: argparse.Namespace) -> FileOptions:
-    from controller.app.experiment_file import FileOptions
-
-    return FileOptions(
+def file_options_of(arguments: argparse.Namespace) -> app.experiment_file.FileOptions:
+    return app.experiment_file.FileOptions(
         overrides=tuple(arguments.set),
         namespace=arguments.namespace,
         runtime=arguments.runtime,
@@ -44,11 +43,9 @@ def file_options_of(arguments: argparse.Namespace) -> FileOptions:
     )
 
 
-def read_file(path: str, arguments: argparse.Namespace) -> ExperimentFile:
+def read_file(path: str, arguments: argparse.Namespace) -> app.experiment_file.ExperimentFile:
     """Read an experiment's file with the flags that change it. Raises SpecErrors, InvalidArgument."""
-    from controller.app.experiment_file import ExperimentFile
-
-    return ExperimentFile.read(path, file_options_of(arguments), state_of(arguments))
+    return app.experiment_file.ExperimentFile.read(path, file_options_of(arguments), state_of(arguments))
 
 
 def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | str:
@@ -63,13 +60,11 @@ def is_name(word: str) -> bool:
 
 def split_name(text: str) -> tuple[str, TrialOrFinal | None]:
     """Split `digits/12` into (digits, 12) and `digits/final` into (digits, FINAL). Raises InvalidArgument."""
-    from controller.core.model import FINAL, trial_label
-
     name, slash, number = text.partition("/")
     if not slash:
         return name, None
-    if number == trial_label(FINAL):
-        return name, FINAL
+    if number == core.model.trial_label(core.model.FINAL):
+        return name, core.model.FINAL
     if not (number.isascii() and number.isdigit()):
         raise InvalidArgument.at("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final")
     return name, int(number)

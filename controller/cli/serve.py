@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controller.cli import terminal
 from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
+from suggest import server as serving
 from suggest.address import parse_address
 from suggest.errors import InvalidArgument
 from suggest.url_redaction import redacted_url
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from suggest.server import Protection, Server, ServerOptions
-    from suggest.server import serve as run
-    from suggest.server.admin import check_up
-
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
     for name in ("suggest.audit", "suggest.events"):
@@ -34,7 +31,7 @@ def serve(arguments: argparse.Namespace) -> int:
     storage = storage_of(arguments)
     if not arguments.storage and not arguments.check:
         state_of(arguments).make()
-    protection = Protection(
+    protection = serving.Protection(
         insecure=arguments.insecure,
         tokens=arguments.tokens,
         tls_cert=arguments.tls_cert,
@@ -42,11 +39,12 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_client_ca=arguments.tls_client_ca,
     )
     checkpoints = Path(arguments.katib_checkpoints) if arguments.katib_checkpoints else None
-    options = ServerOptions(arguments.metrics_address, arguments.limits, katib_ports(arguments.katib), checkpoints)
+    katib = katib_ports(arguments.katib)
+    options = serving.ServerOptions(arguments.metrics_address, arguments.limits, katib, checkpoints)
     companion = _page(arguments, storage) if arguments.ui else None
     if arguments.check:
         return _check(
-            check_up(
+            serving.admin.check_up(
                 arguments.address,
                 storage,
                 advertise=arguments.advertise,
@@ -54,7 +52,7 @@ def serve(arguments: argparse.Namespace) -> int:
                 options=options,
             )
         )
-    server = Server(
+    server = serving.Server(
         storage,
         arguments.address,
         sync=arguments.sync,
@@ -63,12 +61,12 @@ def serve(arguments: argparse.Namespace) -> int:
         options=options,
     )
     announce = arguments.log_format == "text"  # in JSON, a log event announces it
-    return run(server, announce=announce, companion=companion)
+    return serving.serve(server, announce=announce, companion=companion)
 
 
 def _page(arguments: argparse.Namespace, storage: str) -> Companion:
     """Return what serves the page beside the server. Raises InvalidArgument, FailedPrecondition."""
-    from controller.ui import study_server
+    from controller.ui import study_server  # an extra: Starlette and uvicorn
 
     address = parse_address(arguments.ui)
     study_server.check(address, tokens=bool(arguments.tokens), tls=bool(arguments.tls_cert))

@@ -6,10 +6,13 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller import report as reports
+from controller import ui
 from controller.app import query
 from controller.app.attempt_logs import LogPart, print_logs
 from controller.app.workspace import described
@@ -21,6 +24,7 @@ from controller.cli.options import split_name, workspace_of
 from controller.core.model import FINAL, TrialOrFinal
 from controller.phrases import command
 from controller.report import description, documents, formatting, ranking, text_tables
+from controller.report.ending import doubt, estimated, final_stage, front, result
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
@@ -217,8 +221,6 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 
 def _drawn(arguments: argparse.Namespace) -> ExitCode:
     """Write the report as a page, or one of its figures."""
-    from controller.report import drawing, figures
-
     if bool(arguments.figure) != bool(arguments.to):
         raise InvalidArgument.at("--figure", "requires --to: write both, as --figure history --to history.svg")
     record = asyncio.run(
@@ -226,34 +228,29 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
     )
     record = ranking.ranked(record)
     if arguments.figure:
-        available = figures.available(record)
+        available = reports.figures.available(record)
         if arguments.figure not in available:
             hint = did_you_mean(arguments.figure, available) or f"; the figures are {', '.join(available)}"
             raise InvalidArgument.at("--figure", f"no figure {arguments.figure!r}{hint}")
-        drawing.check_format(Path(arguments.to))
-        drawing.write(figures.FIGURES[arguments.figure].draw(record, query.importances(record)), Path(arguments.to))
+        reports.drawing.check_format(Path(arguments.to))
+        reports.drawing.write(
+            reports.figures.FIGURES[arguments.figure].draw(record, query.importances(record)), Path(arguments.to)
+        )
         print(arguments.to)
     if arguments.html:
-        from concurrent.futures import ThreadPoolExecutor
-
-        from controller.report import html_page, output_file
-        from controller.ui.vega import VegaBundle
-
         # Another process makes the JavaScript meanwhile, the first time: both take seconds of processor time.
         with ThreadPoolExecutor(1) as executor:
-            making = executor.submit(asyncio.run, VegaBundle().text())
+            making = executor.submit(asyncio.run, ui.vega.VegaBundle().text())
             importances = query.importances(record)
             javascript = making.result().decode()
-        page = html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
-        output_file.write(Path(arguments.html), page)
+        page = reports.html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
+        reports.output_file.write(Path(arguments.html), page)
         print(arguments.html)
     return ExitCode.OK
 
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
-    from controller.report.ending import doubt, estimated, final_stage, front, result
-
     record, estimate = asyncio.run(query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(record)
     trial = record.best

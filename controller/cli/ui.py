@@ -19,7 +19,7 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
         raise InvalidArgument.at("--port", f"{arguments.port} is not a port; write 1 to 65535")
     if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
         raise FailedPrecondition(f"--optuna needs optuna-dashboard; install with: {install_command('dashboard')}")
-    from controller.ui.server import serve
+    from controller.ui.server import serve  # an extra: Starlette and uvicorn
 
     terminal.set_up_logging(arguments)
 

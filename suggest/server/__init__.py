@@ -5,12 +5,13 @@ Importing this package imports nothing else: modules are loaded when a name is f
 
 from typing import TYPE_CHECKING
 
-from suggest.lazy_module import exported
+from suggest.lazy_module import lazily
 
 if TYPE_CHECKING:
+    from suggest.server import admin as admin
     from suggest.server.access.protection import Protection
     from suggest.server.process import Companion, Server, raise_descriptor_limit, serve
     from suggest.server.server_options import ServerOptions
 
 __all__ = ["Companion", "Protection", "Server", "ServerOptions", "raise_descriptor_limit", "serve"]
-__getattr__ = exported(__name__, dict.fromkeys(__all__, "process"))
+__getattr__ = lazily(__name__, dict.fromkeys(__all__, "process"))

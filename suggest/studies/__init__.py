@@ -5,10 +5,10 @@
 
 from typing import TYPE_CHECKING
 
-from suggest.lazy_module import exported
+from suggest.lazy_module import lazily
 
 if TYPE_CHECKING:
     from suggest.studies.study_service import StudyService, check
 
 __all__ = ["StudyService", "check"]
-__getattr__ = exported(__name__, dict.fromkeys(__all__, "study_service"))
+__getattr__ = lazily(__name__, dict.fromkeys(__all__, "study_service"))

@@ -103,7 +103,7 @@ def test_help_imports_nothing_heavy() -> None:
         "from controller.cli.main import main\n"
         "try:\n    main(['--help'])\n"
         "except SystemExit:\n    pass\n"
-        "heavy = {'asyncio', 'dataclasses', 'grpc', 'sqlalchemy', 'yaml', 'rich', 'logging', 'suggest', 'json'}\n"
+        "heavy = {'asyncio', 'dataclasses', 'grpc', 'sqlalchemy', 'yaml', 'rich', 'logging', 'json'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -119,7 +119,7 @@ sys.exit(main(["version"]))
 """
 
 
-@pytest.mark.parametrize("module", ["typing", "controller.cli.exits", "controller.cli.flags"])
+@pytest.mark.parametrize("module", ["typing", "argparse", "controller.cli.exits"])
 def test_an_interrupt_while_the_program_starts_is_no_traceback(module: str) -> None:
     program = _INTERRUPTED.format(module=module)
     ended = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False)

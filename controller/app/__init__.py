@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from controller.app import import_sources as import_sources
     from controller.app import import_trials as import_trials
     from controller.app import local_experiments as local_experiments
+    from controller.app import query as query
     from controller.app import retry as retry
     from controller.app import revise as revise
     from controller.app import run as run
+    from controller.app import runtimes as runtimes
     from controller.app import sample_manifests as sample_manifests
     from controller.app import signals as signals
     from controller.app import state_directory as state_directory

@@ -9,10 +9,11 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from controller import app
 from controller.app.experiments import find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace
@@ -20,6 +21,7 @@ from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, tria
 from controller.phrases import command
 from controller.runtime.log_file import size_at
 from controller.runtime.log_limit import kept_part
+from controller.spec.quantities import parse_duration
 from suggest.errors import InvalidArgument, NotFound
 
 POLL_S = 0.1
@@ -108,9 +110,8 @@ async def _no_log(
         has = "only attempt 1" if last == 1 else f"attempts 1 to {last}"
         return NotFound(f"{label} has no attempt {part.attempt}; it has {has}")
     if trial is not FINAL:
-        from controller.app.query import find_trial, look_up
-
-        record = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound for an unknown trial
+        found = await app.query.look_up(workspace, name, namespace)
+        record = app.query.find_trial(found, trial)  # raises NotFound for an unknown trial
         if record.trial.finished:
             return NotFound(f"{label} was not run here: there is no log; see {command('describe', label)}")
     return NotFound(f"{label} has not started yet: there is no log; see {trials}")
@@ -124,10 +125,6 @@ def read_kept(log: BinaryIO, offset: int) -> tuple[int, bytes]:
 
 def parse_moment(text: str) -> datetime:
     """Parse a duration before now, such as `10m`, or a time with its zone. Raises InvalidArgument."""
-    from datetime import timedelta
-
-    from controller.spec.quantities import parse_duration
-
     try:
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError):

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller import app
 from controller.app import machine
 from controller.app.experiment_file import FileOptions, directory_of
 from controller.app.sample_manifests import UID, served_manifests_of
@@ -141,11 +142,9 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
 
 
 async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterator[Finding]:
-    from controller.app.runtimes import anchor
-
     try:
         objects = await served_manifests_of(client, spec)
-        async for finding in check_needs(client, spec.namespace, objects, anchor=anchor(spec, UID)):
+        async for finding in check_needs(client, spec.namespace, objects, anchor=app.runtimes.anchor(spec, UID)):
             yield finding
     except TunerError as error:
         yield fail("file", str(error))

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller import app
 from controller.app.state_directory import StateDirectory
 from controller.spec import Document, NoConfigMap, read, read_path
+from suggest import server
 from suggest.domain import encodable
 from suggest.errors import InvalidArgument, NotFound
 
@@ -137,15 +139,11 @@ def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
     of_context = namespace_of(context or None)
     if of_context == "default" or not state.controller_db.exists():
         return of_context
-    from controller.app.local_experiments import opened
-
-    with opened(state) as experiments:
+    with app.local_experiments.opened(state) as experiments:
         having = [experiment.namespace for experiment in experiments.named(name)]
     return having[0] if len(having) == 1 else of_context
 
 
 def _check(spec: StudySpec) -> None:
     """Check a study by the rules of the service, in this process, so that all problems are reported at once."""
-    from suggest.server.admin import check  # lazy: only files with problems need it before the service starts
-
-    check(spec, runs_here=False)
+    server.admin.check(spec, runs_here=False)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from controller import app
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
@@ -112,14 +113,12 @@ async def _create(
     experiments: LocalExperiments, file: ExperimentFile, client: SessionClient, service: str, context: str | None
 ) -> Experiment:
     """Create the experiment like a run, without running it."""
-    from controller.app import runtimes
-
     spec = file.document.spec
     try:
         await client.validate(study_spec(spec))
     except InvalidArgument as error:
         raise file.document.locate(error.problems) from error
-    cluster = await runtimes.connect(spec, context)
+    cluster = await app.runtimes.connect(spec, context)
     context = "" if cluster is None else cluster.context
     if cluster is not None:
         await cluster.close()

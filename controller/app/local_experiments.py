@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -78,8 +79,6 @@ class ControllerLock:
             self._descriptor = None
 
     def discard(self) -> None:
-        import shutil  # lazy: slow to import and rarely needed
-
         self.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 

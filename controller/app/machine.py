@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from controller.core.model import FINAL, ExperimentSpec, TrialTemplate
+from controller.runtime.local import gpus
 from controller.runtime.processes import cores
 from controller.spec import Document
 from suggest.errors import Problem
@@ -87,8 +88,6 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
     asking = [template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu]
     if not asking:
         return
-    from controller.runtime.local import gpus  # lazy: it runs nvidia-smi, which is slow
-
     unavailable = gpus.unavailable(os.environ, spec.trial.devices)
     available = gpus.pool(os.environ)
     if unavailable:
@@ -107,8 +106,6 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
 
 def _too_few(template: TrialTemplate, count: int, source: str) -> str:
     """Return a message if there are too few GPUs, otherwise "". `source` says where the `count` of GPUs comes from."""
-    from controller.runtime.local import gpus
-
     gpu = template.resources.gpu
     if gpus.slots(count, gpu) >= template.workers:
         return ""

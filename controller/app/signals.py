@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.core.snapshot import DesiredState
+
 if TYPE_CHECKING:
     from controller.loop import Loop
 
@@ -80,8 +82,6 @@ class Interruptions:
             self.print_line(f"{_NAMES[number]} again: killing the running trials{later}")
 
     def _interrupt(self, loop: Loop) -> None:
-        from controller.core.snapshot import DesiredState
-
         if self.times == 1 and self._detaches:
             loop.detach()
         elif self.times:

@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import ServiceCredentials, is_address
+from suggest import server as serving
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
 from suggest.study import Study, StudyName, StudySpec
@@ -87,10 +88,8 @@ async def connected(
         finally:
             await client.close()
         return
-    from suggest.server import Server  # lazy: slow to import, and not needed with a remote service
-
     socket = state.service_socket()
-    server = Server(state.url_of(service), f"unix:{socket}")
+    server = serving.Server(state.url_of(service), f"unix:{socket}")
     await server.start()
     try:
         client = SessionClient(f"unix:{socket}", inside=server.inside())

@@ -78,13 +78,21 @@ def same_context(experiment: Experiment, requested: str | None) -> None:
 
 
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
+    from controller.kube.cluster import Cluster
     from controller.runtime.kubernetes.admission import AdmissionQueue
+    from controller.runtime.kubernetes.labels import UID
     from controller.runtime.kubernetes.lease import LeaseHolder
     from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 
+    class OwningRuntime(KubernetesRuntime):
+        async def close(self) -> None:
+            await super().close()
+            await cluster.close()
+
     folders = state.folders(uid)
+    cluster = Cluster(client, labels=f"{UID}={uid}")
     target = ClusterTarget(
-        client=client,
+        cluster=cluster,
         namespace=spec.namespace,
         uid=uid,
         anchor=anchor(spec, uid),
@@ -94,7 +102,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         has_collector=spec.collection is not None,
         log_limit_bytes=spec.trial.log_limit_bytes,
     )
-    return KubernetesRuntime(target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None))
+    return OwningRuntime(target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None))
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""The objects of one kind, kept up to date: `Reflector`.
+"""The objects of one kind, kept up to date: `Reflector`, and `View`, which is what one experiment sees of it.
 
-It lists in pages, then watches. Events are hints. A watch that ends continues from the last version seen; a watch that
-cannot continue (410), that broke off twice, or that is resync_s old is followed by a list, and the difference to the
-known objects counts as events. Our own writes are visible at once (`put`, `drop`), whatever older state a list or an
-event still shows. This module decides nothing and writes nothing.
+A reflector lists in pages, then watches. Events are hints. A watch that ends continues from the last version seen; a
+watch that cannot continue (410), that broke off twice, or that is resync_s old is followed by a list, and the
+difference to the known objects counts as events. Our own writes are visible at once (`put`, `drop`), whatever older
+state a list or an event still shows. This module decides nothing and writes nothing.
+
+All experiments of a process share the reflectors of a `cluster.Cluster`, which outlive each of them. Objects are known
+by namespace and name: two tenants may use the same names.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
@@ -70,50 +73,112 @@ class _ReflectorError(RuntimeLost):
     """An unforeseen error of the reflector; it lists again."""
 
 
-class Reflector(Generic[ObjectT]):
-    """Keeps the objects of one kind up to date. `start` it, read it, close it.
+Key: TypeAlias = tuple[str, str]  # namespace and name
+
+
+class View(Generic[ObjectT]):
+    """The objects of one namespace, or those of them with one value of the reflector's label. Close it.
 
     `changed` is called on the same loop after every change for which `matters(before, after)` is true, and when
-    `trouble` changes; not after the owner's own `drop`.
+    `trouble` changes; not after `drop`.
+
+    Attributes:
+        objects: By name. A changed object is a new dict.
+        deleted: The last state of deleted objects. The owner clears it after reading.
     """
 
+    def __init__(self, reflector: Reflector[ObjectT], group: Key, *, changed: Callable[[], None],
+                 matters: Callable[[ObjectT | None, ObjectT | None], bool]) -> None:  # fmt: skip
+        self.objects: dict[str, ObjectT] = {}
+        self.deleted: dict[str, ObjectT] = {}
+        self.changed = changed
+        self.matters = matters
+        self._reflector = reflector
+        self._group = group
+
+    @property
+    def trouble(self) -> str:
+        """Return why the cluster cannot be watched at present, for people."""
+        return self._reflector.trouble
+
+    @property
+    def error(self) -> Exception | None:
+        """Return the same as an exception."""
+        return self._reflector.error
+
+    async def start(self) -> None:
+        """Return once the objects were listed. Raises what the client raises; then nothing was started."""
+        await self._reflector.start()
+
+    def put(self, obj: ObjectT) -> None:
+        """Show what a create or patch returned, at once, unless a newer state is known."""
+        self._reflector.put(obj)
+
+    def drop(self, name: str) -> None:
+        """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
+        if (cached := self.objects.get(name)) is not None:
+            self._reflector.drop(cached)
+
+    def close(self) -> None:
+        self._reflector.detach(self, self._group)
+
+
+class Reflector(Generic[ObjectT]):
+    """Keeps the objects of one kind up to date, and notifies its views. `start` it, close it."""
+
     def __init__(self, client: KubernetesClient, kind: Kind, namespace: str | None, *, labels: str = "",
-                 fields: str = "", changed: Callable[[], None],
-                 matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
-                 keep: Callable[[ObjectT, ObjectT], None] | None = None,
+                 fields: str = "", grouped_by: str = "", keep: Callable[[ObjectT, ObjectT], None] | None = None,
                  resync_s: float = 600.0, timing: WatchTiming = WatchTiming()) -> None:  # fmt: skip
-        """keep: copies facts from the older of two states of an object into the newer one."""
-        self.objects: dict[str, ObjectT] = {}  # by name; a changed object is a new dict
-        self.deleted: dict[str, ObjectT] = {}  # the last state of deleted objects; the owner clears it after reading
+        """Create a reflector.
+
+        Args:
+            namespace: None: of all namespaces.
+            grouped_by: The key of a label. A view has the objects with one value of it.
+            keep: Copies facts from the older of two states of an object into the newer one.
+        """
+        self.objects: dict[Key, ObjectT] = {}
         self.trouble = ""  # why the cluster cannot be watched at present, for people
         self.error: Exception | None = None  # the same
         self._client = client
         self._kind = kind
         self._namespace = namespace
         self._selection = {"labels": labels, "fields": fields}
-        self._changed = changed
-        self._matters = matters
+        self._grouped_by = grouped_by
         self._keep = keep
         self._resync_s = resync_s
         self._timing = timing
+        self._views: dict[Key, list[View[ObjectT]]] = {}  # by namespace and value of the label
         self._version = ""
         self._resync_at = 0.0
         self._event_count = 0
-        self._trouble_began = 0.0
         self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not confirmed by the server yet
         self._dropped: set[str] = set()  # uids of dropped objects that may still appear in lists and events
+        self._starting = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._bug = ""  # the last unforeseen error
 
-    @property
-    def since_s(self) -> float:
-        """Return for how long there has been trouble; 0 without."""
-        return time.monotonic() - self._trouble_began if self.trouble else 0.0
+    def view(self, namespace: str, value: str = "", *, changed: Callable[[], None],
+             matters: Callable[[ObjectT | None, ObjectT | None], bool] = always) -> View[ObjectT]:  # fmt: skip
+        """Return a view of the objects in a namespace with this value of the label."""
+        group = namespace, value
+        made = View(self, group, changed=changed, matters=matters)
+        made.objects = {name: obj for (_, name), obj in self.objects.items() if self._group_of(obj) == group}
+        self._views.setdefault(group, []).append(made)
+        return made
+
+    def detach(self, view: View[ObjectT], group: Key) -> None:
+        views = self._views.get(group, [])
+        if view in views:
+            views.remove(view)
+        if not views:
+            self._views.pop(group, None)
 
     async def start(self) -> None:
-        """Return after the first list. Raises what the client raises; then nothing was started."""
-        await self._relist()
-        self._following = asyncio.create_task(self._follow())
+        """Return after the first list. Raises what the client raises; then nothing was started. Idempotent."""
+        async with self._starting:
+            if self._following is None:
+                await self._relist()
+                self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
         if self._following is not None:
@@ -122,43 +187,50 @@ class Reflector(Generic[ObjectT]):
                 await self._following
 
     def put(self, obj: ObjectT) -> None:
-        """Show what a create or patch returned, at once, unless a newer state is known."""
-        cached = self.objects.get(_name(obj))
+        cached = self.objects.get(_key(obj))
         if _uid(obj) not in self._dropped and (cached is None or _version(cached) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
             self._replace(obj)
-            self._notify(cached, obj)
+            self._notify(obj, cached, obj)
 
-    def drop(self, name: str) -> None:
-        """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
-        cached = self.objects.pop(name, None)
-        if cached is not None:
-            self._dropped.add(_uid(cached))
-            self._unconfirmed.pop(_uid(cached), None)
+    def drop(self, cached: ObjectT) -> None:
+        del self.objects[_key(cached)]
+        for view in self._views_of(cached):
+            view.objects.pop(_name(cached), None)
+        self._dropped.add(_uid(cached))
+        self._unconfirmed.pop(_uid(cached), None)
+
+    def _group_of(self, obj: ObjectT) -> Key:
+        about = obj["metadata"]
+        value = about.get("labels", {}).get(self._grouped_by, "") if self._grouped_by else ""
+        return about.get("namespace", ""), value
+
+    def _views_of(self, obj: ObjectT) -> Sequence[View[ObjectT]]:
+        return self._views.get(self._group_of(obj), ())
 
     async def _follow(self) -> None:
         """Watch, list, and watch again, until cancelled."""
-        tries, stale = 0, False
+        tries, needs_relist = 0, False
         while True:
-            began, heard = time.monotonic(), self._event_count
+            began, received = time.monotonic(), self._event_count
             error: Exception | None = None
             try:
-                if stale or began >= self._resync_at:
+                if needs_relist or began >= self._resync_at:
                     await self._relist()
-                    stale = False
+                    needs_relist = False
                 await self._watch()
-            except ApiError as answered:
-                stale = True  # 410: the version is gone; after any other error events may have been missed
-                error = None if answered.status == 410 else answered
-            except (Unreachable, AccessDenied, BadKubeconfig) as unheard:
-                error = unheard
+            except ApiError as api_error:
+                needs_relist = True  # 410: the version is gone; after any other error events may have been missed
+                error = None if api_error.status == 410 else api_error
+            except (Unreachable, AccessDenied, BadKubeconfig) as connection_error:
+                error = connection_error
             except Exception as unforeseen:  # a reflector that stops silently would hang the run
-                error, stale = self._report_bug(unforeseen), True
+                error, needs_relist = self._report_bug(unforeseen), True
             # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
-            settled = self._event_count != heard or time.monotonic() - began > self._timing.settled_s
+            settled = self._event_count != received or time.monotonic() - began > self._timing.settled_s
             tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
-                stale = True
+                needs_relist = True
                 self.error = error
                 self._set_trouble(str(error))
             if tries:
@@ -184,18 +256,22 @@ class Reflector(Generic[ObjectT]):
         deleted = [
             obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
         ]
+        new = [item for item in items if self._differs(item)]
+        changed = {view: None for obj in (*deleted, *new) for view in self._views_of(obj)}
         for obj in deleted:
             self._remove(obj)
-        new = [item for item in items if self._differs(item)]
         for item in new:
             self._replace(item)
         self.error = None
-        if self.trouble or deleted or new:
-            self._set_trouble("", changed=True)
+        if self.trouble:
+            self._set_trouble("")
+            return
+        for view in changed:
+            view.changed()
 
     def _differs(self, listed: ObjectT) -> bool:
         """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
-        cached = self.objects.get(_name(listed))
+        cached = self.objects.get(_key(listed))
         if _uid(listed) in self._dropped or (cached is not None and _uid(cached) in self._unconfirmed):
             return False
         return cached is None or _uid(cached) != _uid(listed) or _version(cached) != _version(listed)
@@ -215,21 +291,24 @@ class Reflector(Generic[ObjectT]):
         obj = cast(ObjectT, event["object"])  # the kind that is watched
         self._event_count += 1
         self._version = obj["metadata"]["resourceVersion"]
-        cached = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
+        if event["type"] == "BOOKMARK":  # it has only a version
+            return
+        cached = self.objects.get(_key(obj))
         match event["type"]:
             case "ADDED" | "MODIFIED" if self._show(obj):
-                self._notify(cached, obj)
+                self._notify(obj, cached, obj)
             case "DELETED" if self._end(obj):
-                self._notify(cached, None)
+                self._notify(cached or obj, cached, None)
 
-    def _notify(self, before: ObjectT | None, after: ObjectT | None) -> None:
-        if self._matters(before, after):
-            self._changed()
+    def _notify(self, shown: ObjectT, before: ObjectT | None, after: ObjectT | None) -> None:
+        for view in self._views_of(shown):
+            if view.matters(before, after):
+                view.changed()
 
     def _show(self, obj: ObjectT) -> bool:
         """Take over a state that the server sent; False if it is not newer."""
         self._confirm(obj)
-        cached = self.objects.get(_name(obj))
+        cached = self.objects.get(_key(obj))
         if _uid(obj) in self._dropped or (cached is not None and _version(cached) >= _version(obj)):
             return False
         self._replace(obj)
@@ -237,7 +316,7 @@ class Reflector(Generic[ObjectT]):
 
     def _end(self, obj: ObjectT) -> bool:
         self._confirm(obj)
-        cached = self.objects.get(_name(obj))
+        cached = self.objects.get(_key(obj))
         if _uid(obj) in self._dropped:
             self._dropped.discard(_uid(obj))
             return False
@@ -255,32 +334,39 @@ class Reflector(Generic[ObjectT]):
 
     def _replace(self, obj: ObjectT) -> None:
         obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
-        cached = self.objects.get(_name(obj))
-        if cached is not None and _uid(cached) != _uid(obj):
+        cached = self.objects.get(_key(obj))
+        if cached is not None and (_uid(cached), self._group_of(cached)) != (_uid(obj), self._group_of(obj)):
             self._remove(cached)
         self._carry_over(cached, obj)
-        self.objects[_name(obj)] = obj
+        self.objects[_key(obj)] = obj
+        for view in self._views_of(obj):
+            view.objects[_name(obj)] = obj
 
     def _remove(self, obj: ObjectT) -> None:
-        self._carry_over(self.objects.pop(_name(obj), None), obj)
-        self.deleted[_name(obj)] = obj
+        cached = self.objects.pop(_key(obj), None)
+        self._carry_over(cached, obj)
+        for view in self._views_of(cached or obj):
+            view.objects.pop(_name(obj), None)
+            view.deleted[_name(obj)] = obj
 
     def _carry_over(self, cached: ObjectT | None, obj: ObjectT) -> None:
         if self._keep is not None and cached is not None and cached is not obj and _uid(cached) == _uid(obj):
             self._keep(cached, obj)
 
-    def _set_trouble(self, trouble: str, *, changed: bool = False) -> None:
+    def _set_trouble(self, trouble: str) -> None:
         if bool(trouble) != bool(self.trouble):
-            self._trouble_began = time.monotonic()
-            message = f"lost: {trouble}" if trouble else "heard again"
+            message = f"lost: {trouble}" if trouble else "watch restored"
             _log.log(logging.WARNING if trouble else logging.INFO, "kind=%s %s", self._kind.plural, message)
-        if trouble != self.trouble or changed:
-            self.trouble = trouble
-            self._changed()
+        if trouble == self.trouble:
+            return
+        self.trouble = trouble
+        for views in list(self._views.values()):
+            for view in list(views):
+                view.changed()
 
 
-class LazyReflector(Generic[ObjectT]):
-    """A reflector of something optional: it starts at the first `open` and shows nothing before.
+class LazyView(Generic[ObjectT]):
+    """A view of something optional: it starts at the first `open` and shows nothing before.
 
     It retries while the server is in trouble. Without the right to list or watch (which `notices` logs, with what is
     lost), and where there is nothing to watch (`make` returns None), it stays empty.
@@ -288,7 +374,7 @@ class LazyReflector(Generic[ObjectT]):
 
     def __init__(
         self,
-        make: Callable[[], Coroutine[Any, Any, Reflector[ObjectT] | None]],
+        make: Callable[[], Coroutine[Any, Any, View[ObjectT] | None]],
         notices: MissingRights,
         *,
         without: str,
@@ -296,12 +382,12 @@ class LazyReflector(Generic[ObjectT]):
         self._make = make
         self._notices = notices
         self._without = without
-        self._reflector: Reflector[ObjectT] | None = None
+        self._view: View[ObjectT] | None = None
         self._opening: asyncio.Task[None] | None = None
 
     @property
     def objects(self) -> dict[str, ObjectT]:
-        return {} if self._reflector is None else self._reflector.objects
+        return {} if self._view is None else self._view.objects
 
     def open(self) -> None:
         if self._opening is None:
@@ -309,11 +395,13 @@ class LazyReflector(Generic[ObjectT]):
 
     async def _open(self) -> None:
         while True:
+            view: View[ObjectT] | None = None
             try:
-                reflector = await self._make()
-                if reflector is not None:
-                    await reflector.start()
-                    self._reflector = reflector
+                view = await self._make()
+                if view is not None:
+                    await view.start()
+                    self._view = view
+                    view.changed()  # another experiment may have started the reflector before
                 return
             except ApiError as error:
                 if error.status == 403:
@@ -321,19 +409,26 @@ class LazyReflector(Generic[ObjectT]):
                 cause: Exception = error
             except Exception as error:
                 cause = error
+            finally:
+                if view is not None and self._view is not view:
+                    view.close()
             _log.info("not shown for now: %s: %s", self._without, cause)
             await asyncio.sleep(AGAIN_S)
 
     def clear_deleted(self) -> None:
-        if self._reflector is not None:
-            self._reflector.deleted.clear()
+        if self._view is not None:
+            self._view.deleted.clear()
 
     async def close(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
-        if self._reflector is not None:
-            await self._reflector.close()
+        if self._view is not None:
+            self._view.close()
+
+
+def _key(obj: KubernetesObject) -> Key:
+    return str(obj["metadata"].get("namespace", "")), str(obj["metadata"]["name"])
 
 
 def _name(obj: KubernetesObject) -> str:

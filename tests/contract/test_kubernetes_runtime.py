@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.model import TrialTemplate
+from controller.core.model import UID_LABEL, TrialTemplate
 from controller.kube.client import KubernetesClient
+from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import ClusterPart, Launch, Runtime
@@ -23,7 +24,7 @@ NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
 ANCHOR = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "tiny-x7k2q", "labels": {"tuner.dev/uid": UID}},
+    "metadata": {"name": "tiny-x7k2q", "labels": {UID_LABEL: UID}},
 }
 
 
@@ -44,8 +45,9 @@ class ClusterTestbed:
             self._api.kubelet.play(self._play)
             self._api.refuse = self._refuse
         with kubeconfig_of(self._api.kubeconfig()):
-            client = await KubernetesClient.connect()
-        target = ClusterTarget(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
+            cluster = Cluster(await KubernetesClient.connect(), labels=f"{UID_LABEL}={UID}")
+        self._alive.push_async_callback(cluster.close)
+        target = ClusterTarget(cluster, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
         return KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
 
     async def leave(self) -> None:

@@ -66,7 +66,8 @@ def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iter
 
 def grown(runtime: KubernetesRuntime, before: dict[str, int]) -> dict[str, int]:
     """Return the containers that have grown. Events are watched only from then on."""
-    return {at: size for at, size in held(runtime) if size > before.get(at, 0) and not at.endswith("._selection")}
+    of_each_watch = ("._selection", "._reflectors", "._views")
+    return {at: size for at, size in held(runtime) if size > before.get(at, 0) and not at.endswith(of_each_watch)}
 
 
 def records_of(runtime: KubernetesRuntime) -> Sized:
@@ -89,8 +90,13 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     runtime = await experiment.open()
     assert await look(runtime) == {}
     before = dict(held(runtime))
-    assert {"runtime._attempts", "runtime._opened[0].pods.deleted", "runtime._opened[0]._objects[jobs]._dropped",
-            "runtime._queue._reservations._launched", "runtime._deletions._under_way"} <= set(before)  # fmt: skip
+    assert {
+        "runtime._attempts",
+        "runtime._opened[0].pods.deleted",
+        "runtime._opened[0]._objects[jobs]._reflector._dropped",
+        "runtime._queue._reservations._launched",
+        "runtime._deletions._under_way",
+    } <= set(before)
     names = [experiment.name(trial) for trial in range(50)]
     for trial in range(50):
         await runtime.start(experiment.launch(trial))
@@ -104,7 +110,7 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     for name in names:
         await runtime.remove(name)
     await look_until(runtime, lambda seen: seen == {} and not grown(runtime, before))
-    assert "runtime._opened[0].events._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
+    assert "runtime._opened[0].events._watched[FailedCreate]._view.deleted" in dict(held(runtime))
     assert experiment.jobs() == []
     assert len(records_of(runtime)) == 20
 

@@ -241,9 +241,9 @@ async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room
 
 
 @on_a_loop
-async def test_an_open_that_fails_halfway_leaves_nothing_running_and_can_be_repeated(experiment: Experiment) -> None:
-    def reflecting() -> bool:
-        return any("Reflector" in str(task.get_coro()) for task in asyncio.all_tasks())
+async def test_an_open_that_fails_halfway_can_be_repeated_and_watches_nothing_twice(experiment: Experiment) -> None:
+    def watched(plural: str) -> int:
+        return sum(path.endswith(f"/{plural}") and "watch" in query for _, path, query in experiment.api.requests)
 
     runtime = await experiment.open()
     experiment.api.answer(500, method="GET", path="/limitranges")
@@ -253,9 +253,8 @@ async def test_an_open_that_fails_halfway_leaves_nothing_running_and_can_be_repe
     await asyncio.wait([opening], timeout=0.1)  # what one says is known now
     experiment.api.release()
     assert await opening
-    await eventually(lambda: not reflecting())
     assert await look(runtime) == {}
-    assert reflecting()
+    await eventually(lambda: watched("pods") == watched("jobs") == 1)
 
 
 @on_a_loop

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.core.attempt import AttemptStatus
-from controller.core.model import Collection, Resources, TrialTemplate, attempt_name
+from controller.core.model import UID_LABEL, Collection, Resources, TrialTemplate, attempt_name
 from controller.kube.client import KubernetesClient
+from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.lease import LeaseHolder
@@ -52,9 +53,10 @@ class Experiment:
                    clock: Callable[[], float] = time.monotonic) -> KubernetesRuntime:  # fmt: skip
         """Open a runtime. `holder`: its state directory, "" without others. `own`: the queue is ours, not Kueue's."""
         with kubeconfig_of(self.api.kubeconfig()):
-            client = await KubernetesClient.connect()
+            cluster = Cluster(await KubernetesClient.connect(), labels=f"{UID_LABEL}={UID}")
+        self._alive.push_async_callback(cluster.close)
         target = ClusterTarget(
-            client, NAMESPACE, UID, ANCHOR, self.directory, template, self.holder(holder) if holder else None, collects
+            cluster, NAMESPACE, UID, ANCHOR, self.directory, template, self.holder(holder) if holder else None, collects
         )
         runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=own), clock=clock)
         self._alive.push_async_callback(runtime.close)

@@ -10,6 +10,7 @@ import pytest
 
 from controller.kube import reflector
 from controller.kube.client import JOBS, KubernetesClient
+from controller.kube.cluster import Cluster
 from controller.kube.objects import Raw
 from controller.kube.reflector import MissingRights
 from controller.runtime.kubernetes import informer
@@ -52,11 +53,13 @@ def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
 async def heard(client: KubernetesClient, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[EventWatcher]:
     notices = MissingRights()
     owners = OwnerLookup(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", on_found=changed)
-    made = EventWatcher(client, NAMESPACE, notices, owners, changed=changed)
+    cluster = Cluster(client, labels="")
+    made = EventWatcher(cluster, NAMESPACE, notices, owners, changed=changed)
     try:
         yield made
     finally:
         await made.close()
+        await cluster.close()
 
 
 @with_a_cluster
@@ -132,6 +135,7 @@ async def test_without_the_right_to_events_nothing_fails(api: FakeApi, client: K
     async with heard(client) as found:
         for _ in range(3):
             found.note_waiting("a", JOBS, [], has_quota=True)
+            await eventually(lambda: asked(api) > 0)
             await asyncio.sleep(0.05)
         assert (asked(api), found.quiet) == (1, True)
 

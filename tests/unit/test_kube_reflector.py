@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.kube.client import JOBS, KubernetesClient
 from controller.kube.errors import ApiError, Unreachable
-from controller.kube.objects import Raw
+from controller.kube.objects import AttemptObject, Raw
 from controller.kube.reflector import Reflector, WatchTiming
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
@@ -50,22 +50,16 @@ class Watcher:
         self.dropped: set[str] = set()
         self.untrue: list[str] = []
         self.there: Callable[[], set[str]] = set
-        self.reflector = Reflector(
-            client,
-            JOBS,
-            NAMESPACE,
-            labels="app=tuner",
-            changed=self._look,
-            resync_s=resync_s,
-            timing=timing,
-            **selection,
+        self.reflector: Reflector[AttemptObject] = Reflector(
+            client, JOBS, NAMESPACE, labels="app=tuner", resync_s=resync_s, timing=timing, **selection
         )
+        self.view = self.reflector.view(NAMESPACE, changed=self._look)
 
     def _look(self) -> None:
         self.changes += 1
-        shown = uids(self.reflector.objects.values())
-        gone = uids(self.reflector.deleted.values())
-        self.reflector.deleted.clear()
+        shown = uids(self.view.objects.values())
+        gone = uids(self.view.deleted.values())
+        self.view.deleted.clear()
         self.untrue += [f"{uid} is back" for uid in shown & self.dropped]
         self.untrue += [f"{uid} is there" for uid in gone & self.there()]
         self.untrue += [f"{uid} is shown, and deleted" for uid in shown & gone]
@@ -74,14 +68,14 @@ class Watcher:
 
     @property
     def names(self) -> list[str]:
-        return sorted(self.reflector.objects)
+        return sorted(self.view.objects)
 
 
 @asynccontextmanager
 async def a_watcher(api: FakeApi, client: KubernetesClient, *, resync_s: float = 600.0,
                     timing: WatchTiming = PATIENT) -> AsyncIterator[Watcher]:  # fmt: skip
     watcher = Watcher(client, resync_s=resync_s, timing=timing)
-    await watcher.reflector.start()
+    await watcher.view.start()
     try:
         yield watcher
     finally:
@@ -106,7 +100,7 @@ async def test_start_returns_with_the_existing_objects(api: FakeApi, client: Kub
     api.put("jobs", job("strange", {"app": "other"}))
     async with a_watcher(api, client) as watcher:
         assert watcher.names == ["a"]
-        assert watcher.reflector.objects["a"] == api.get("jobs", NAMESPACE, "a")
+        assert watcher.view.objects["a"] == api.get("jobs", NAMESPACE, "a")
 
 
 @with_a_cluster
@@ -114,7 +108,7 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing_running(api: FakeA
     api.forbid("list", "jobs")
     watcher = Watcher(client)
     with pytest.raises(ApiError, match="cannot list"):
-        await watcher.reflector.start()
+        await watcher.view.start()
     await watcher.reflector.close()
 
 
@@ -134,7 +128,7 @@ async def test_changes_are_delivered(api: FakeApi, client: KubernetesClient) -> 
         first = uid(api, "a")
         await eventually(lambda: watcher.names == ["a"])
         api.change("jobs", NAMESPACE, "a", touch)
-        await eventually(lambda: watcher.reflector.objects["a"]["spec"] == {"touched": 1})
+        await eventually(lambda: watcher.view.objects["a"]["spec"] == {"touched": 1})
         api.remove("jobs", NAMESPACE, "a")
         await eventually(lambda: watcher.names == [])
         assert watcher.taken == {first}
@@ -157,7 +151,7 @@ async def test_a_broken_watch_continues_from_the_last_version_without_a_list(
         api.drop_connections()
         api.put("jobs", job("a"))
         await eventually(lambda: watcher.names == ["a"])
-        assert (lists(api), watcher.reflector.trouble) == (1, "")
+        assert (lists(api), watcher.view.trouble) == (1, "")
 
 
 @pytest.mark.parametrize("form", ["event", "status"])
@@ -179,7 +173,7 @@ def test_after_a_compaction_the_objects_are_listed_again(form: str) -> None:
             await api.start()
             await eventually(lambda: watcher.names == ["kept", "new", "replaced"])
             assert watcher.taken == gone
-            assert watcher.reflector.objects["replaced"]["metadata"]["uid"] == uid(api, "replaced")
+            assert watcher.view.objects["replaced"]["metadata"]["uid"] == uid(api, "replaced")
 
     check()
 
@@ -216,12 +210,11 @@ async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(api: Fak
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         await api.stop()
-        await eventually(lambda: "cannot be reached" in watcher.reflector.trouble)
-        assert watcher.reflector.since_s >= 0
+        await eventually(lambda: "cannot be reached" in watcher.view.trouble)
         api.put("jobs", job("a"))
         await api.start()
         await eventually(lambda: watcher.names == ["a"])
-        assert (watcher.reflector.trouble, watcher.reflector.since_s) == ("", 0.0)
+        assert watcher.view.trouble == ""
 
 
 @with_a_cluster
@@ -230,10 +223,10 @@ async def test_revoked_rights_are_reported_until_they_are_restored(api: FakeApi,
         await eventually(lambda: watches(api) == 1)
         api.forbid("watch", "jobs")
         api.drop_connections()
-        await eventually(lambda: 'cannot watch resource "jobs"' in watcher.reflector.trouble)
+        await eventually(lambda: 'cannot watch resource "jobs"' in watcher.view.trouble)
         api.permit()
         api.put("jobs", job("a"))
-        await eventually(lambda: watcher.names == ["a"] and not watcher.reflector.trouble)
+        await eventually(lambda: watcher.names == ["a"] and not watcher.view.trouble)
 
 
 @with_a_cluster
@@ -241,7 +234,7 @@ async def test_a_server_that_hangs_is_detected(api: FakeApi, client: KubernetesC
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.silent = True
-        await eventually(lambda: "stopped answering" in watcher.reflector.trouble)
+        await eventually(lambda: "stopped answering" in watcher.view.trouble)
         api.silent = False
         api.put("jobs", job("a"))
         await eventually(lambda: watcher.names == ["a"])
@@ -252,7 +245,7 @@ async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, cl
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         for number in range(20):
             made = await client.create(JOBS, NAMESPACE, job(f"j{number}"))
-            watcher.reflector.put(made)
+            watcher.view.put(made)
             assert len(watcher.names) == number + 1
             await asyncio.sleep(0.005)
             assert len(watcher.names) == number + 1
@@ -265,7 +258,7 @@ async def test_an_object_created_during_a_list_is_not_missed(api: FakeApi, clien
         api.quiet = api.late = True
         before = lists(api)
         await eventually(lambda: lists(api) > before)
-        watcher.reflector.put(await client.create(JOBS, NAMESPACE, job("a")))
+        watcher.view.put(await client.create(JOBS, NAMESPACE, job("a")))
         api.late = False
         before = lists(api)
         await eventually(lambda: lists(api) > before)
@@ -280,11 +273,11 @@ async def test_a_late_deletion_event_does_not_hide_the_successor(api: FakeApi, c
         first = uid(api, "a")
         api.quiet = True
         api.remove("jobs", NAMESPACE, "a")
-        watcher.reflector.put(await client.create(JOBS, NAMESPACE, job("a")))
+        watcher.view.put(await client.create(JOBS, NAMESPACE, job("a")))
         api.quiet = False
         api.put("jobs", job("b"))
         await eventually(lambda: watcher.names == ["a", "b"])
-        assert watcher.reflector.objects["a"]["metadata"]["uid"] == uid(api, "a")
+        assert watcher.view.objects["a"]["metadata"]["uid"] == uid(api, "a")
         assert watcher.taken == {first}
 
 
@@ -293,9 +286,9 @@ async def test_an_old_list_does_not_hide_newer_events(api: FakeApi, client: Kube
     async with a_watcher(api, client) as watcher:
         made = await client.create(JOBS, NAMESPACE, job("a"))
         api.change("jobs", NAMESPACE, "a", touch)
-        await eventually(lambda: watcher.reflector.objects.get("a", {}).get("spec") == {"touched": 1})
-        watcher.reflector.put(made)
-        assert watcher.reflector.objects["a"]["spec"] == {"touched": 1}
+        await eventually(lambda: watcher.view.objects.get("a", {}).get("spec") == {"touched": 1})
+        watcher.view.put(made)
+        assert watcher.view.objects["a"]["spec"] == {"touched": 1}
 
 
 @with_a_cluster
@@ -304,7 +297,7 @@ async def test_a_deleted_object_does_not_reappear(api: FakeApi, client: Kubernet
     api.put("pods", {"metadata": {"name": "p", "namespace": NAMESPACE, "ownerReferences": [{"uid": uid(api, "a")}]}})
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         await client.delete(JOBS, NAMESPACE, "a", propagation="Foreground")
-        watcher.reflector.drop("a")
+        watcher.view.drop("a")
         await eventually(lambda: api.all("jobs") == [])
         api.put("jobs", job("b"))
         await eventually(lambda: watcher.names == ["b"])
@@ -315,7 +308,7 @@ async def test_a_deleted_object_does_not_reappear(api: FakeApi, client: Kubernet
 async def test_a_deleted_object_stays_hidden_while_it_terminates(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.02) as watcher:
-        watcher.reflector.drop("a")
+        watcher.view.drop("a")
         listed = lists(api)
         await eventually(lambda: lists(api) > listed + 2)
         api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"].update(deletionTimestamp="now"))
@@ -329,12 +322,12 @@ async def test_the_state_of_a_restored_server_is_accepted(api: FakeApi, client: 
     api.put("jobs", job("a"))
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await api.stop()
-        await eventually(lambda: bool(watcher.reflector.trouble))
+        await eventually(lambda: bool(watcher.view.trouble))
         lower = FakeApi()
         lower._port = api._port
         lower.put("jobs", job("a") | {"spec": {"from": "backup"}})
         async with lower:
-            await eventually(lambda: watcher.reflector.objects["a"]["spec"] == {"from": "backup"})
+            await eventually(lambda: watcher.view.objects["a"]["spec"] == {"from": "backup"})
 
 
 @dataclass(frozen=True)
@@ -373,14 +366,14 @@ async def take(step: Step, api: FakeApi, client: KubernetesClient, watcher: Watc
             api.change("jobs", NAMESPACE, name, lambda obj: obj["metadata"].update(labels=new))
         case "our create" if not there:
             with suppress(Unreachable, ApiError):
-                watcher.reflector.put(await client.create(JOBS, NAMESPACE, job(name)))
-        case "our delete" if name in watcher.reflector.objects:
-            (mine,) = uids([watcher.reflector.objects[name]])
+                watcher.view.put(await client.create(JOBS, NAMESPACE, job(name)))
+        case "our delete" if name in watcher.view.objects:
+            (mine,) = uids([watcher.view.objects[name]])
             with suppress(Unreachable, ApiError):
                 await client.delete(JOBS, NAMESPACE, name, uid=mine)
-                if name in watcher.reflector.objects and uids([watcher.reflector.objects[name]]) == {mine}:
+                if name in watcher.view.objects and uids([watcher.view.objects[name]]) == {mine}:
                     watcher.dropped.add(mine)
-                    watcher.reflector.drop(name)
+                    watcher.view.drop(name)
         case "quiet" | "speak":
             api.quiet = step.what == "quiet"
         case "late" | "in time":
@@ -423,9 +416,9 @@ async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> Non
         def truth() -> dict[str, Raw]:
             return {obj["metadata"]["name"]: obj for obj in api.all("jobs") if obj["metadata"]["labels"] == OURS}
 
-        await eventually(lambda: watcher.reflector.objects == truth() and not watcher.reflector.trouble)
+        await eventually(lambda: watcher.view.objects == truth() and not watcher.view.trouble)
         assert watcher.untrue == []
-        assert watcher.seen - uids(watcher.reflector.objects.values()) <= watcher.taken | watcher.dropped
+        assert watcher.seen - uids(watcher.view.objects.values()) <= watcher.taken | watcher.dropped
 
 
 def test_after_any_failure_the_cache_equals_the_server_and_every_deletion_was_reported() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from controller.kube.client import JOBS
 from controller.kube.log_streams import LogStreams
-from controller.kube.objects import Raw
+from controller.kube.objects import AttemptObject, Raw
 from controller.kube.reflector import Reflector, WatchTiming
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
@@ -39,14 +39,15 @@ def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.Log
     async def main() -> None:
         seen: list[str] = []
         async with FakeApi() as api, api.client() as client:
-            reflector = Reflector(client, JOBS, "user1", changed=lambda: seen.append(reflector.trouble), timing=TIMING)
+            reflector: Reflector[AttemptObject] = Reflector(client, JOBS, "user1", timing=TIMING)
+            view = reflector.view("user1", changed=lambda: seen.append(reflector.trouble))
             await reflector.start()
             for times, name in enumerate("abc", start=1):
                 await eventually(lambda times=times: watches(api) == times)
                 api.say(ODD)
                 await eventually(lambda times=times: seen.count(SENTENCE) == times and seen[-1] == "")
                 api.put("jobs", {"metadata": {"name": name, "namespace": "user1"}})
-                await eventually(lambda name=name: name in reflector.objects)
+                await eventually(lambda name=name: name in view.objects)
             assert (reflector.trouble, reflector.error) == ("", None)
             await reflector.close()
 
@@ -59,7 +60,7 @@ def test_an_unexpected_error_is_reported_while_it_lasts(caplog: pytest.LogCaptur
 
     async def main() -> None:
         async with FakeApi() as api, api.client() as client:
-            reflector = Reflector(client, JOBS, "user1", changed=lambda: None, timing=TIMING)
+            reflector: Reflector[AttemptObject] = Reflector(client, JOBS, "user1", timing=TIMING)
             await reflector.start()
             await eventually(lambda: watches(api) == 1)
             api.hold("GET", "/jobs")

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from controller.kube.cluster import ReadingBudget
 from controller.runtime.kubernetes.runtime import Wakeup
 
 
@@ -28,7 +29,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.now_s = 10.0
-        self.wakeup = Wakeup(lambda: self.now_s)
+        self.wakeup = Wakeup(ReadingBudget(lambda: self.now_s))
 
     def read(self, cost_s: float, *, after_s: float = 0.0) -> None:
         self.now_s += after_s
@@ -77,7 +78,7 @@ def test_long_turns_in_the_past_do_not_delay_later_ones(rests: list[float]) -> N
 
 def test_a_wakeup_during_a_pause_or_an_action_is_not_lost(rests: list[float]) -> None:
     async def life() -> None:
-        wakeup = Wakeup()
+        wakeup = Wakeup(ReadingBudget())
         wakeup.clear()
         wakeup.observed()
         wakeup.notify()
@@ -95,7 +96,7 @@ def test_a_wakeup_during_a_pause_or_an_action_is_not_lost(rests: list[float]) ->
 
 def test_a_change_wakes_the_waiter() -> None:
     async def life() -> None:
-        wakeup = Wakeup()
+        wakeup = Wakeup(ReadingBudget())
         asyncio.get_running_loop().call_later(0.01, wakeup.notify)
         await asyncio.wait_for(wakeup.wait(60.0, growth=False), 10)
 

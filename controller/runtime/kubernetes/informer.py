@@ -1,6 +1,7 @@
 """The informer cache of one experiment: its objects, their pods, the namespace's quotas, events, and Kueue's Workloads.
 
-One `Reflector` per kind, all started together. This module decides nothing and writes nothing.
+It is a view of the cluster's reflectors, which all experiments of a process share; those of Jobs, pods and quotas are
+started together. This module decides nothing and writes nothing.
 
 Predicates select the changes that wake the reader: an attempt's Job and pod change a dozen times, and three of these
 changes show what becomes of the attempt. No other change is lost: a reader sees the whole state, and reads at least
@@ -40,6 +41,7 @@ from controller.kube.client import (
     KubernetesClient,
     list_allowed,
 )
+from controller.kube.cluster import Cluster
 from controller.kube.errors import AccessDenied, ApiError, Unreachable
 from controller.kube.objects import (
     AttemptObject,
@@ -52,7 +54,7 @@ from controller.kube.objects import (
     Workload,
     WorkloadStatus,
 )
-from controller.kube.reflector import AGAIN_S, LazyReflector, MissingRights, ObjectT, Reflector, always
+from controller.kube.reflector import AGAIN_S, LazyView, MissingRights, ObjectT, Reflector, View, always
 from controller.runtime.kubernetes.attempt_status import why_queued
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
 from controller.runtime.kubernetes.labels import (
@@ -93,7 +95,7 @@ class EventWatcher:
 
     def __init__(
         self,
-        client: KubernetesClient,
+        cluster: Cluster,
         namespace: str,
         notices: MissingRights,
         owners: OwnerLookup,
@@ -102,11 +104,12 @@ class EventWatcher:
     ) -> None:
         self._owners = owners
 
-        def watched(reason: str) -> LazyReflector[EventObject]:
-            async def make() -> Reflector[EventObject]:
-                return Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed)
+        def watched(reason: str) -> LazyView[EventObject]:
+            async def make() -> View[EventObject]:
+                events: Reflector[EventObject] = cluster.reflector(EVENTS, namespace, fields=f"reason={reason}")
+                return events.view(namespace, changed=changed)
 
-            return LazyReflector(make, notices, without="why a pod is refused, or not started")
+            return LazyView(make, notices, without="why a pod is refused, or not started")
 
         self._watched = {reason: watched(reason) for reason in _REASONS}
         # By attempt: the reasons of events that would explain the wait, and since when they apply.
@@ -311,15 +314,15 @@ class Workloads:
     is_attempt: whether an attempt's object has that uid. changed: called when the Workload of an attempt changed.
     """
 
-    def __init__(self, client: KubernetesClient, namespace: str, notices: MissingRights, *,
+    def __init__(self, cluster: Cluster, namespace: str, notices: MissingRights, *,
                  is_attempt: Callable[[str], bool], changed: Callable[[], None]) -> None:  # fmt: skip
-        self._client = client
+        self._cluster = cluster
         self._namespace = namespace
         self._is_attempt = is_attempt
         self._changed = changed
         self._by_owner: dict[str, Workload] | None = None
         self._installed = True
-        self._watched = LazyReflector(self._make, notices, without="why Kueue keeps a trial waiting")
+        self._watched = LazyView(self._make, notices, without="why Kueue keeps a trial waiting")
 
     def why(self, obj: AttemptObject) -> str:
         """Return why this object, which is suspended and has a queue, waits. The first call starts the watch."""
@@ -337,13 +340,14 @@ class Workloads:
     async def close(self) -> None:
         await self._watched.close()
 
-    async def _make(self) -> Reflector[Workload] | None:
-        kind = await served(self._client, "Workload")
+    async def _make(self) -> View[Workload] | None:
+        kind = await served(self._cluster.client, "Workload")
         if kind is None:
             self._installed = False
             self._changed()
             return None
-        return Reflector(self._client, kind, self._namespace, changed=self._listed, matters=self._matters)
+        workloads: Reflector[Workload] = self._cluster.reflector(kind, self._namespace)
+        return workloads.view(self._namespace, changed=self._listed, matters=self._matters)
 
     def _listed(self) -> None:
         self._by_owner = None
@@ -365,22 +369,22 @@ class Informer:
     stem: the common prefix of the names of all objects of the experiment.
     """
 
-    def __init__(
-        self, client: KubernetesClient, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]
-    ) -> None:
-        self._client = client
+    def __init__(self, cluster: Cluster, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]) -> None:
+        client = cluster.client
+        self._cluster = cluster
         self._namespace = namespace
+        self._uid = uid
         self._changed = changed
-        self._labels = f"{UID}={uid}"
-        self.pods: Reflector[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
-        self._quotas: Reflector[ResourceQuota] = Reflector(client, QUOTAS, namespace, changed=changed)
+        self.pods: View[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
+        quotas: Reflector[ResourceQuota] = cluster.reflector(QUOTAS, namespace)
+        self._quotas = quotas.view(namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
         owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, on_found=changed)
-        self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
-        self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
+        self.events = EventWatcher(cluster, namespace, notices, owners, changed=changed)
+        self.workloads = Workloads(cluster, namespace, notices, is_attempt=self._has, changed=changed)
         self.nodes = NodeList(client, notices, changed=changed)
-        self._objects: dict[Kind, Reflector[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
+        self._objects: dict[Kind, View[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
         # Listed once: they hardly ever change, and only defaults are read from them.
         self.limit_ranges: list[LimitRange] = []
@@ -390,17 +394,19 @@ class Informer:
         kind: Kind,
         matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
         keep: Callable[[ObjectT, ObjectT], None] | None = None,
-    ) -> Reflector[ObjectT]:
-        return Reflector(
-            self._client, kind, self._namespace, labels=self._labels, changed=self._changed, matters=matters, keep=keep
+    ) -> View[ObjectT]:
+        """Return the view of the experiment's own objects of a kind."""
+        reflector: Reflector[ObjectT] = self._cluster.reflector(
+            kind, self._namespace, labels=self._cluster.labels, grouped_by=UID, keep=keep
         )
+        return reflector.view(self._namespace, self._uid, changed=self._changed, matters=matters)
 
     async def open(self) -> None:
         """Return after every kind was listed once. Raises what the client raises."""
-        needed = [self.pods.start(), *(reflector.start() for reflector in self._objects.values())]
+        needed = [self.pods.start(), *(view.start() for view in self._objects.values())]
         # Trials also run without the right to see quotas; a refusal then shows when a pod is created.
-        limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
-        # Wait for all, whatever one raises: a reflector that is still starting could not be closed.
+        limits = list_allowed(self._cluster.client, LIMIT_RANGES, self._namespace)
+        # Wait for all, whatever one raises: what is still starting could not be closed.
         answers = await asyncio.gather(limits, *needed, self._start_quotas(), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -420,19 +426,22 @@ class Informer:
         """Show the objects of one more kind from now on."""
         async with self._adding:
             if kind not in self._objects:
-                reflector: Reflector[AttemptObject] = self._of(kind)
-                await reflector.start()
-                self._objects[kind] = reflector
+                view: View[AttemptObject] = self._of(kind)
+                await view.start()
+                self._objects[kind] = view
 
     async def close(self) -> None:
-        optional = (self.events.close(), self.workloads.close(), self.nodes.close())
-        objects = (reflector.close() for reflector in self._objects.values())
-        await asyncio.gather(*optional, self.pods.close(), self._quotas.close(), *objects)
+        """Stop looking. The reflectors go on for other experiments."""
+        await asyncio.gather(self.events.close(), self.workloads.close(), self.nodes.close())
+        self.pods.close()
+        self._quotas.close()
+        for view in self._objects.values():
+            view.close()
 
     @property
     def trouble(self) -> Exception | None:
         """Return why the cluster cannot be watched at present; None if it can."""
-        errors = (*(reflector.error for reflector in self._objects.values()), self.pods.error)
+        errors = (*(view.error for view in self._objects.values()), self.pods.error)
         return next((error for error in errors if error is not None), None)
 
     @property
@@ -446,13 +455,13 @@ class Informer:
         return not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
 
     def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
-        for kind, reflector in self._objects.items():
-            for name, obj in reflector.objects.items():
+        for kind, view in self._objects.items():
+            for name, obj in view.objects.items():
                 yield kind, name, obj
 
     def find(self, name: str) -> tuple[Kind, AttemptObject] | None:
-        for kind, reflector in self._objects.items():
-            obj = reflector.objects.get(name)
+        for kind, view in self._objects.items():
+            obj = view.objects.get(name)
             if obj is not None:
                 return kind, obj
         return None
@@ -487,8 +496,8 @@ class Informer:
     def clear_deleted(self) -> None:
         """Clear the deleted objects of every kind but pods: nothing reads them."""
         self._quotas.deleted.clear()
-        for reflector in self._objects.values():
-            reflector.deleted.clear()
+        for view in self._objects.values():
+            view.deleted.clear()
         self.events.clear_deleted()
         self.workloads.clear_deleted()
 

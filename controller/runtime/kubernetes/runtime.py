@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from controller.core.attempt import AttemptStatus
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
-from controller.kube.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
+from controller.kube.client import JOBS, PODS, SERVICES, Kind
+from controller.kube.cluster import Cluster, ReadingBudget
 from controller.kube.errors import AccessDenied, ApiError, ErrorClassifier
 from controller.kube.objects import AttemptObject, Pod, Raw
 from controller.kube.server_clock import ServerClock
@@ -50,13 +51,16 @@ BEFORE_CONCLUDE, AFTER_CONCLUDE = failpoints.register("cluster.conclude")
 class ClusterTarget:
     """The cluster and namespace of one experiment's objects, and the objects that own them.
 
-    anchor: the object that owns all others, so that deleting it deletes them. folder_of: the folder of a trial's or the
-    final stage's attempt. template: the object in the experiment file, if there is one. holder: the identity of this
-    controller in the lease; None: there is no lease, because no other controller can exist. has_collector: the trials'
-    measurements are in the log of a sidecar. log_limit_bytes: the cap of each copy of a log on this machine's disk.
+    cluster: is shared with other experiments of the process, and stays open when the runtime is closed.
+    anchor: the object that owns all others, so that deleting it deletes them.
+    folder_of: the folder of a trial's or the final stage's attempt.
+    template: the object in the experiment file, if there is one.
+    holder: the identity of this controller in the lease; None: there is no lease, as no other controller can exist.
+    has_collector: the trials' measurements are in the log of a sidecar.
+    log_limit_bytes: the cap of each copy of a log on this machine's disk.
     """
 
-    client: KubernetesClient
+    cluster: Cluster
     namespace: str
     uid: Uid
     anchor: Raw
@@ -67,24 +71,18 @@ class ClusterTarget:
     log_limit_bytes: int = LOG_LIMIT_BYTES
 
 
-# At most a twentieth of the time is spent reading. A burst of notifications may borrow from the time to come: the turns
-# of a few trials, not those of twenty, whose ends come in waves and are cheaper together.
-_READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.004, 0.2
-
-
 class Wakeup:
     """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
 
     Notifications come in bursts, and each turn of the reader costs more the busier the machine is. `wait` therefore
-    rests once reading has taken more than its share of the time. A single experiment of a few trials stays below the
-    share and is woken at once. A notification after `clear` is not lost: the next wait returns at once. Log growth
-    wakes only a waiter that asks for it.
+    rests once the experiments of the process have read for more than their share of the time. A single experiment of a
+    few trials stays below the share and is woken at once. A notification after `clear` is not lost: the next wait
+    returns at once. Log growth wakes only a waiter that asks for it.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began_s = self._observed_s = clock()
-        self._owed_s = 0.0  # seconds of reading beyond the share so far
+    def __init__(self, budget: ReadingBudget) -> None:
+        self._budget = budget
+        self._began_s = budget.clock()
         self._notified = self._growth = False
         self._waiting: asyncio.Future[None] | None = None
         self._waits_for_growth = False
@@ -92,14 +90,11 @@ class Wakeup:
     def clear(self) -> None:
         """Note that the reader begins to read."""
         self._notified = self._growth = False
-        self._began_s = self._clock()
+        self._began_s = self._budget.clock()
 
     def observed(self) -> None:
         """Note that the reader has read everything."""
-        now_s = self._clock()
-        since_s, self._observed_s = now_s - self._observed_s, now_s
-        owed_s = max(0.0, self._owed_s - _READING_SHARE * since_s) + now_s - self._began_s
-        self._owed_s = min(owed_s, _BORROWED_S + _READING_SHARE * _LONGEST_REST_S)  # the rest of one turn
+        self._budget.charge(self._budget.clock() - self._began_s)
 
     def notify(self) -> None:
         self._notified = True
@@ -112,8 +107,7 @@ class Wakeup:
 
     async def wait(self, within_s: float, *, growth: bool) -> None:
         """Wait for a notification, at most within_s. Only one task may wait at a time."""
-        rest_s = (self._owed_s - _BORROWED_S) / _READING_SHARE
-        await asyncio.sleep(max(0.0, min(rest_s, within_s, _LONGEST_REST_S)))
+        await asyncio.sleep(min(self._budget.rest_s, within_s))
         if self._notified or (growth and self._growth):
             return
         loop = asyncio.get_running_loop()
@@ -152,20 +146,20 @@ class KubernetesRuntime:
         self, target: ClusterTarget, *, queue: AdmissionQueue, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._target = target
-        self._client = target.client
+        self._client = target.cluster.client
         self._queue = queue
         self._clock = clock
         self._records = Records()
-        self._wakeup = Wakeup()
+        self._wakeup = Wakeup(target.cluster.reading)
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._attempts: dict[str, AttemptOnCluster] = {}
         self._foreign_uids: set[str] = set()  # of objects that have an attempt's name but other parameters
-        self._server_clock = ServerClock(target.client)
+        self._server_clock = ServerClock(self._client)
         self._lines_are_awaited = True
         self._copying = LogCopying(
-            target.client,
-            target.client.log_streams,
+            self._client,
+            self._client.log_streams,
             target.namespace,
             grown=self._wakeup.notify_log_growth,
             ended=self._wakeup.notify,
@@ -180,7 +174,7 @@ class KubernetesRuntime:
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
         self._lease = FencingLease(
-            target.client, target.namespace, target.anchor, target.holder, clock=self._server_clock,
+            self._client, target.namespace, target.anchor, target.holder, clock=self._server_clock,
             changed=self._wakeup.notify,
         )  # fmt: skip
         self._pod_field: str | None = ""  # of the template, as this cluster has it
@@ -345,7 +339,6 @@ class KubernetesRuntime:
             await asyncio.gather(creations.close(), self._deletions.close())
             await self._lease.close()
             await informer.close()
-        await self._target.client.close()
 
     # Looking
 
@@ -356,7 +349,7 @@ class KubernetesRuntime:
             if self._opened is None:
                 target = self._target
                 stem = f"{target.anchor['metadata']['name']}-"
-                informer = Informer(target.client, target.namespace, target.uid, stem, changed=self._wakeup.notify)
+                informer = Informer(target.cluster, target.namespace, target.uid, stem, changed=self._wakeup.notify)
                 try:
                     await self._ask(self._server_clock.read())
                     await self._ask(self._lease.verify())
@@ -365,7 +358,7 @@ class KubernetesRuntime:
                 except BaseException:
                     await informer.close()
                     raise
-                creator = JobCreator(target.client, target.namespace, target.anchor, self._lease)
+                creator = JobCreator(self._client, target.namespace, target.anchor, self._lease)
                 record, wake = self._record_created, self._wakeup.notify
                 self._opened = informer, JobCreations(self._queue, creator, informer, on_created=record, changed=wake)
             return self._opened

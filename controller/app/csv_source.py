@@ -96,7 +96,7 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
         if not any(header):
             raise _wrong(title, "is empty; expected a line with the names of the columns")
         if header[0].startswith(("{", "[")):
-            raise _wrong(title, "is JSON; expected CSV, as `export --format csv` writes it")
+            raise _wrong(title, "is JSON; expected CSV, or a file that `export --format json` wrote")
         columns = _columns(header, title, spec, value, fill)
         for count, cells in enumerate(reader):
             place = f"line {reader.line_num}"

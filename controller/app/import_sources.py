@@ -1,10 +1,11 @@
-"""The sources of imported trials: an experiment, a study in a store, an Optuna database or journal, a CSV file.
+"""The sources of imported trials: an experiment, a study in a store, an Optuna database or journal, a CSV or JSON file.
 
 Everything is read before anything is written: a source's store is closed before the target's store is opened.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from controller.app.csv_source import read_csv, read_value
 from controller.app.experiments import find
@@ -25,8 +27,10 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, did_yo
 from suggest.imports import MAX_ROWS, Source
 from suggest.server import admin
 from suggest.space import Assignment
-from suggest.study import Study
+from suggest.study import Direction, Objective, Study
 from suggest.url_redaction import redacted_url
+
+Json = dict[str, Any]
 
 MOST_MEASURED = 10_000  # measurements of one trial, the limit of one request
 
@@ -35,7 +39,7 @@ MOST_MEASURED = 10_000  # measurements of one trial, the limit of one request
 class SourceChoice:
     """A source as a person names it.
 
-    source: the name of an experiment, the URL of a store, a CSV file or a journal file of Optuna.
+    source: the name of an experiment, the URL of a store, a CSV file, an export in JSON or a journal file of Optuna.
     study: the study, for a store with several.
     value: the source of the value: a column, a metric or an objective.
     fill: NAME=VALUE for parameters that the source lacks.
@@ -71,6 +75,8 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
             raise InvalidArgument.at("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")
         if re.match(rb'\{[^\n]*"op_code": ?\d', beginning):
             return _of_optuna(text, chosen, spec, fill)
+        if beginning.lstrip().startswith(b"{"):
+            return _fitting(_of_export(Path(text)), spec, value, fill)
         return read_csv(text, spec, value=value, fill=fill)
     with workspace.opened() as experiments:
         experiment = find(experiments, text, None)
@@ -95,6 +101,51 @@ def _of_optuna(place: str, chosen: SourceChoice, spec: ExperimentSpec, fill: dic
     constraints = [constraint.metric for constraint in spec.constraints]
     source = admin.optuna_source(place, chosen.study, chosen.value, objectives, constraints)
     return _fitting(source, spec, chosen.value, fill)
+
+
+def _of_export(path: Path) -> Source:
+    """Read a file of `tuner export --format json`. Raises InvalidArgument."""
+    try:
+        document = json.loads(path.read_bytes())
+        uid, objectives = _exported_search(document)
+        trials = [(f"trial {trial['number']}", _exported_trial(trial)) for trial in document["trials"]]
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        problem = f"is not what tuner export --format json writes ({type(error).__name__}: {error})"
+        raise InvalidArgument.at("--from", f"{path}: {problem}") from None
+    if len(trials) > MAX_ROWS:
+        raise InvalidArgument.at("--from", f"{path} has more than {MAX_ROWS:,} trials; export the best to a CSV")
+    left_out: Counter[str] = Counter()
+    finished: list[tuple[str, FinishedTrial]] = []
+    for place, trial in trials:
+        state = trial.outcome.state
+        if not state.finished or state is TrialState.CANCELLED:
+            left_out[state.value] += 1
+            continue
+        measured = _most(list(trial.measurements), objectives[0].metric)
+        finished.append((place, replace(trial, measurements=measured)))
+    return Source(str(path)[-256:], f"export-{uid}", finished, objectives, left_out=left_out)
+
+
+def _exported_search(document: Json) -> tuple[str, list[Objective]]:
+    """Return the uid and the objectives of the experiment, or of the study without one."""
+    if "study" in document:
+        of_search = declared = document["study"]
+    else:
+        of_search = document["experiment"]
+        spec = of_search["file"]["spec"]
+        declared = spec.get("objective", spec)
+    found = [Objective(one["metric"], Direction(one["direction"])) for one in declared.get("objectives", [declared])]
+    return of_search["uid"], found
+
+
+def _exported_trial(trial: Json) -> FinishedTrial:
+    state = TrialState(trial["state"])
+    return FinishedTrial(
+        trial["parameters"],
+        Outcome(state, trial.get("value"), trial.get("reason", ""), trial.get("failureClass", "")),
+        [Measurement(m["attempt"], m["metric"], m["step"], float(m["value"])) for m in trial["measurements"]],
+        source_id=str(trial["number"]),
+    )
 
 
 def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:

@@ -87,10 +87,11 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service),
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
-        "an Optuna database, a journal file of Optuna, or a CSV file with a column for each parameter, one for the\n"
-        "value, and one for how the trial ended, as the exports of W&B, MLflow and Ray Tune have. Each trial is\n"
-        "imported once, even if the command is repeated. Imported trials do not count against the budget and are\n"
-        "not run. If the experiment of a FILE does not exist yet, it is created, but not started.",
+        "an Optuna database, a journal file of Optuna, a JSON file of tuner export, or a CSV file with a column for\n"
+        "each parameter, one for the value, and one for how the trial ended, as the exports of W&B, MLflow and Ray\n"
+        "Tune have. Each trial is imported once, even if the command is repeated. Imported trials do not count\n"
+        "against the budget and are not run. If the experiment of a FILE does not exist yet, it is created, but\n"
+        "not started.",
     ),
     Verb(
         "validate",

@@ -13,6 +13,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import cloudpickle  # type: ignore[import-untyped]
+
 from tuner.worker import FILE
 
 _MAIN = """\
@@ -30,7 +32,6 @@ def archive(needed: bytes) -> bytes:
 
     The same input gives the same bytes.
     """
-    import cloudpickle  # type: ignore[import-untyped]
 
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:

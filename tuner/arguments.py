@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from controller.spec.problems import NOWHERE, SpecErrors
+
 _KEYS = {
     "metadata.name": "name",
     "metadata.namespace": "namespace",
@@ -75,7 +77,6 @@ def arguments_of_keys(
 @contextmanager
 def problems_by_argument(by_key: Mapping[str, str]) -> Iterator[None]:
     """Let problems of the block name arguments. Errors keep their types."""
-    from controller.spec.problems import NOWHERE, SpecErrors
 
     try:
         yield

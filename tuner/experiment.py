@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from controller.app.experiment_file import ExperimentFile
+from controller.spec import file_text, read
 from suggest.client.search_space import Parameters, json_value, named, refuse
 from suggest.domain import Choice, Float, Int, Scale
 from suggest.space import Parameter
 from tuner.arguments import arguments_of_keys, problems_by_argument
 
 if TYPE_CHECKING:
-    from controller.app.experiment_file import ExperimentFile, FileOptions
+    from controller.app.experiment_file import FileOptions
     from controller.app.state_directory import StateDirectory
 
 
@@ -116,7 +118,6 @@ class Experiment:
 
         Raises SpecErrors (a TunerError) if it cannot be run.
         """
-        from controller.spec import file_text, read
 
         with problems_by_argument(self.arguments):
             return file_text(read(self._text, source=self._source, is_file=False).spec.document)
@@ -126,7 +127,6 @@ class Experiment:
 
         Raises SpecErrors.
         """
-        from controller.app.experiment_file import ExperimentFile
 
         return ExperimentFile.of_text(self._text, self._source, options, state)
 

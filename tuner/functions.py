@@ -21,6 +21,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+import cloudpickle  # type: ignore[import-untyped]
+
+from controller.app.experiment_file import FileOptions
+from controller.core.model import FINAL, FUNCTION_ARCHIVE, FUNCTION_WORKER, AttemptState
+from controller.core.runtime_traits import is_on_cluster
+from controller.phrases import command
+from controller.report.formatting import ranges
+from controller.runtime.trial_files import DIRECTORY
+from controller.spec.rules import opposite_direction
 from suggest.client.search_space import Parameters, level_of_caller, refuse
 from suggest.errors import InvalidArgument, did_you_mean
 from tuner.archive import archive
@@ -29,6 +38,7 @@ from tuner.code_hash import FILE as HASH_FILE
 from tuner.code_hash import code_hash, differs
 from tuner.experiment import BOUNDS, Experiment, merged
 from tuner.importing import SOURCES, import_into
+from tuner.objective_code import dumps
 from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial, metric_name
@@ -197,9 +207,6 @@ def _search(
         )
     constraints = options.get("constraints") or {}
     _check_metrics(caller, [*objectives, *constraints])
-    from controller.core.model import FUNCTION_ARCHIVE, FUNCTION_WORKER
-    from controller.core.runtime_traits import is_on_cluster
-    from controller.runtime.trial_files import DIRECTORY
 
     on_cluster = is_on_cluster(options.get("runtime"))
     metrics = {"objectives": list(objectives), "constraints": list(constraints)}
@@ -230,7 +237,6 @@ def _search(
         temporary.replace(file)
         (folders.root / HASH_FILE).write_text(code, encoding="utf-8")
 
-    from controller.app.experiment_file import FileOptions
 
     workspace = workspace_of(options.get("state_dir"))
     where = FileOptions(
@@ -262,7 +268,6 @@ def _search(
 
 
 def _warn_of_directions(caller: str, objectives: Mapping[str, str]) -> None:
-    from controller.spec.rules import opposite_direction
 
     for metric, direction in objectives.items():
         if doubt := opposite_direction(metric, direction):
@@ -313,9 +318,6 @@ def _cure(argument: str) -> str:
 
 def _warn_of_other_code(caller: str, workspace: Workspace, file: ExperimentFile, code: str) -> None:
     """Warn if the stored search of this name has results of another version of the objective."""
-    from controller.core.model import FINAL, AttemptState
-    from controller.phrases import command
-    from controller.report.formatting import ranges
 
     spec = file.document.spec
     with workspace.opened(make=True) as experiments:
@@ -466,7 +468,6 @@ def _pickled(
     Raises TypeError if it cannot be pickled; the message names the value that cannot.
     """
     # Not at the top: it imports cloudpickle.
-    from tuner.objective_code import dumps
 
     try:
         function, sources = dumps(objective)
@@ -487,7 +488,6 @@ def _unpicklable(objective: Objective) -> str:
 
     Return "" if there are none.
     """
-    import cloudpickle  # type: ignore[import-untyped]
 
     try:
         used = inspect.getclosurevars(objective)

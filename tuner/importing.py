@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from controller import app
+from controller.phrases import quantity
 from suggest.client.search_space import level_of_caller, refuse
 from suggest.errors import FailedPrecondition, InvalidArgument
 from tuner.waiting import waited_for
@@ -36,12 +38,9 @@ def import_into(
         TypeError: the argument has another form.
         TunerError: the source cannot be read, or none of its trials fits.
     """
-    from controller.app.import_trials import import_trials
-    from controller.phrases import quantity
-
     chosen = _chosen(caller, given)
     try:
-        importing = import_trials(workspace, file, chosen, namespace=None, context=context)
+        importing = app.import_trials.import_trials(workspace, file, chosen, namespace=None, context=context)
         imported = waited_for(importing)
     except InvalidArgument as error:
         problems = [
@@ -66,7 +65,6 @@ def import_into(
 
 
 def _chosen(caller: str, given: object) -> SourceChoice:
-    from controller.app.import_sources import SourceChoice
 
     # Any: what a person wrote; the messages of the import name what is wrong in it
     written: Mapping[str, Any] = given if isinstance(given, Mapping) else {"source": given}
@@ -81,7 +79,7 @@ def _chosen(caller: str, given: object) -> SourceChoice:
         )
     words = tuple(f"{name}={_text(value)}" for name, value in fill.items())
     source = os.fspath(written["source"])
-    return SourceChoice(source, str(written.get("study", "")), str(written.get("value", "")), words)
+    return app.import_sources.SourceChoice(source, str(written.get("study", "")), str(written.get("value", "")), words)
 
 
 def _text(value: object) -> str:

@@ -43,6 +43,7 @@ class NotebookView:
         self._lines.print_line(text)
 
     def refresh(self, progress: Progress) -> None:
+        # Here, because only a notebook has it.
         from IPython.display import display
 
         markup = html(progress)
@@ -65,6 +66,7 @@ def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
     if "IPython" not in sys.modules:
         return False
+    # Here, because only a notebook has it.
     from IPython import get_ipython
 
     return getattr(get_ipython(), "kernel", None) is not None

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controller import app
+from controller.report import drawing, figures, ranking
+
 if TYPE_CHECKING:
     from controller.report.record import ExperimentRecord
 
@@ -29,12 +32,10 @@ class Figure:
         Raises:
             InvalidArgument: The file's name has another ending.
         """
-        from controller.report import drawing
 
         drawing.write(self.spec, Path(path))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        from controller.report import drawing
 
         return {
             "application/vnd.vegalite.v5+json": self.spec,
@@ -86,14 +87,11 @@ class Plots:
         return self._figure("timeline")
 
     def _figure(self, name: str) -> Figure:
-        from controller.app import query
-        from controller.report import figures, ranking
-
         record = ranking.ranked(self._record())
         if name not in figures.available(record):
             raise KeyError(
                 f"no figure {name!r} of this search; there are "
                 f"{', '.join(figures.available(record))}"
             )
-        importances = query.importances(record) if name == "importance" else []
+        importances = app.query.importances(record) if name == "importance" else []
         return Figure(figures.FIGURES[name].draw(record, importances))

@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.app.experiment_file import ExperimentFile, FileOptions
+from controller.app.experiments import Revisable
+from controller.app.validate import check_runnable
+from controller.core.model import ExperimentState
+from controller.core.snapshot import DesiredState
 from tuner.arguments import problems_by_argument
 from tuner.experiment import Experiment
 from tuner.importing import import_into
@@ -13,11 +18,9 @@ from tuner.session import raise_if_unfinished, run_session
 from tuner.study import Study, TrialResult, listed, workspace_of
 
 if TYPE_CHECKING:
-    from controller.app.experiment_file import ExperimentFile
     from controller.app.run import RunResult, Session
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
-    from controller.core.snapshot import DesiredState
     from suggest.trial import Trial as StoredTrial
 
 Callback = Callable[[Study, TrialResult], object]
@@ -34,7 +37,6 @@ class Callbacks:
     def __init__(
         self, functions: Sequence[Callback], workspace: Workspace, name: str, namespace: str | None
     ) -> None:
-        from controller.core.snapshot import DesiredState
 
         self._functions = functions
         self._study = Study(workspace, name, namespace, stop=self._stop)
@@ -42,7 +44,6 @@ class Callbacks:
         self.error: BaseException | None = None
 
     def __call__(self, trial: StoredTrial) -> DesiredState:
-        from controller.core.snapshot import DesiredState
 
         if self.error is not None:
             return self._desired
@@ -57,7 +58,6 @@ class Callbacks:
         return self._desired
 
     def _stop(self) -> None:
-        from controller.core.snapshot import DesiredState
 
         self._desired = DesiredState.STOP
 
@@ -92,7 +92,6 @@ def run(
         to do. SearchFailed: It failed, or it is paused until a person acts.
         KeyboardInterrupt: Ctrl-C, after running trials were ended; running it again continues.
     """
-    from controller.app.experiment_file import ExperimentFile, FileOptions
 
     listed("run", "overrides", overrides)
     workspace = workspace_of(state_dir)
@@ -119,9 +118,6 @@ def control(
     callbacks: Sequence[Callback] = (),
 ) -> Study:
     """Create the file's experiment or continue it, until it ends. Raises as `run`."""
-    from controller.app.experiments import Revisable
-    from controller.app.validate import check_runnable
-    from controller.core.model import ExperimentState
 
     check_runnable(file)
 

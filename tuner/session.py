@@ -14,12 +14,17 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from controller.app.run import Session
+from controller.app.signals import Interruptions, SignalControls
+from controller.core.model import ExperimentState, ReasonCode
+from controller.report.description import continuation, cure
+from controller.report.lines import Lines, QuietView
 from suggest.errors import TunerError
+from tuner.notebook import NotebookView, in_notebook
 from tuner.waiting import in_event_loop
 
 if TYPE_CHECKING:
-    from controller.app.run import RunResult, Session
-    from controller.app.signals import Interruptions
+    from controller.app.run import RunResult
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
     from controller.report.lines import View
@@ -50,7 +55,6 @@ def run_session(
     on_trial: Callbacks | None = None,
 ) -> tuple[RunResult, signal.Signals | None]:
     """Run `act` with a session. Return its result, and the signal that interrupted it."""
-    from controller.app.run import Session
 
     view = _view(progress)
     with workspace.opened(make=True) as experiments:
@@ -67,7 +71,6 @@ def run_session(
 
 def raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Signals | None) -> None:
     """Raise SearchFailed, KeyboardInterrupt or SystemExit, unless the run ended well."""
-    from controller.core.model import ExperimentState
 
     if interrupted is signal.SIGINT:
         raise KeyboardInterrupt
@@ -83,8 +86,6 @@ def raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Sig
 
 
 def _cure(experiment: StoredExperiment) -> str:
-    from controller.core.model import ExperimentState, ReasonCode
-    from controller.report.description import continuation, cure
 
     if experiment.state is ExperimentState.PAUSED:
         return cure(experiment) if experiment.spec.trial.calls_function else "correct it, and run it again"
@@ -95,7 +96,6 @@ def _interruptible(
     done: Callable[[Interruptions], Awaitable[RunResult]], print_line: Callable[[str], None]
 ) -> tuple[RunResult, signal.Signals | None]:
     """Return the result, and the signal that interrupted the run."""
-    from controller.app.signals import Interruptions, SignalControls
 
     async def with_signals() -> tuple[RunResult, signal.Signals | None]:
         with SignalControls(print_line) as controls:
@@ -129,14 +129,13 @@ def _interruptible(
 
 
 def _view(progress: bool) -> View:
-    from controller.report.lines import Lines, QuietView
-    from tuner.notebook import NotebookView, in_notebook
 
     if not progress:
         return QuietView()
     if in_notebook():
         return NotebookView()
     if sys.stderr.isatty():
+        # Here, because it loads rich.
         from controller.report.live import Live
 
         return Live(color=True)

@@ -14,16 +14,21 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from controller import app
+from controller.app.signals import Interruptions
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Workspace
+from controller.core.model import short_name
+from suggest.client import Client
+from suggest.errors import InvalidArgument, NotFound
+from tuner.plots import Plots
 from tuner.session import raise_if_unfinished, run_session
 from tuner.waiting import waited_for
 
 if TYPE_CHECKING:
     from controller.app.run import RunResult, Session
-    from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
-    from suggest.client import Client
     from suggest.estimate import Estimate
-    from tuner.plots import Plots
 
 Result = TypeVar("Result")
 
@@ -106,7 +111,6 @@ class Study:
         """The name with a part of the random id, which changes if a search is deleted and created
         again.
         """
-        from controller.core.model import short_name
 
         experiment = self._record().experiment
         return short_name(experiment.name, experiment.uid)
@@ -192,16 +196,13 @@ class Study:
 
         Returns None with fewer than 10 values, with several objectives and with constraints.
         """
-        from controller.app.query import with_estimate
-
-        return waited_for(with_estimate(self._workspace, self.name, self._namespace))[1]
+        return waited_for(app.query.with_estimate(self._workspace, self.name, self._namespace))[1]
 
     @property
     def plot(self) -> Plots:
         """Figures: `study.plot.history()` in a notebook, `study.plot.history().save("history.svg")`
         in a script.
         """
-        from tuner.plots import Plots
 
         return Plots(lambda: self._record(measurements=True))
 
@@ -230,9 +231,6 @@ class Study:
 
         Raises as `run`.
         """
-        from controller.app.extend import Extension, extend
-        from suggest.errors import InvalidArgument
-
         listed("extend", "overrides", overrides)
         if not isinstance(trials, Integral) or trials < 0 or not (trials or overrides):
             message = (
@@ -242,8 +240,8 @@ class Study:
             raise InvalidArgument.at("extend", message)
 
         async def extended(session: Session) -> RunResult:
-            changes = Extension(f"+{trials}" if trials else "", tuple(overrides))
-            admitted = await extend(
+            changes = app.extend.Extension(f"+{trials}" if trials else "", tuple(overrides))
+            admitted = await app.extend.extend(
                 session.workspace, session.experiments, self.name, changes, namespace=self._namespace,
                 print_line=session.view.print_line,
             )  # fmt: skip
@@ -270,8 +268,6 @@ class Study:
             TypeError: An unknown argument.
             TunerError: A value is not possible, or the search has ended: use `extend`.
         """
-        from controller.app.revise import set_values
-
         if unknown := [name for name in values if name not in _SETTABLE]:
             raise TypeError(
                 f"set: unknown argument {unknown[0]!r}; there are {', '.join(_SETTABLE)}"
@@ -281,7 +277,7 @@ class Study:
             for name, value in values.items()
         ]
         waited_for(
-            set_values(self._workspace, self.name, self._namespace, overrides, print_line=_nothing)
+            app.revise.set_values(self._workspace, self.name, self._namespace, overrides, print_line=_nothing)
         )
 
     def stop(self) -> None:
@@ -292,11 +288,8 @@ class Study:
         if self._stop is not None:
             self._stop()
             return
-        from controller.app.signals import Interruptions
-        from controller.app.stop import stop
-
         waited_for(
-            stop(
+            app.stop.stop(
                 self._workspace,
                 self.name,
                 self._namespace,
@@ -310,10 +303,8 @@ class Study:
 
         Raises FailedPrecondition (a TunerError): it is running.
         """
-        from controller.app.delete import delete
-
         waited_for(
-            delete(self._workspace, [self.name], self._namespace, confirm=lambda _target: True)
+            app.delete.delete(self._workspace, [self.name], self._namespace, confirm=lambda _target: True)
         )
 
     def last_failure(self) -> str:
@@ -344,7 +335,6 @@ class Study:
         self, number: int, *, measurements: bool = False
     ) -> tuple[ExperimentRecord, TrialRecord]:
         """Return the record of the search, and one of its trials. Raises NotFound."""
-        from suggest.errors import NotFound
 
         record = self._record(trial=number, measurements=measurements)
         for entry in record.trials:
@@ -353,10 +343,8 @@ class Study:
         raise NotFound(f"{self.name} has no trial {number}")
 
     def _record(self, *, trial: int | None = None, measurements: bool = False) -> ExperimentRecord:
-        from controller.app.query import look_up
-
         return waited_for(
-            look_up(
+            app.query.look_up(
                 self._workspace,
                 self.name,
                 self._namespace,
@@ -382,14 +370,11 @@ def connect(address: str, **options: Any) -> Client:
 
     See `suggest.Client`.
     """
-    from suggest.client import Client
 
     return Client(address, **options)
 
 
 def workspace_of(state_dir: str | Path | None) -> Workspace:
-    from controller.app.state_directory import StateDirectory
-    from controller.app.workspace import Workspace
 
     return Workspace(StateDirectory.find(None if state_dir is None else str(state_dir)))
 

@@ -228,7 +228,7 @@ class ExperimentStudy:
         criteria = self._spec.criteria
         best = criteria.compromise(front, weights) if weights else criteria.first_best(front)
         if best is None:
-            raise FailedPrecondition(f"{self._name} has no succeeded trial that keeps the constraints")
+            raise FailedPrecondition(f"{self._name} has no succeeded trial that satisfies the constraints")
         return best
 
     async def regret_bound(self) -> float | None:

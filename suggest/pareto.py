@@ -63,8 +63,8 @@ def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
 
 
 def dominated_share(points: Sequence[Losses]) -> float:
-    """Return the share, from 0 to 1, that the points dominate of the box between the best and the worst value of
-    each objective among all of them.
+    """Return the share, from 0 to 1, that the points dominate of the hypervolume between the best and the worst
+    value of each objective among all of them.
 
     It needs no reference point, but cannot be compared between studies, because each has its own box.
     """

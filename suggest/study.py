@@ -140,7 +140,7 @@ class Criteria:
         return scored[pareto.compromise([losses for losses, _ in scored], weights)][1] if scored else None
 
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
+        """Return the best of the succeeded trials that satisfy the constraints, in the order of their numbers.
 
         With one objective this is at most one trial. With several objectives it is the Pareto front: each trial that no
         other one dominates. Of trials with equal values, only the first one counts.

@@ -207,7 +207,7 @@ class ExperimentService:
         ending = budget.ending_of(document.spec, outcomes, running_s=experiment.running_s)
         if ending is not None and ending.state is ExperimentState.FAILED:
             message = (
-                f"{experiment.name} has failed, and would fail again at once: {ending.reason}; nothing was changed. "
+                f"{experiment.name} has failed, and its budget is still used up: {ending.reason}; nothing was changed. "
                 f"Run its failed trials again with this file: {_again('retry', document, '--failed')}; "
                 "or raise spec.budget in the file"
             )
@@ -425,7 +425,7 @@ class ExperimentService:
             kind = Revisable
             way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, apply them with: {_extension(experiment, document, changes)}, or "
+            way_on = f"to add values or widen ranges, run: {_extension(experiment, document, changes)}, or "
         if not experiment.state.finished:
             # The file may be unchanged: another version of tuner can read it differently.
             way_on += f"continue with the stored file: {command('resume', experiment.name)}, or "
@@ -469,9 +469,9 @@ class ExperimentService:
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_in_revision(change)]
         if refused:
-            growth = f"apply wider ranges and new choices with: {_extension(experiment, document, refused)}; "
+            growth = f"to add values or widen ranges, run: {_extension(experiment, document, refused)}; "
             message = (
-                f"{document.source} changes parts of {experiment.name} that are fixed by now:\n{listed(refused)}\n"
+                f"{document.source} changes parts of {experiment.name} that can no longer change:\n{listed(refused)}\n"
                 "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget, "
                 "spec.pruning and spec.metrics; "
                 f"{growth if all(map(allowed_in_extension, refused)) else ''}"

@@ -218,6 +218,6 @@ def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence
     ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=experiment.running_s)
     if ending is not None:
         raise FailedPrecondition(
-            f"{experiment.name} would end again at once: {ending.reason}; raise that too, "
+            f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as well, "
             "with --trials +20 for 20 more (a number without + is the total), or with --set"
         )

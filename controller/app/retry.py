@@ -180,6 +180,6 @@ def _refuse_an_end(experiment: Experiment, spec: ExperimentSpec, other_trials: S
     )
     if ending is not None and not ending.drain:
         raise FailedPrecondition(
-            f"{experiment.name} would end again at once: {ending.reason}; retry more of its trials, or raise that "
-            "limit in the file and name the file"
+            f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of its trials, or raise "
+            "that limit in the file and name the file"
         )

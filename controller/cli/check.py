@@ -33,7 +33,7 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
         budget = "until the space is exhausted" if spec.budget.trials is None else quantity(spec.budget.trials, "trial")
         print(
             f"{document.source} is valid: experiment {spec.name}, {quantity(len(spec.space.parameters), 'parameter')}, "
-            f"{spec.algorithm.name}, {budget}, {spec.parallelism} at a time"
+            f"{spec.algorithm.name}, {budget}, parallelism {spec.parallelism}"
         )
     return ExitCode.OK
 

@@ -257,7 +257,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
-        constrained = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
+        constrained = "" if not record.counts.get(TrialState.SUCCEEDED) else " and satisfied the constraints"
         print(f"tuner: no trial of {name} has succeeded{constrained}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:

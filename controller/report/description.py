@@ -423,7 +423,7 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
         case TrialState.PRUNED:
             return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:
-            return f"its program says that these parameters cannot work: {reason}"
+            return f"its program rejected these parameters: {reason}"
         case TrialState.FAILED:
             meaning = _MEANING.get(entry.trial.failure_class, entry.trial.failure_class or "failed")
             if (
@@ -495,7 +495,7 @@ def _best(record: ExperimentRecord) -> str:
     spec, best = record.experiment.spec, record.best
     if best is None:
         none_is_feasible = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
-        return "none yet: no trial keeps the constraints" if none_is_feasible else "none yet"
+        return "none yet: no trial satisfies the constraints" if none_is_feasible else "none yet"
     result = (
         f"trial {best.number}, {formatting.scores(spec.criteria, best)}: "
         f"{formatting.parameters(best.parameters)}"
@@ -504,8 +504,8 @@ def _best(record: ExperimentRecord) -> str:
     if share is None:
         return result
     front = (
-        f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box "
-        "between best and worst"
+        f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the "
+        "hypervolume between best and worst"
     )
     return f"{front}; best {spec.objective.metric}: {result}"
 

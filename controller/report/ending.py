@@ -84,7 +84,7 @@ def front(record: ExperimentRecord) -> str:
     share_text = (
         ""
         if share is None
-        else f" and dominates {share:.1%} of the box between the best and the worst values"
+        else f" and dominates {share:.1%} of the hypervolume between the best and the worst values"
     )
     title = (
         f"{record.experiment.name}: the Pareto front has "
@@ -167,7 +167,7 @@ def _next_step(
             return f"{name} succeeded: {reason}\n{front}All trials: {trials}"
         case ExperimentState.SUCCEEDED:
             missing_trial = (
-                "trial that keeps the constraints"
+                "trial that satisfies the constraints"
                 if experiment.spec.constraints
                 else "succeeded trial"
             )

@@ -132,7 +132,7 @@ def _overview(record: ExperimentRecord) -> str:
             spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else ""),
         ),
         ("Parameters", ranges),
-        ("Runs", f"{spec.runtime}, {spec.parallelism} at a time"),
+        ("Runs", f"{spec.runtime}, parallelism {spec.parallelism}"),
         (
             "Started",
             "" if experiment.start_time is None else formatting.timestamp(experiment.start_time),

@@ -118,7 +118,7 @@ class Rungs:
             value, last = sign * loss, sign * limit
             side = "below" if value < last else "above"
             best = "the best" if kept == 1 else f"the limit of the best {kept}"
-            rung_text = f"{len(column)} {among} that came to step {at}"
+            rung_text = f"{len(column)} {among} that reached step {at}"
             return StopAdvice(
                 True,
                 f"{metric} {value:.4g} at step {step} is {side} {last:.4g}, {best} of {rung_text}",

@@ -1,7 +1,7 @@
 """How promising points are for the Gaussian process: the logarithm of an expected improvement, and
 its gradient.
 
-The chance that a trial gets a value and keeps the constraints multiplies the improvement (Gelbart
+The chance that a trial gets a value and satisfies the constraints multiplies the improvement (Gelbart
 et al. 2014, Bayesian optimization with unknown constraints). Running trials count as finished with
 the values that the model expects. This module does not search for the best point and does not know
 trials: rows of places in, numbers out.
@@ -61,7 +61,7 @@ class Feasibility:
 
 
 class Improvement(Protocol):
-    """The gain over trials that keep the constraints."""
+    """The gain over trials that satisfy the constraints."""
 
     def promise(self, rows: Floats) -> Floats: ...
 
@@ -185,9 +185,9 @@ class ExpectedHypervolumeImprovement:
 
 
 class Acquisition:
-    """The improvement times the probabilities of a value and of keeping the constraints.
+    """The improvement times the probabilities of a value and of satisfying the constraints.
 
-    improvement: None while no trial keeps the constraints. nearest: rows of the trials that break
+    improvement: None while no trial satisfies the constraints. nearest: rows of the trials that break
         them least.
     """
 

@@ -2,7 +2,7 @@
 
 Pure functions. losses: (members, objectives), smaller is better. violations: (members,), by how
 much each member breaks the constraints, 0 if it keeps them. Constraint-domination (Deb et al. 2002,
-section VI): a member that keeps the constraints is better than one that does not. If both break
+section VI): a member that satisfies the constraints is better than one that does not. If both break
 them, the one with the smaller violation is better. If both keep them, they are compared by Pareto
 dominance.
 """
@@ -66,7 +66,7 @@ def by_reference_points(
     """Return `count` survivors of NSGA-III, and their violations as merits (Deb and Jain 2014,
     parts I and II).
 
-    Members that keep the constraints are equal in mating.
+    Members that satisfy the constraints are equal in mating.
     """
     fronts = levels(losses, violations)
     order = np.argsort(fronts, kind="stable")

@@ -165,7 +165,7 @@ class Window:
     """The trials that a model learns from: the best and the most recent.
 
     With several objectives, the best are the most recent BEST trials of the Pareto front or, while
-    no trial keeps the constraints, those that break them least.
+    no trial satisfies the constraints, those that break them least.
     """
 
     def __init__(self, spec: StudySpec, size: int) -> None:

@@ -289,7 +289,7 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListOptimalTrials(self, request, context):
-        """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+        """Returns the best succeeded trial that satisfies the constraints, or none. With several objectives it returns the Pareto
         front: all trials that no other trial dominates, ordered by number.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -103,7 +103,7 @@ class SuggestServiceStub:
     ListMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]
     """Lists measurements, in the order of the reports."""
     ListOptimalTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]
-    """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+    """Returns the best succeeded trial that satisfies the constraints, or none. With several objectives it returns the Pareto
     front: all trials that no other trial dominates, ordered by number.
     """
     EstimateStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.EstimateStudyRequest, suggest.v1.suggest_pb2.StudyEstimate]
@@ -171,7 +171,7 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     ListMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]  # type: ignore[assignment]
     """Lists measurements, in the order of the reports."""
     ListOptimalTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]  # type: ignore[assignment]
-    """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+    """Returns the best succeeded trial that satisfies the constraints, or none. With several objectives it returns the Pareto
     front: all trials that no other trial dominates, ordered by number.
     """
     EstimateStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.EstimateStudyRequest, suggest.v1.suggest_pb2.StudyEstimate]  # type: ignore[assignment]
@@ -356,7 +356,7 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         request: suggest.v1.suggest_pb2.ListOptimalTrialsRequest,
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.ListOptimalTrialsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ListOptimalTrialsResponse]]:
-        """Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+        """Returns the best succeeded trial that satisfies the constraints, or none. With several objectives it returns the Pareto
         front: all trials that no other trial dominates, ordered by number.
         """
 

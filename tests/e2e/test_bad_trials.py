@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], s
     "exits-3": ("failed", None, [("userError", 3)], "exit code 3: the data is not there ("),
     "raises": ("failed", None, [("userError", 1)], "exit code 1: ValueError: no such column ("),
     "infeasible": ("infeasible", None, [(None, 42)],
-                   "its program says that these parameters cannot work: the batch is larger than the data"),
+                   "its program rejected these parameters: the batch is larger than the data"),
     "garbage": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
     "json": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
     "closes": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),

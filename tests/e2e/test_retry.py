@@ -158,7 +158,7 @@ REFUSED = [
     ("tiny 1 99", 5, "tiny has no trial 99; its trials are 0-4"),
     ("tiny 0 1", 6, "tiny: only failed trials can run again; trial 0 is succeeded"),
     ("tiny --reason timeout", 6, "failed with the reason 'timeout'; there are userError (3)"),
-    ("FILE 4", 6, "tiny would end again at once: 2 trials failed (budget.failedTrials: 2)"),
+    ("FILE 4", 6, "tiny: its budget is already used up: 2 trials failed (budget.failedTrials: 2)"),
 ]
 
 
@@ -175,7 +175,7 @@ def test_resume_at_the_failure_limit_names_the_cure_or_continues(failed: Cli) ->
     assert (code, "tuner retry tiny --failed" in err, "resuming" in err) == (1, True, False), err
     failed.file.write_text(failed.file.read_text().replace("trials: 6", "trials: 7"))
     code, _, err = failed.tuner("resume", failed.file)
-    assert (code, "would fail again at once: 3 trials failed" in err, "--failed" in err) == (6, True, True), err
+    assert (code, "its budget is still used up: 3 trials failed" in err, "--failed" in err) == (6, True, True), err
     failed.file.write_text(failed.file.read_text().replace("failedTrials: 3", "failedTrials: 4"))
     code, _, err = failed.tuner("resume", failed.file)
     assert (code, "revision 2:" in err, "resuming tiny (was failed)" in err) == (0, True, True), err

@@ -103,10 +103,10 @@ def test_an_experiment_without_a_feasible_trial_has_no_result(cli: Cli) -> None:
     write(cli, ("max: 20", "max: -1"))
     code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (3, "")
-    assert "without one trial that keeps the constraints" in err
+    assert "without one trial that satisfies the constraints" in err
     code, out, err = cli.tuner("best", "goals")
     assert (code, out) == (3, "")
-    assert "no trial of goals has succeeded and kept the constraints" in err
+    assert "no trial of goals has succeeded and satisfied the constraints" in err
 
 
 def test_a_search_ends_when_one_trial_reaches_every_target(cli: Cli) -> None:

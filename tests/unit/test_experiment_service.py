@@ -197,7 +197,7 @@ def test_a_refused_change_leaves_the_lock_free(setup: ServiceSetup) -> None:
     other = setup.file()
     setup.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))
     changed = read_path(str(setup.folder / "experiment.yaml"))
-    with pytest.raises(Changed, match="are fixed by now"):
+    with pytest.raises(Changed, match="can no longer change"):
         setup.service.resume_file(changed, setup.folder)
     assert setup.lock.holder() is None
     admitted = setup.service.run(other, setup.folder)

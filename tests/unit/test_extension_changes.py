@@ -121,7 +121,7 @@ def test_a_grid_has_no_trials_to_add_to() -> None:
 def test_an_extension_that_would_end_at_once_is_refused(done: dict[TrialState, int], best: float, message: str) -> None:
     trials = [Trial(0, state, {}, value=best) for state, count in done.items() for _ in range(count)]
     with pytest.raises(
-        FailedPrecondition, match=f"would end again at once: .*{message}.*; raise that too, .*is the total"
+        FailedPrecondition, match=f"its budget is already used up: .*{message}.*; raise that as well, .*is the total"
     ):
         refuse_an_end(TINY, edited(trials="+20").spec, trials)
     refuse_an_end(TINY, edited("spec.objective.target=9", "spec.budget.failedTrials=9", trials="+21").spec, trials)

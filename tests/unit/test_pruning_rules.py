@@ -60,14 +60,14 @@ FOUR = [seen(n, [value] * 16, state) for n, (value, state) in enumerate(
             {"eta": 2},
             FOUR,
             [0.5],
-            "accuracy 0.5 at step 1 is below 0.6, the limit of the best 2 of 5 trials that came to step 1",
+            "accuracy 0.5 at step 1 is below 0.6, the limit of the best 2 of 5 trials that reached step 1",
         ),
         (
             "asha",
             {},
             FOUR[:2],
             [0.1],
-            "accuracy 0.1 at step 1 is below 0.4, the best of 3 trials that came to step 1",
+            "accuracy 0.1 at step 1 is below 0.4, the best of 3 trials that reached step 1",
         ),
         ("asha", {}, FOUR, [math.nan], "accuracy is nan at step 1, where trials are judged at step 1"),
         (
@@ -75,7 +75,7 @@ FOUR = [seen(n, [value] * 16, state) for n, (value, state) in enumerate(
             {"maxSteps": 2},
             FOUR,
             [0.5],
-            "accuracy 0.5 at step 1 is below 0.8, the best of 5 trials of bracket 1 of 1 that came to step 1",
+            "accuracy 0.5 at step 1 is below 0.8, the best of 5 trials of bracket 1 of 1 that reached step 1",
         ),
         ("threshold", {"lower": 0.3}, [], [0.5, 0.25], "accuracy 0.25 at step 2 is below the lower limit 0.3"),
         ("threshold", {"upper": 1}, [], [1.5, 0.5], "accuracy 1.5 at step 1 is above the upper limit 1"),
@@ -150,7 +150,7 @@ def test_a_rung_that_was_skipped_is_judged_with_the_next_report() -> None:
     own = TrialCurve(9, RUNNING, Curve([(1, 0.9), (7, 0.1)]))
     advice = told(pruner, FOUR, own, before=1)
     assert advice.reason == (
-        "accuracy 0.1 at step 7 is below 0.6, the limit of the best 2 of 5 trials that came to step 2"
+        "accuracy 0.1 at step 7 is below 0.6, the limit of the best 2 of 5 trials that reached step 2"
     )
 
 
@@ -210,7 +210,7 @@ def test_auto_asks_the_median_first_and_asha_later() -> None:
     few = [seen(n, [0.5 + n / 100] * 20) for n in range(FEW - 1)]
     own = seen(99, [0.1, 0.1], RUNNING)
     assert "the median" in told(a_pruner("auto"), few, own).reason
-    assert "trials that came to step 2" in told(a_pruner("auto"), [*few, seen(50, [0.1] * 2, PRUNED)], own).reason
+    assert "trials that reached step 2" in told(a_pruner("auto"), [*few, seen(50, [0.1] * 2, PRUNED)], own).reason
 
 
 def test_auto_waits_for_its_warmup_steps() -> None:

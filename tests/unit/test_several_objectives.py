@@ -217,7 +217,7 @@ def found(algorithm: str, count: int) -> float:
 
 @functools.cache
 def kept(algorithm: str) -> int:
-    """Return how many of the later trials keep the constraint."""
+    """Return how many of the later trials satisfy the constraint."""
     bounds = [Constraint("size", max=0.8)]
     engines = [searched(algorithm, 40, several=False, constraints=bounds, seed=seed) for seed in seeds(2)]
     late = [trial for engine in engines for trial in engine.trials() if trial.number >= 20]

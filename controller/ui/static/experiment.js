@@ -17,7 +17,7 @@ const MOST_PARALLEL = 20; // axes that can be told apart
 
 // What people change most while a search runs.
 const SETTABLE = [
-  ["spec.parallelism", "Trials at a time"], ["spec.budget.trials", "Trials in all"], ["spec.budget.wallClock", "Time in all"], ["spec.trial.timeout", "Time of a trial"],
+  ["spec.parallelism", "Parallel trials"], ["spec.budget.trials", "Trials in all"], ["spec.budget.wallClock", "Time in all"], ["spec.trial.timeout", "Time of a trial"],
 ];
 
 // The value in the file at a path such as "spec.budget.trials", as text; empty if it has none.
@@ -162,7 +162,7 @@ function overviewOf(it, best) {
       it.best ? chips(it.best.parameters, it.parameters, best) : null),
     h("div", { class: "fact" }, h("div", { class: "name" }, "trials"), h("div", { class: "value" }, done(it)), progress(it), h("div", { class: "more" }, counts(it))),
     it.startTime ? fact("time", duration(it.startTime, it.endTime), ["started ", when(it.startTime)]) : null,
-    fact("search", it.algorithm, [it.pruning ? `pruning ${it.pruning}` : "", it.runtime ? `${it.runtime}, ${it.parallelism} at a time` : "", it.revision > 1 ? `revision ${it.revision}` : ""].filter(Boolean).join(", ")),
+    fact("search", it.algorithm, [it.pruning ? `pruning ${it.pruning}` : "", it.runtime ? `${it.runtime}, parallelism ${it.parallelism}` : "", it.revision > 1 ? `revision ${it.revision}` : ""].filter(Boolean).join(", ")),
   ].filter(Boolean);
 }
 

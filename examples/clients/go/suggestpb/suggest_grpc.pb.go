@@ -116,7 +116,7 @@ type SuggestServiceClient interface {
 	ReopenTrials(ctx context.Context, in *ReopenTrialsRequest, opts ...grpc.CallOption) (*ReopenTrialsResponse, error)
 	// Lists measurements, in the order of the reports.
 	ListMeasurements(ctx context.Context, in *ListMeasurementsRequest, opts ...grpc.CallOption) (*ListMeasurementsResponse, error)
-	// Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+	// Returns the best succeeded trial that satisfies the constraints, or none. With several objectives it returns the Pareto
 	// front: all trials that no other trial dominates, ordered by number.
 	ListOptimalTrials(ctx context.Context, in *ListOptimalTrialsRequest, opts ...grpc.CallOption) (*ListOptimalTrialsResponse, error)
 	// What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than
@@ -394,7 +394,7 @@ type SuggestServiceServer interface {
 	ReopenTrials(context.Context, *ReopenTrialsRequest) (*ReopenTrialsResponse, error)
 	// Lists measurements, in the order of the reports.
 	ListMeasurements(context.Context, *ListMeasurementsRequest) (*ListMeasurementsResponse, error)
-	// Returns the best succeeded trial that keeps the constraints, or none. With several objectives it returns the Pareto
+	// Returns the best succeeded trial that satisfies the constraints, or none. With several objectives it returns the Pareto
 	// front: all trials that no other trial dominates, ordered by number.
 	ListOptimalTrials(context.Context, *ListOptimalTrialsRequest) (*ListOptimalTrialsResponse, error)
 	// What a Gaussian process says of the objective without the noise of single trials. FAILED_PRECONDITION with fewer than

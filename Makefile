@@ -215,7 +215,7 @@ release:  ## make all of a release in dist/: wheel, sources, bill of materials, 
 	@test "$(or $(TAG),v$(VERSION))" = v$(VERSION) || { echo "the tag $(TAG) is not v$(VERSION), see suggest/distribution.py" >&2; exit 1; }
 	$(MAKE) dist sbom docs
 	tar -czf dist/tuner-docs-$(VERSION).tar.gz -C build docs
-	command -v buildah >/dev/null && $(MAKE) images || echo 'the images were not built: install buildah, then run make images'
+	if command -v buildah >/dev/null; then $(MAKE) images; else echo 'no images: install buildah, then run make images' >&2; fi
 	cd dist && sha256sum *.whl *.tar.gz *.json $$(ls images.txt 2>/dev/null) | tee SHA256SUMS
 
 .PHONY: sbom

@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from controller import cli
 from controller.cli.verbs import VERBS, Verb, VerbGroup
-from suggest.distribution import described
 
 _GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))  # the next word belongs to the verb
 _OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
@@ -179,9 +178,12 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version. The commit is looked up only on demand."""
+    """Prints the version and the commit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_unused: object) -> None:
+        # Not for `tuner --help`, which loads nothing of the service.
+        from suggest.distribution import described
+
         print(f"tuner {described()}")
         parser.exit()
 

@@ -26,7 +26,8 @@ class Authority:
         self._folder = folder
         self.own = Certificate(folder / "ca.crt", folder / "ca.key")
         new_key = ("-newkey", "rsa:2048", *LASTS) if rsa else NEW_KEY
-        extensions = [_names(hosts)] if hosts else []
+        extensions = ["keyUsage=critical,keyCertSign,cRLSign"]
+        extensions += [_names(hosts)] if hosts else []
         _openssl("req", "-x509", *new_key, "-subj", "/CN=test-cluster", *_added(extensions), *_to(self.own))
         if rsa:
             _openssl("rsa", "-traditional", "-in", str(self.own.key), "-out", str(self.own.key))

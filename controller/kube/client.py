@@ -49,7 +49,7 @@ _SILENCE_S = 120.0  # limit for a silent stream whose TCP connection is alive; b
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
-_ANSWER_S = 15.0
+_RESPONSE_S = 15.0
 _REQUESTS_AT_ONCE = 64  # apart from watches and logs
 _REQUEST_S = 60.0  # the server's own limit for requests other than watches
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Connection:
         repeated = method not in ("GET", "DELETE")
         while True:
             try:
-                async with self._slots, self.answer(method, path, query or {}, body=body) as response:
+                async with self._slots, self.response(method, path, query or {}, body=body) as response:
                     return self.json_of(await _body_of(response))
             except Unreachable as lost:
                 if repeated or isinstance(lost, NotResponding):
@@ -132,7 +132,7 @@ class Connection:
                 await transport.close()
 
     @asynccontextmanager
-    async def answer(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
+    async def response(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
                      silence_s: float | None = None) -> AsyncIterator[Response]:  # fmt: skip
         """Yield the successful response, its body unread. silence_s: the limit of a stream; None: not a stream."""
         target = path + (f"?{urlencode(query)}" if query else "")
@@ -154,7 +154,7 @@ class Connection:
                 renewed = True
                 continue
             if error.status == 401 or (error.refusal is not None and error.refusal.user == ANONYMOUS):
-                raise AccessDenied(self._not_known()) from error
+                raise AccessDenied(self._credentials_rejected()) from error
             tries += 1
             patience = error.status == 429 or (error.status == 503 and error.retry_after_s is not None)
             if not patience or tries == _TRIES:
@@ -179,7 +179,7 @@ class Connection:
             target,
             headers,
             body,
-            silence_s=_ANSWER_S if silence_s is None else silence_s,
+            silence_s=_RESPONSE_S if silence_s is None else silence_s,
             total_s=_REQUEST_S if silence_s is None else None,
         )
 
@@ -238,7 +238,7 @@ class Connection:
             if not transport.open_responses:
                 await transport.close()
 
-    def _not_known(self) -> str:
+    def _credentials_rejected(self) -> str:
         access = self.access
         return (
             f"{access.server} does not accept the credentials of context {access.context!r} (user {access.user!r}): "
@@ -284,7 +284,7 @@ class KubernetesClient:
         self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Raw], str]:
         """Return all objects, with kind and apiVersion set, and the version to watch from."""
-        query = _selecting(labels, fields) | {"limit": str(_PAGE)}
+        query = _selectors(labels, fields) | {"limit": str(_PAGE)}
         items: list[Raw] = []
         while True:
             try:
@@ -293,7 +293,7 @@ class KubernetesClient:
                 if error.status != 410 or "limit" not in query:
                     raise
                 # The snapshot behind the pages has been compacted: list without paging.
-                query, items = _selecting(labels, fields), []
+                query, items = _selectors(labels, fields), []
                 continue
             items += page.get("items") or []
             about: ListMeta = page["metadata"]
@@ -330,14 +330,14 @@ class KubernetesClient:
 
         Raises ApiError (410: list again), and Unreachable when the stream breaks or is silent for too long.
         """
-        query = _selecting(labels, fields) | {
+        query = _selectors(labels, fields) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(math.ceil(timeout_s)),
         }
         silence_s = min(_SILENCE_S, math.ceil(timeout_s) * 1.25)
-        async with self._connection.answer("GET", kind.path(namespace), query, silence_s=silence_s) as response:
+        async with self._connection.response("GET", kind.path(namespace), query, silence_s=silence_s) as response:
             partial = b""
             async for chunk in response.chunks():
                 *lines, partial = (partial + chunk).split(b"\n") if b"\n" in chunk else (partial + chunk,)
@@ -363,7 +363,7 @@ class KubernetesClient:
         path = PODS.path(namespace, pod) + "/log"
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):
-            async with self._connection.answer("GET", path, query, silence_s=_SILENCE_S) as response:
+            async with self._connection.response("GET", path, query, silence_s=_SILENCE_S) as response:
                 async for chunk in response.chunks():
                     yield chunk
 
@@ -374,12 +374,12 @@ class KubernetesClient:
         attributes |= {"subresource": subresource} if subresource else {}
         body = {"apiVersion": _ACCESS_REVIEWS.api_version, "kind": _ACCESS_REVIEWS.kind,
                 "spec": {"resourceAttributes": attributes}}  # fmt: skip
-        answer = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
-        return bool(answer["status"]["allowed"])
+        reply = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
+        return bool(reply["status"]["allowed"])
 
     async def version_and_clock(self) -> tuple[Raw, datetime | None]:
         """Return the server's version and its clock."""
-        async with self._connection.answer("GET", "/version", {}) as response:
+        async with self._connection.response("GET", "/version", {}) as response:
             version = self._connection.json_of(await _body_of(response))
             date = response.header("Date")
         return version, None if date is None else parsedate_to_datetime(date)
@@ -387,8 +387,8 @@ class KubernetesClient:
     async def whoami(self) -> str:
         """Return the user name that the server authenticated."""
         body = {"apiVersion": _SELF_REVIEWS.api_version, "kind": _SELF_REVIEWS.kind}
-        answer = await self._connection.call("POST", _SELF_REVIEWS.path(None), body=body)
-        return str(answer["status"]["userInfo"].get("username", ""))
+        reply = await self._connection.call("POST", _SELF_REVIEWS.path(None), body=body)
+        return str(reply["status"]["userInfo"].get("username", ""))
 
     async def discover(self, api_version: str, kind: str) -> Kind:
         """Look up the plural and scope of a kind on the server, once. Raises ApiError 404 if it has no such kind."""
@@ -442,7 +442,7 @@ async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | No
     return objects
 
 
-def _selecting(labels: str, fields: str) -> dict[str, str]:
+def _selectors(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
 

@@ -65,11 +65,11 @@ class User:
     fields: Fields
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.file}: user {self.name!r}"
 
     def text(self, key: str) -> str:
-        return _text(self.fields, key, self.place)
+        return _text(self.fields, key, self.location)
 
     def path(self, value: str) -> Path:
         """Relative to the file's folder."""
@@ -137,22 +137,22 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
         BadKubeconfig: the entry itself is wrong, or needs what tuner does not do.
         AccessDenied: it gives no credentials now.
     """
-    fields, place = user.fields, user.place
-    expect_known(fields, USER_FIELDS, place)
+    fields, location = user.fields, user.location
+    expect_known(fields, USER_FIELDS, location)
     plugin, provider = fields.get("exec"), fields.get("auth-provider")
     token, token_file = user.text("token"), user.text("tokenFile")
     name, password = user.text("username"), user.text("password")
     if (token or token_file) and (name or password):
-        raise BadKubeconfig(f"{place} has both a token and a username; remove one of them")
+        raise BadKubeconfig(f"{location} has both a token and a username; remove one of them")
     if plugin and provider:
-        raise BadKubeconfig(f"{place} has both exec and auth-provider; remove one of them")
+        raise BadKubeconfig(f"{location} has both exec and auth-provider; remove one of them")
     if token_file:
         path = user.path(token_file)
         try:
             return Credentials(f"the token in {path}, read again when it changes", token_file=TokenFile(path))
         except (OSError, ValueError) as error:
             raise AccessDenied(
-                f"{place}: no token in tokenFile: {error}; have it written there, or log in again"
+                f"{location}: no token in tokenFile: {error}; have it written there, or log in again"
             ) from error
     if token:
         return Credentials("a token of the kubeconfig", f"Bearer {token.strip()}", expires_at=_expiry_of(token))
@@ -167,21 +167,21 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
     return Credentials("a client certificate" if has_certificate else "")
 
 
-def expect_known(fields: Fields, known_keys: frozenset[str], place: str) -> None:
+def expect_known(fields: Fields, known_keys: frozenset[str], location: str) -> None:
     """Raise BadKubeconfig for an unknown field that has a value."""
     for key, value in fields.items():
         if key in known_keys or value in (None, "", False, [], {}):
             continue
         alike = difflib.get_close_matches(str(key), known_keys, n=1, cutoff=0.75)
         hint = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
-        raise BadKubeconfig(f"{place}: tuner does not know the field {key!r}, which may change what is reached; {hint}")
+        raise BadKubeconfig(f"{location}: unsupported field {key!r}; {hint}")
 
 
-def _text(fields: Fields, key: str, place: str) -> str:
+def _text(fields: Fields, key: str, location: str) -> str:
     value = fields.get(key)
     if value is None or isinstance(value, str):
         return value or ""
-    raise BadKubeconfig(f"{place}: {key}: expected a string, got {type(value).__name__}; put it into quotes")
+    raise BadKubeconfig(f"{location}: {key}: expected a string, got {type(value).__name__}; put it into quotes")
 
 
 def _expiry_of(token: str) -> datetime | None:
@@ -200,24 +200,24 @@ def _from_provider(user: User, provider: object) -> Credentials:
     if name != "oidc":
         cure = _REPLACEMENTS.get(name, "your identity provider's own")
         raise BadKubeconfig(
-            f"{user.place}: tuner does not support auth-provider {name!r}, nor does kubectl since 1.26; "
+            f"{user.location}: tuner does not support auth-provider {name!r}, nor does kubectl since 1.26; "
             f"use an exec plugin ({cure})"
         )
     config = fields.get("config")
-    token = _text(config if isinstance(config, dict) else {}, "id-token", user.place)
+    token = _text(config if isinstance(config, dict) else {}, "id-token", user.location)
     expires_at = _expiry_of(token)
     credentials = Credentials("an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at)
     if token and not credentials.expired():
         return credentials
-    state = f"expired at {moment(expires_at)}" if token and expires_at is not None else "is missing"
+    state = f"expired at {format_utc(expires_at)}" if token and expires_at is not None else "is missing"
     raise AccessDenied(
-        f"{user.place}: the id-token of auth-provider oidc {state}, and tuner does not use refresh tokens; "
+        f"{user.location}: the id-token of auth-provider oidc {state}, and tuner does not use refresh tokens; "
         f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
         "than a token, use the exec plugin kubelogin (kubectl oidc-login)"
     )
 
 
-def moment(at: datetime) -> str:
+def format_utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -236,28 +236,28 @@ class _Plugin:
 
 
 def _plugin(fields: object, user: User) -> _Plugin:
-    place = f"{user.place}: exec"
+    location = f"{user.location}: exec"
     if not isinstance(fields, dict):
-        raise BadKubeconfig(f"{place}: expected a mapping, got {type(fields).__name__}")
-    expect_known(fields, _PLUGIN_FIELDS, place)
-    command, api_version = _text(fields, "command", place), _text(fields, "apiVersion", place)
-    mode = _text(fields, "interactiveMode", place) or "IfAvailable"
+        raise BadKubeconfig(f"{location}: expected a mapping, got {type(fields).__name__}")
+    expect_known(fields, _PLUGIN_FIELDS, location)
+    command, api_version = _text(fields, "command", location), _text(fields, "apiVersion", location)
+    mode = _text(fields, "interactiveMode", location) or "IfAvailable"
     if not command:
-        raise BadKubeconfig(f"{place}: command is missing")
+        raise BadKubeconfig(f"{location}: command is missing")
     if api_version not in _PLUGIN_VERSIONS:
         raise BadKubeconfig(
-            f"{place}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got {api_version!r}; "
+            f"{location}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got {api_version!r}; "
             "write this entry with a newer version of the plugin"
         )
     if mode not in _INTERACTIVE_MODES:
-        raise BadKubeconfig(f"{place}: interactiveMode: expected {', '.join(_INTERACTIVE_MODES)}, got {mode!r}")
+        raise BadKubeconfig(f"{location}: interactiveMode: expected {', '.join(_INTERACTIVE_MODES)}, got {mode!r}")
     if "/" in command:
         command = str(user.path(command))
     return _Plugin(
         (command, *map(str, fields.get("args") or ())),
         {str(variable["name"]): str(variable["value"]) for variable in fields.get("env") or ()},
         api_version,
-        _text(fields, "installHint", place),
+        _text(fields, "installHint", location),
         fields.get("provideClusterInfo") is True,
         mode,
     )
@@ -268,7 +268,7 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
 
     def failed(reason: str) -> AccessDenied:
         return AccessDenied(
-            f"{user.place}: the credential plugin {plugin.name!r} returned no credentials: {reason}; "
+            f"{user.location}: the credential plugin {plugin.name!r} returned no credentials: {reason}; "
             f"run `kubectl --context {user.context} get pods` to run it alone, or log in again"
         )
 
@@ -283,7 +283,7 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
     except FileNotFoundError as error:
         raise failed(" ".join(f"it was not found. {plugin.install_hint}".split()).rstrip(".")) from error
     except (OSError, ValueError) as error:
-        raise failed(_sentence(error)) from error
+        raise failed(_describe(error)) from error
 
 
 def _at_a_terminal() -> bool:
@@ -496,7 +496,7 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
         for file in existing:
             merged.add(file)
     except (OSError, TooNested, yaml.YAMLError, TypeError, ValueError) as error:
-        raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
+        raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_describe(error)}") from error
     name = context or merged.current
     if name not in merged.contexts:
         problem = f"has no context {name!r}" if name else "has no current context"
@@ -510,7 +510,7 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
         return await _from_kubeconfig(merged, name, attended=attended)
     # Fields of another type than expected fail in any of these ways; a malformed certificate does in OpenSSL.
     except (OSError, AttributeError, TypeError, KeyError, ValueError) as error:
-        raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
+        raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_describe(error)}") from error
 
 
 def namespace_of(context: str | None) -> str:
@@ -537,13 +537,13 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
     entry = merged.clusters.get(named)
     if entry is None:
         raise ValueError(f"its cluster {named!r} is not in the kubeconfig" if named else "it names no cluster")
-    place = f"{entry.file}: cluster {named!r}"
-    cluster = _cluster(entry.fields, place)
+    location = f"{entry.file}: cluster {named!r}"
+    cluster = _cluster(entry.fields, location)
     server = str(cluster["server"]).rstrip("/")
     user = _user(merged, chosen, name=name, required=server.startswith("https"))
     credentials = Credentials()
     if user is not None and user.fields:
-        credentials = await credentials_of(user, _for_plugins(cluster, entry.file), attended=attended)
+        credentials = await credentials_of(user, _cluster_info(cluster, entry.file), attended=attended)
     certificates = _Certificates()
     if server.startswith("https"):
         authority = _pem(cluster, "certificate-authority", entry.file.absolute().parent)
@@ -553,7 +553,7 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
         elif user is not None:
             pair = (_pem(user.fields, kind, user.path("")) for kind in ("client-certificate", "client-key"))
             certificates = _Certificates(authority, *pair)
-    proxy = proxy_for(server, cluster.get("proxy-url") or "", place, os.environ)
+    proxy = proxy_for(server, cluster.get("proxy-url") or "", location, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
     verified = not cluster.get("insecure-skip-tls-verify")
     # Reading the system's authorities takes longer than the requests of a command, and plain HTTP needs none.
@@ -574,19 +574,19 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
     )
 
 
-def _cluster(fields: Fields, place: str) -> Fields:
+def _cluster(fields: Fields, location: str) -> Fields:
     """Raises BadKubeconfig for fields that are not known, missing, or contradict each other."""
-    expect_known(fields, _CLUSTER_FIELDS, place)
+    expect_known(fields, _CLUSTER_FIELDS, location)
     if not fields.get("server"):
-        raise BadKubeconfig(f"{place} has no server")
+        raise BadKubeconfig(f"{location} has no server")
     if not _is_http(str(fields["server"])):
         raise BadKubeconfig(
-            f"{place}: server: expected http://HOST:PORT or https://HOST:PORT, got {fields['server']!r}"
+            f"{location}: server: expected http://HOST:PORT or https://HOST:PORT, got {fields['server']!r}"
         )
     authority = fields.get("certificate-authority-data") or fields.get("certificate-authority")
     if fields.get("insecure-skip-tls-verify") and authority:
         raise BadKubeconfig(
-            f"{place} has both insecure-skip-tls-verify and a certificate-authority; remove insecure-skip-tls-verify"
+            f"{location} has both insecure-skip-tls-verify and a certificate-authority; remove insecure-skip-tls-verify"
         )
     return fields
 
@@ -606,7 +606,7 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
     return None
 
 
-def _for_plugins(cluster: Fields, file: Path) -> Fields:
+def _cluster_info(cluster: Fields, file: Path) -> Fields:
     """Return what a plugin with `provideClusterInfo` gets: the authority as data, and the extension for plugins."""
     info = {key: cluster[key] for key in _PLUGIN_KEYS if cluster.get(key)}
     path = cluster.get("certificate-authority")
@@ -668,7 +668,7 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
     if not user_name and not uid and not groups and not extra:
         return ()
     if not isinstance(user_name, str) or not user_name:
-        raise BadKubeconfig(f"{user.place} has as-uid, as-groups or as-user-extra without `as`")
+        raise BadKubeconfig(f"{user.location} has as-uid, as-groups or as-user-extra without `as`")
     return (
         ("Impersonate-User", user_name),
         *([("Impersonate-Uid", str(uid))] if uid else []),
@@ -681,39 +681,41 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
     )
 
 
-def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str]) -> Proxy | None:
+def proxy_for(server: str, proxy_url: str, location: str, environ: Mapping[str, str]) -> Proxy | None:
     """Return the proxy for a server; None: connect directly.
 
     Args:
         proxy_url: of the cluster in the kubeconfig, or ""; it comes before the environment, and NO_PROXY has no say.
-        place: the file and cluster that `proxy_url` is from.
+        location: the file and cluster that `proxy_url` is from.
 
     Raises:
         BadKubeconfig: a proxy that is not an HTTP proxy.
     """
     if proxy_url:
-        return _checked(Proxy(proxy_url, "proxy-url"), f"{place}: proxy-url", proxy_url)
+        return _check_proxy(Proxy(proxy_url, "proxy-url"), f"{location}: proxy-url", proxy_url)
     target = urlsplit(server)
     scheme = target.scheme.lower()
     name = f"{scheme.upper()}_PROXY"
     value = environ.get(name) or environ.get(name.lower()) or ""
     port = target.port or _PORTS.get(scheme, 0)
-    if not value or _excepted(target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""):
+    if not value or _bypasses_proxy(
+        target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    ):
         return None
-    return _checked(Proxy(value if "://" in value else f"http://{value}", name), name, value)
+    return _check_proxy(Proxy(value if "://" in value else f"http://{value}", name), name, value)
 
 
-def _checked(proxy: Proxy, place: str, value: str) -> Proxy:
+def _check_proxy(proxy: Proxy, location: str, value: str) -> Proxy:
     parts = urlsplit(proxy.url)
     if _is_http(proxy.url):
         return proxy
     if parts.scheme.startswith("socks"):
         raise BadKubeconfig(
-            f"{place}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
+            f"{location}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
             "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
         )
     address = proxy.address if parts.hostname else repr(value)
-    raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {address}")
+    raise BadKubeconfig(f"{location}: expected http://HOST:PORT or https://HOST:PORT, got {address}")
 
 
 def _is_http(url: str) -> bool:
@@ -727,7 +729,7 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def _excepted(host: str, port: int, no_proxy: str) -> bool:
+def _bypasses_proxy(host: str, port: int, no_proxy: str) -> bool:
     """Whether NO_PROXY excludes the host, by the rules of golang.org/x/net/http/httpproxy."""
     host = host.lower().rstrip(".")
     address = _address(host)
@@ -762,6 +764,6 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _sentence(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     message = " ".join(str(error).split())
     return message or type(error).__name__

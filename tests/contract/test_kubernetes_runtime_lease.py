@@ -330,7 +330,7 @@ async def test_a_directory_that_was_away_longer_than_an_end_is_kept_starts_nothi
 async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(lease_module, "_POLL_S", 0.01)
     messages = list[str]()
     async with experiment.api.client() as client:
 

@@ -341,9 +341,9 @@ def test_a_plugin_may_use_the_terminal_during_a_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "said"),
     [
-        ({"tokenfile": "x"}, "tuner does not know the field 'tokenfile', which may change what is reached; "
+        ({"tokenfile": "x"}, "unsupported field 'tokenfile'; "
                              "did you mean tokenFile?"),
-        ({"as-role": "admin"}, "does not know the field 'as-role', which may change what is reached; remove it"),
+        ({"as-role": "admin"}, "unsupported field 'as-role'; remove it"),
         ({"token": 7}, "token: expected a string, got int"),
         ({"token": "a", "username": "b"}, "has both a token and a username"),
         ({"exec": {"command": "x"}, "auth-provider": {"name": "oidc"}}, "has both exec and auth-provider"),

@@ -46,7 +46,7 @@ DURATION_S = 30  # how long another controller waits for a silent holder
 _RENEW_S = 10.0
 _MARGIN_S = 5.0  # the holder stops writing this long before others may take over
 _CLOSE_S = 2.0
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _TRIES = 5
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class LeaseHolder:
 
     def remember(self, *, epoch: int, now: datetime, ended: bool = False) -> None:
         """Raises OSError."""
-        self._write(replace(self.tenure, epoch=epoch, time=_written(now), ended=ended))
+        self._write(replace(self.tenure, epoch=epoch, time=format_time(now), ended=ended))
 
     def _write(self, tenure: Tenure) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -128,12 +128,12 @@ class FencingLease:
         self._epoch = 0
         self._valid_until_s = float("-inf")
         self._clock = clock
-        self._off = holder is None
+        self._disabled = holder is None
         self._asking = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
 
     @property
-    def _us(self) -> LeaseHolder:
+    def _own_holder(self) -> LeaseHolder:
         assert self._holder is not None, "without a holder there is no lease"
         return self._holder
 
@@ -144,8 +144,8 @@ class FencingLease:
         """
         if self._holder is None:
             return
-        with _readable():
-            self._identity, has_held = self._us.identity, self._us.tenure.epoch > 0
+        with _holder_file_errors():
+            self._identity, has_held = self._own_holder.identity, self._own_holder.tenure.epoch > 0
         if not has_held:
             return
         await self._clock.read()
@@ -165,19 +165,19 @@ class FencingLease:
             if not self._epoch and await self._find() is None:
                 return
             await self.check()
-            if not self._off:
+            if not self._disabled:
                 async with self._asking:
                     await self._conclude(conclusion)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
-            self._do_without(error)
+            self._disable(error)
 
     async def _conclude(self, conclusion: Conclusion) -> None:
         for _ in range(_TRIES):
             now = self._clock.now()
             record = {"state": conclusion.state.value, "reason": conclusion.reason, "best": conclusion.best}
-            text = json.dumps(record | {"time": _written(now)})
+            text = json.dumps(record | {"time": format_time(now)})
             metadata = {"labels": {ENDED: conclusion.state.value}, "annotations": {ENDED: text}}
             try:
                 await self._take(now)
@@ -186,13 +186,13 @@ class FencingLease:
                 if error.status not in (_CONFLICT, _NOT_FOUND):
                     raise
                 continue
-            with _readable():
-                self._us.remember(epoch=self._epoch, now=now, ended=True)
+            with _holder_file_errors():
+                self._own_holder.remember(epoch=self._epoch, now=now, ended=True)
             return
         raise self._contended()
 
-    def _do_without(self, error: ApiError) -> None:
-        self._off = True
+    def _disable(self, error: ApiError) -> None:
+        self._disabled = True
         _log.warning("a second controller of this experiment would not be detected: %s", error)
 
     async def check(self, owner: Raw | None = None) -> None:
@@ -203,12 +203,12 @@ class FencingLease:
         self._owner = owner or self._owner
         if self.lost is not None:
             raise self.lost
-        if self._off or time.monotonic() < self._valid_until_s:
+        if self._disabled or time.monotonic() < self._valid_until_s:
             return
         async with self._asking:
             if time.monotonic() >= self._valid_until_s:
                 await self._ask()
-        if self._renewing is None and not self._off:
+        if self._renewing is None and not self._disabled:
             self._renewing = asyncio.create_task(self._renew())
 
     async def close(self) -> None:
@@ -216,7 +216,7 @@ class FencingLease:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-        if self._epoch and self.lost is None and not self._off:
+        if self._epoch and self.lost is None and not self._disabled:
             with contextlib.suppress(ApiError, AccessDenied, RuntimeLost, TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._release()
@@ -228,7 +228,7 @@ class FencingLease:
         if not self._is_ours(lease["spec"]):
             return
         with contextlib.suppress(OSError):  # it has the time of the acquisition
-            self._us.remember(epoch=self._epoch, now=self._clock.now(), ended=self._us.tenure.ended)
+            self._own_holder.remember(epoch=self._epoch, now=self._clock.now(), ended=self._own_holder.tenure.ended)
         await self._write(lease, {"holderIdentity": None})
 
     async def _renew(self) -> None:
@@ -243,7 +243,7 @@ class FencingLease:
     async def _ask(self) -> None:
         """Acquire or renew the lease."""
         if not self._identity and self._holder is not None:
-            with _readable():
+            with _holder_file_errors():
                 self._identity = self._holder.identity
         for _ in range(_TRIES):
             began_s = time.monotonic()
@@ -255,7 +255,7 @@ class FencingLease:
                     continue
                 if error.status not in (_FORBIDDEN, _NOT_FOUND):
                     raise
-                self._do_without(error)
+                self._disable(error)
                 return
             self._valid_until_s = began_s + DURATION_S - _MARGIN_S
             return
@@ -281,18 +281,18 @@ class FencingLease:
             return
         spec: LeaseSpec = lease.get("spec") or {}
         if self._is_ours(spec):
-            await self._write(lease, {"renewTime": _written(now)})
+            await self._write(lease, {"renewTime": format_time(now)})
             return
         if self._epoch:
             self._lose(lease)
         self._refuse_successor(lease, now)
         if spec.get("holderIdentity") not in (None, "", self._identity) and time_left_s(spec, now) > 0:
-            raise RuntimeLost(held(self._name, self._namespace, spec))
+            raise RuntimeLost(busy_message(self._name, self._namespace, spec))
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
         metadata = {"labels": {ENDED: None}, "annotations": {ENDED: None, HOLDER: self._identity}}
         await self._write(lease, self._as_holder(now, epoch), metadata)
-        self._held(epoch, now)
+        self._remember_tenure(epoch, now)
 
     async def _make(self, now: datetime) -> None:
         about = {
@@ -300,15 +300,15 @@ class FencingLease:
             "annotations": {HOLDER: self._identity}, **self._owned(),
         }  # fmt: skip
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
-        with _readable():
-            before = self._us.tenure.epoch
+        with _holder_file_errors():
+            before = self._own_holder.tenure.epoch
         epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
         await self._client.create(LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)})
-        self._held(epoch, now)
+        self._remember_tenure(epoch, now)
 
-    def _held(self, epoch: int, now: datetime) -> None:
-        with _readable():
-            self._us.remember(epoch=epoch, now=now)
+    def _remember_tenure(self, epoch: int, now: datetime) -> None:
+        with _holder_file_errors():
+            self._own_holder.remember(epoch=epoch, now=now)
         self._epoch = epoch
 
     def _lose(self, lease: Raw) -> NoReturn:
@@ -322,8 +322,8 @@ class FencingLease:
 
     def _refuse_successor(self, lease: Raw | None, now: datetime) -> None:
         """Raise Superseded if another state directory may have run the experiment since this one, or has ended it."""
-        with _readable():
-            tenure = self._us.tenure
+        with _holder_file_errors():
+            tenure = self._own_holder.tenure
         if self._is_latest(lease, tenure, now):
             return
         self.lost = Superseded(self._successor(lease, tenure, now))
@@ -352,10 +352,10 @@ class FencingLease:
                 f"may have ended elsewhere; to forget it here: {forget}"
             )
         if (conclusion := conclusion_of(lease)) is not None and conclusion.state.finished:
-            return f"{described(name, conclusion, last_holder(lease))}; to forget what is here: {forget}"
+            return f"{describe_end(name, conclusion, last_holder(lease))}; to forget what is here: {forget}"
         spec: LeaseSpec = lease.get("spec") or {}
         if time_left_s(spec, now) > 0:
-            return held(self._name, self._namespace, spec)
+            return busy_message(self._name, self._namespace, spec)
         return (
             f"{last_holder(lease)} has run {name} since, and the results of its trials are not here; continue it "
             f"there, or rebuild it here: {forget}, then {command('resume', name, '--from-cluster')}"
@@ -374,8 +374,8 @@ class FencingLease:
             "holderIdentity": self._identity,
             "leaseDurationSeconds": DURATION_S,
             "leaseTransitions": epoch,
-            "acquireTime": _written(now),
-            "renewTime": _written(now),
+            "acquireTime": format_time(now),
+            "renewTime": format_time(now),
         }
 
     def _is_ours(self, spec: LeaseSpec) -> bool:
@@ -386,7 +386,7 @@ class FencingLease:
 
 
 @contextlib.contextmanager
-def _readable() -> Iterator[None]:
+def _holder_file_errors() -> Iterator[None]:
     """Raise RuntimeLost for an OSError of the holder's file."""
     try:
         yield
@@ -417,10 +417,10 @@ async def end_on_cluster(client: KubernetesClient, namespace: str, anchor: AnyOb
     conclusion = conclusion_of(lease)
     if conclusion is None or not conclusion.state.finished:
         return ""
-    return described(anchor["metadata"]["labels"][EXPERIMENT], conclusion, last_holder(lease))
+    return describe_end(anchor["metadata"]["labels"][EXPERIMENT], conclusion, last_holder(lease))
 
 
-def described(name: str, conclusion: Conclusion, elsewhere: str) -> str:
+def describe_end(name: str, conclusion: Conclusion, elsewhere: str) -> str:
     """Return `digits has succeeded elsewhere (host:folder): all 20 trials are done; best: …`."""
     text = f"{name} has {conclusion.state.value} elsewhere ({elsewhere}): {conclusion.reason}"
     match conclusion.best:
@@ -468,16 +468,16 @@ async def wait_until_free(
         if (left_s := time_left_s(spec, clock.now())) <= 0:
             return
         if first and spec.get("renewTime") != first:
-            raise FailedPrecondition(held(name, namespace, spec))
+            raise FailedPrecondition(busy_message(name, namespace, spec))
         if not first:
             first = str(spec.get("renewTime"))
             print_line(
                 f"{holder_of(spec)} ran this experiment; waiting up to {left_s:.0f} s to see whether it still runs"
             )
-        await asyncio.sleep(min(left_s, _LOOK_S))
+        await asyncio.sleep(min(left_s, _POLL_S))
 
 
-def held(name: str, namespace: str, spec: LeaseSpec) -> str:
+def busy_message(name: str, namespace: str, spec: LeaseSpec) -> str:
     """Return the message that another controller holds the lease. It is the same until another one does."""
     return (
         f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; "
@@ -503,5 +503,5 @@ def time_left_s(spec: LeaseSpec, now: datetime) -> float:
     return (renewed - now).total_seconds() + float(spec.get("leaseDurationSeconds") or 0)
 
 
-def _written(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -44,7 +44,7 @@ from controller.kube.errors import (
     rule_for,
     unavailable_webhook,
 )
-from controller.kube.kubeconfig import ClusterAccess, Credentials, moment
+from controller.kube.kubeconfig import ClusterAccess, Credentials, format_utc
 from controller.kube.objects import (
     AnyObject,
     Container,
@@ -257,12 +257,12 @@ def _login(credentials: Credentials) -> Finding:
     if expires_at is None:
         return ok("login", how)
     if credentials.renewable:
-        return ok("login", f"{how}, asked again at {moment(expires_at)}")
+        return ok("login", f"{how}, asked again at {format_utc(expires_at)}")
     if credentials.expired():
-        return warn("login", f"{how}, which expired at {moment(expires_at)}; log in again")
+        return warn("login", f"{how}, which expired at {format_utc(expires_at)}; log in again")
     return warn(
         "login",
-        f"{how}, until {moment(expires_at)}; a run that lasts longer ends then, unless the token is replaced: "
+        f"{how}, until {format_utc(expires_at)}; a run that lasts longer ends then, unless the token is replaced: "
         "use tokenFile or an exec plugin",
     )
 

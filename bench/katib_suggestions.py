@@ -26,7 +26,7 @@ from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.api_pb2_grpc import SuggestionStub
 
 TUNER = Path(sys.executable).parent / "tuner"
-FIRST_AT_MOST_MS, NEXT_AT_MOST_MS = 100.0, 20.0
+FIRST_AT_MOST_MS, NEXT_AT_MOST_MS = 150.0, 20.0
 RANGES = {
     "lr": (pb.DOUBLE, "1e-05", "1.0", pb.LOG_UNIFORM),
     "momentum": (pb.DOUBLE, "0.0", "1.0", pb.UNIFORM),

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import orjson
-
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value, last_step
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.v1beta1 import api_pb2 as pb
@@ -63,8 +61,8 @@ class TextValues(NamedTuple):
     """The values of a parameter's texts, with the places of those outside of the domain and of those that are none."""
 
     column: ValueColumn
-    outside: Sequence[int] = ()
-    unreadable: Sequence[int] = ()
+    outside: Sequence[int]
+    unreadable: Sequence[int]
 
 
 class ParameterText:
@@ -79,20 +77,16 @@ class ParameterText:
         return str(value)
 
     def values(self, texts: Sequence[str]) -> TextValues:
-        """Return the values of many texts, which are read together: a history has thousands."""
-        domain = self.domain
-        kind = float if isinstance(domain, Float) and domain.count is None else int
-        if kind is float or (isinstance(domain, Int) and domain.step == 1):
-            assert not isinstance(domain, Choice)
-            numbers, encoded = _json_numbers(texts, kind)
-            if numbers and domain.min <= min(numbers) and max(numbers) <= domain.max:
-                return TextValues(ValueColumn(numbers, encoded))
-        known = {text: self._value(text) for text in set(texts)}
-        outside = [place for place, text in enumerate(texts) if not known[text][1]]
-        unreadable = [place for place in outside if known[texts[place]][0] is None]
-        as_json = {text: json.dumps(value) for text, (value, _) in known.items()}
-        column = ValueColumn([known[text][0] for text in texts], [as_json[text] for text in texts])
-        return TextValues(column, outside, unreadable)
+        """Return the values of many texts, None for one that has none."""
+        values: list[Value] = []
+        outside: list[int] = []
+        for place, text in enumerate(texts):
+            value, is_inside = self._value(text)
+            values.append(value)
+            if not is_inside:
+                outside.append(place)
+        unreadable = [place for place in outside if values[place] is None]
+        return TextValues(ValueColumn(values, list(map(_as_json, values))), outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
         """Return the value of a text, None if it has none, and whether it is a member of the domain."""
@@ -113,41 +107,9 @@ class ParameterText:
         return member, True
 
 
-_OF_NUMBERS = b"0123456789+-.eE,"
-_NUMBER_LENGTH = 32  # on average; longer than any that a program writes
-_FLOATS_ONLY = 2.0**63  # orjson reads an integer beyond 64 bits as a float
-
-
-def read_numbers(texts: Sequence[str]) -> list[float]:
-    """Return the numbers of texts that are all JSON numbers below 2^63, else nothing.
-
-    `float` reads more, and takes longer.
-    """
-    if not texts:
-        return []
-    together = ",".join(texts)
-    if len(together) > _NUMBER_LENGTH * len(texts) or together.encode().translate(None, _OF_NUMBERS):
-        return []
-    try:
-        numbers: list[float] = orjson.loads(f"[{together}]")
-    except orjson.JSONDecodeError:
-        return []
-    if len(numbers) != len(texts) or max(numbers) >= _FLOATS_ONLY or min(numbers) <= -_FLOATS_ONLY:
-        return []
-    return numbers
-
-
-def _json_numbers(texts: Sequence[str], kind: type[float] | type[int]) -> tuple[Sequence[float], Sequence[str]]:
-    """Return the numbers of texts that are JSON numbers of this kind, and their JSON; nothing if a text is none.
-
-    An int among floats means a float: Go and JavaScript write 1.0 as 1.
-    """
-    numbers = read_numbers(texts)
-    kinds = set(map(type, numbers))
-    if kind is float and int in kinds:
-        texts = [f"{text}.0" if type(number) is int else text for text, number in zip(texts, numbers, strict=True)]
-        numbers, kinds = list(map(float, texts)), {float}
-    return (numbers, texts) if kinds == {kind} else ((), ())
+def _as_json(value: Value) -> str:
+    # For numbers, json.dumps returns their repr, and takes three times as long.
+    return repr(value) if type(value) in (int, float) else json.dumps(value)
 
 
 def read_experiment(message: pb.Experiment) -> KatibExperiment:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
@@ -12,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from suggest.errors import InvalidArgument, Problem
-from suggest.katib.experiment import MAX_NAME, KatibExperiment, read_numbers
+from suggest.katib.experiment import MAX_NAME, KatibExperiment
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import Value
 from suggest.trial import TrialState, ValueColumn
@@ -238,11 +237,6 @@ class TrialReader:
         self, conditions: Sequence[int], texts: Sequence[str]
     ) -> tuple[list[TrialState], list[float | None], list[str]]:
         """Return the states, values and reasons of trials with these texts as their objective's values."""
-        if {pb.TrialStatus.SUCCEEDED}.issuperset(conditions):
-            with suppress(ValueError):
-                values = list(map(float, read_numbers(texts) or texts))
-                if math.isfinite(sum(values)):  # then all of them are
-                    return [TrialState.SUCCEEDED] * len(texts), [*values], [""] * len(texts)
         outcomes = list(map(self._outcome, conditions, texts))
         return ([state for state, _, _ in outcomes], [value for _, value, _ in outcomes], [why for *_, why in outcomes])
 

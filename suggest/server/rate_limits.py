@@ -11,7 +11,7 @@ from collections.abc import Callable
 from suggest.errors import RateLimited
 from suggest.server.limits_file import Limits
 
-MAX_LATE_S = 1.0  # longest delay of a refusal
+MAX_LATE_S = 2.0  # longest delay of a refusal
 _HEEDED = 50  # refusals without delay, enough for a client that heeds the retry delay
 _MANY = 10_000  # clients to remember before quiet ones are forgotten
 

@@ -283,7 +283,7 @@ def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> 
     shares = (0.001, 0.25, 0.5, 0.999)
     values = [text.domain.min + share * (text.domain.max - text.domain.min) for share in shares]
     texts = [text.text(value) for value in values]
-    assert text.values(texts) == TextValues(ValueColumn(values, texts))
+    assert text.values(texts) == TextValues(ValueColumn(values, texts), [], [])
 
 
 def test_texts_outside_of_the_domain_and_those_without_a_value_are_told_apart() -> None:
@@ -326,12 +326,6 @@ def test_numbers_are_stored_as_json_that_means_the_same_numbers(texts: list[str]
 def test_what_is_json_but_no_number_of_the_domain_is_no_value(text: str) -> None:
     [number] = read_experiment(an_experiment("random", [double("x", "0", "2")])).texts
     assert number.values(["0.5", text, "1.5"]).outside == [1]
-
-
-def test_doubles_keep_their_text_beside_a_double_that_is_written_as_an_int() -> None:
-    """Texts are read together, not one by one, in which case each would be written again."""
-    [number] = read_experiment(an_experiment("random", [double("x", "0", "2")])).texts
-    assert number.values(["0.50", "1", "-0"]) == TextValues(ValueColumn([0.5, 1.0, -0.0], ["0.50", "1.0", "-0.0"]))
 
 
 @pytest.mark.parametrize("length", [17, 308, 309, 400, 4301, 9999, 20_000])

@@ -220,13 +220,13 @@ class Connection:
             except AccessDenied as error:
                 self._why_not_renewed = str(error)
                 raise Unreachable(str(error)) from error
-            if renewed.transport == used.transport:
-                if renewed.credentials.authorization() == authorization:
-                    return False
-            else:
-                await self._replace_transport()
+            same_transport = renewed.transport == used.transport
+            if same_transport and renewed.credentials.authorization() == authorization:
+                return False
             _log.info("context=%s credentials renewed", self.access.context)
             self.access, self._renew_after_s = renewed, 0.0
+            if not same_transport:
+                await self._replace_transport()
             return True
 
     async def _replace_transport(self) -> None:

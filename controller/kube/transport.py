@@ -45,7 +45,6 @@ class Response:
         self.reason = response.reason or ""
         self._transport = transport
         self._response = response
-        transport.open_responses += 1
 
     def header(self, name: str) -> str | None:
         return self._response.headers.get(name)
@@ -67,7 +66,7 @@ class Transport:
     """The connections to one server with one set of certificates. Use it from one loop, close it."""
 
     def __init__(self, access: ClusterAccess) -> None:
-        self.open_responses = 0
+        self.open_responses = 0  # and requests whose response has not begun
         self._server_name = access.full_name
         self._base = str(URL(access.server)).rstrip("/")
         self._proxy = None if access.proxy is None else URL(access.proxy.url)
@@ -103,11 +102,15 @@ class Transport:
             total=total_s, connect=_CONNECTION_S, sock_connect=_CONNECT_S, sock_read=silence_s
         )
         url = URL(self._base + target, encoded=True)
+        self.open_responses += 1
         try:
             answer = await self._api.call_api(
                 method, url, header_params=CIMultiDict(headers), body=body, _request_timeout=timeout
             )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except BaseException as error:
+            self.open_responses -= 1
+            if not isinstance(error, aiohttp.ClientError | OSError | ValueError):
+                raise
             self.raise_unreachable(error)
         return Response(self, answer.response)
 

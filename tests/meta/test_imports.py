@@ -100,6 +100,11 @@ def test_help_loads_nothing_that_a_search_needs() -> None:
     assert heavy_after(program) == []
 
 
+def test_the_client_of_a_cluster_imports_its_package_with_the_first_connection() -> None:
+    program = "import controller.kube.cluster, controller.runtime.kubernetes.runtime\n"
+    assert {"aiohttp", "kubernetes"}.isdisjoint(heavy_after(program))
+
+
 READS = (
     ("get", "experiments"),
     ("get", "studies"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from controller.kube import client as client_module
 from controller.kube.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.kube.objects import Raw
@@ -302,6 +303,24 @@ async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, 
     with pytest.raises(Unreachable, match="closed the connection"):
         await creating
     assert len(api.requests) == 1
+
+
+def test_requests_have_a_common_limit_and_streams_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_REQUESTS_AT_ONCE", 2)
+
+    async def check() -> None:
+        async with FakeApi() as api, api.client() as client:
+            api.hold("GET", "/jobs")
+            lists = [asyncio.create_task(client.list(JOBS, "user1")) for _ in range(5)]
+            await eventually(lambda: api.held == 2)
+            api.put("pods", {"metadata": {"name": "a", "namespace": "user1"}})
+            events = client.watch(PODS, "user1", resource_version="0", timeout_s=30)
+            assert len(await taken(events, 1)) == 1
+            assert api.held == 2
+            api.release()
+            assert len(await asyncio.gather(*lists)) == 5
+
+    asyncio.run(check())
 
 
 @with_a_cluster

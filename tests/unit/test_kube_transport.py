@@ -400,6 +400,7 @@ def test_cancelling_closes_the_connection(serve: Serve) -> None:
             asking = asyncio.create_task(body_of(transport))
             await eventually(lambda: server.connections == 1)
             await asyncio.sleep(0.02)
+            assert transport.open_responses == 1
             asking.cancel()
             await asyncio.wait([asking])
             await eventually(lambda: server.ended == 1)

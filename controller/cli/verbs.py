@@ -202,8 +202,9 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         (flags.name, flags.values, flags.service),
         example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
         more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, spec.trial.timeout and\n"
-        "spec.trial.retries, and records them as a revision. With fewer trials at a time, none is stopped, and none\n"
-        "starts until there is room. A timeout is that of the attempts that start from then on.",
+        "spec.trial.retries, and records them as a revision. After a smaller spec.parallelism,\n"
+        "running trials continue, and others start when there is room. A new timeout applies to attempts that\n"
+        "start from then on.",
     ),
     Verb(
         "stop",

@@ -430,7 +430,7 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
                 entry.trial.failure_class == FailureClass.METRICS_MISSING.value
                 and entry.trial.step is not None
             ):
-                meaning = "only a finite number can be compared; its log says more"
+                meaning = "only a finite number can be compared; see its log"
             # The reason names the cure already.
             if record.experiment.spec.words("spec.objective.metric") in reason:
                 return f"{reason}{attempts}"
@@ -463,7 +463,7 @@ def _why_trial(record: ExperimentRecord, entry: TrialRecord) -> str:
 QUOTA_EXCEEDED = "QuotaExceeded"  # the reason that clusters give
 
 _MEANING = {
-    FailureClass.USER_ERROR.value: "its program failed; its log says more",
+    FailureClass.USER_ERROR.value: "its program failed; see its log",
     FailureClass.OUT_OF_MEMORY.value: "it needs more memory than is available",
     FailureClass.CONFIGURATION.value: "it cannot be started as configured",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",

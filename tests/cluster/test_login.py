@@ -45,7 +45,7 @@ def test_a_plugin_renews_the_token(me: Searcher) -> None:
     (me.folder / "added").write_text(written)
     me.env["KUBECONFIG"] += f"{os.pathsep}{me.folder / 'added'}"
     said = logged_in_as(me, f"tuner-{me.namespace}")
-    assert said["login"].startswith("ok    login                 by the plugin kubectl, asked again at 20")
+    assert said["login"].startswith("ok    login                 by the plugin kubectl, which runs again at 20")
     assert said["credentials"].endswith(f"system:serviceaccount:{me.namespace}:tuner")
 
 

@@ -154,7 +154,7 @@ PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [js
          "unless the token is replaced: use tokenFile or an exec plugin"),
         (signing_in(token=jwt("1999-01-01T12:00:00Z")), "login",
          "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again"),
-        (signing_in(exec=PLUGIN), "login", "ok by the plugin echo, asked again at 2999-01-01 12:00 UTC"),
+        (signing_in(exec=PLUGIN), "login", "ok by the plugin echo, which runs again at 2999-01-01 12:00 UTC"),
         (signing_in(**{"as": "ana"}), "impersonation", "ok user tester acts as ana"),
         (signing_in(cluster={"insecure-skip-tls-verify": True}), "tls", "warn the server's certificate is not verified "
          "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "

@@ -257,7 +257,7 @@ def _login(credentials: Credentials) -> Finding:
     if expires_at is None:
         return ok("login", how)
     if credentials.renewable:
-        return ok("login", f"{how}, asked again at {format_utc(expires_at)}")
+        return ok("login", f"{how}, which runs again at {format_utc(expires_at)}")
     if credentials.expired():
         return warn("login", f"{how}, which expired at {format_utc(expires_at)}; log in again")
     return warn(

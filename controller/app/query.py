@@ -34,6 +34,7 @@ from suggest.errors import (
     did_you_mean,
 )
 from suggest.estimate import LEAST_TRIALS, Estimate
+from suggest.names import parse_study
 from suggest.space import Value
 from suggest.studies.importances import importances as importances_of
 from suggest.study import StudyName
@@ -356,11 +357,9 @@ async def _names(workspace: Workspace, studies: StudyReads, namespace: str) -> l
 
 
 def _study_named(text: str, namespace: str | None) -> StudyName:
-    """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it."""
-    match text.split("/"):
-        case ["namespaces", of_namespace, "studies", study]:
-            return StudyName(of_namespace, study)
-    return StudyName(namespace or "default", text)
+    """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it. Raises InvalidArgument."""
+    is_whole = text.startswith("namespaces/")
+    return parse_study(text if is_whole else str(StudyName(namespace or "default", text)), "name")
 
 
 # The cluster

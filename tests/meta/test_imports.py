@@ -145,7 +145,7 @@ def test_reads_of_a_store_need_no_server(tmp_path: Path) -> None:
             cwd=tmp_path, env=cli.env, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    reads = "suggest.studies suggest.studies.importances suggest.studies.reading"
+    reads = "suggest.server suggest.studies suggest.studies.importances suggest.studies.reading"
     assert done.stdout.splitlines()[-2:] == [reads, "1 thread"]
 
 

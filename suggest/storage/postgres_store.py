@@ -22,7 +22,7 @@ from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.postgres import INSTANCE, PostgresDatabase
 from suggest.storage.sql_store import StudyStore
-from suggest.storage.statements import Statements
+from suggest.storage.statements import PostgresStatements
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import owners, servers, studies
 from suggest.study import StudyName
@@ -252,7 +252,7 @@ class OwnedByHeartbeat:
             return self._detector.look_at(server, heartbeat_us, began=began, ended=time.monotonic())
 
 
-_STATEMENTS = Statements(insert, arrays=True)
+_STATEMENTS = PostgresStatements()
 
 
 class PostgresStore(StudyStore):

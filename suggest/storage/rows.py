@@ -123,12 +123,12 @@ def reopened_columns() -> Columns:
 
 
 def columns_of_trials(
-    name: StudyName, trials: Sequence[Trial], add_request_ids: Sequence[str | None]
+    name: StudyName, trials: Sequence[Trial], add_request_ids: Sequence[str | None] | None = None
 ) -> dict[str, Sequence[object]]:
     """Return the columns of many trials, with documents as JSON text: a history has thousands of trials."""
     count = len(trials)
     columns: dict[str, Sequence[object]] = {"namespace": [name.namespace] * count, "study": [name.study] * count}
-    columns["add_request_id"] = add_request_ids
+    columns["add_request_id"] = add_request_ids or [None] * count
     for column, value_of in _COLUMNS.items():
         values = list(map(value_of, trials))
         columns[column] = _json_texts(values) if column in DOCUMENTS else values
@@ -159,7 +159,9 @@ _BETWEEN = "\0"  # stands between documents that are encoded together
 
 def json_text(value: object) -> str | None:
     """Return a document as it is stored: as SQLAlchemy writes it, in less time; None if there is none."""
-    return None if value is None else _encode(value)
+    if value is None:
+        return None
+    return "{}" if value == {} else _encode(value)
 
 
 def _json_texts(documents: Sequence[object]) -> list[str | None]:
@@ -168,7 +170,7 @@ def _json_texts(documents: Sequence[object]) -> list[str | None]:
     An element of a list that is the string _BETWEEN is found between commas. In a document it would follow a colon:
     documents are mappings of names to values, or lists of numbers.
     """
-    if None in documents:
+    if len(documents) == 1 or None in documents:
         return [json_text(document) for document in documents]
     together = _encode([each for document in documents for each in (document, _BETWEEN)])
     texts = together[1:-1].split(f", {_encode(_BETWEEN)}, ")
@@ -216,6 +218,7 @@ _FIXED: Mapping[str, Callable[[Trial], object]] = {
     "parent": attrgetter("parent"),
 }
 _COLUMNS = {**_FIXED, **_OUTCOME}
+OUTCOME = tuple(_OUTCOME)  # the columns that change when a trial finishes
 
 
 def trial_of(row: AnyRow) -> Trial:

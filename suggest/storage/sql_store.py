@@ -28,7 +28,6 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.sql.dml import Insert
 
 from suggest import failpoints
 from suggest.curves import Curve, TrialCurve
@@ -39,7 +38,6 @@ from suggest.storage.ownership import Ownership, held, named, of, of_parameters
 from suggest.storage.page_sessions import PageSessions
 from suggest.storage.rows import (
     AnyRow,
-    Columns,
     columns_of_batch,
     columns_of_trials,
     measurement_of,
@@ -50,7 +48,6 @@ from suggest.storage.rows import (
     state_of,
     study_columns,
     study_of,
-    trial_columns,
     trial_of,
 )
 from suggest.storage.schema import prepare
@@ -249,9 +246,9 @@ class StudyStore:
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         """Insert these running trials; `queued` of them exist as queued trials and are replaced."""
+        columns = columns_of_trials(lease.name, trials)
         with self._write(_HAND_OUT, lease, single=self._statements.is_one(len(trials))) as connection:
-            rows = [trial_columns(lease.name, trial) for trial in trials]
-            self._insert(connection, self._statements.hand_out, lease, rows)
+            self._insert_trials(connection, lease, columns, handed_out=True)
 
     def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
         """Set these running trials to queued; everything else stays."""
@@ -263,9 +260,9 @@ class StudyStore:
                     raise _lost(lease)
 
     def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
+        columns = columns_of_trials(lease.name, [trial], [request_id])
         with self._write(_ADD_TRIAL, lease, single=not measurements) as connection:
-            columns = trial_columns(lease.name, trial, add_request_id=request_id)
-            self._insert(connection, self._statements.insert_trial, lease, [columns])
+            self._insert_trials(connection, lease, columns)
             self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
@@ -273,23 +270,21 @@ class StudyStore:
         trials, request_ids = [each.trial for each in additions], [each.request_id for each in additions]
         columns = columns_of_trials(lease.name, trials, request_ids)
         reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
-        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(trials)) and not reports) as connection:
-            if trials and self._statements.insert_trials(connection, lease, columns) != len(trials):
-                raise _lost(lease)
+        single = self._statements.is_one(len(trials)) and not reports
+        with self._write(_ADD_TRIALS, lease, single=single) as connection:
+            self._insert_trials(connection, lease, columns)
             self._insert_measurements(connection, lease, *reports)
 
     def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
         """Add all trials or none."""
         columns = columns_of_batch(lease.name, batch)
         with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(batch))) as connection:
-            if self._statements.insert_trials(connection, lease, columns) != len(batch):
-                raise _lost(lease)
+            self._insert_trials(connection, lease, columns)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
         """Add measurements, none of which may be stored already."""
-        with self._write(
-            _ADD_MEASUREMENTS, lease, single=self._statements.is_one_block(len(measurements))
-        ) as connection:
+        single = self._statements.is_one(len(measurements))
+        with self._write(_ADD_MEASUREMENTS, lease, single=single) as connection:
             self._insert_measurements(connection, lease, (number, measurements))
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
@@ -420,17 +415,26 @@ class StudyStore:
             first = rows[-1].trial + 1
         return found[:limit]
 
+    def _insert_trials(
+        self,
+        connection: Connection,
+        lease: Lease,
+        columns: Mapping[str, Sequence[object]],
+        *,
+        handed_out: bool = False,
+    ) -> None:
+        """Insert trials. Raises NotOwner if the lease is outdated, so that the transaction is rolled back."""
+        total = len(columns["number"])
+        if total and self._statements.insert_trials(connection, lease, columns, handed_out=handed_out) != total:
+            raise _lost(lease)
+
     def _insert_measurements(
         self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]
     ) -> None:
-        """Insert measurements; `reports` holds trial numbers and measurements. Raises as `_insert` does."""
-        total = sum(len(measurements) for _, measurements in reports)
-        if total and self._statements.insert_measurements(connection, lease, reports) != total:
-            raise _lost(lease)
-
-    def _insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> None:
-        """Insert rows. Raises NotOwner if the lease is outdated, so that the caller's transaction is rolled back."""
-        if rows and self._statements.insert(connection, statement, lease, rows) != len(rows):
+        """Insert measurements by trial number. Raises NotOwner, as `_insert_trials` does."""
+        some = [report for report in reports if report[1]]
+        total = sum(len(measurements) for _, measurements in some)
+        if total and self._statements.insert_measurements(connection, lease, some) != total:
             raise _lost(lease)
 
     @contextmanager

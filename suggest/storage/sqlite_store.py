@@ -8,14 +8,13 @@ import os
 from pathlib import Path
 
 from sqlalchemy import Connection, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from suggest.errors import NotFound, TooManyOpenFiles, TunerError, Unavailable
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.sql_store import StudyStore
 from suggest.storage.sqlite import NO_DESCRIPTOR_LEFT, SqliteDatabase
 from suggest.storage.sqlite_file import NO_DESCRIPTOR
-from suggest.storage.statements import Statements
+from suggest.storage.statements import SqliteStatements
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies
 from suggest.study import StudyName
@@ -30,7 +29,7 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 log = logging.getLogger(__name__)
 
-_STATEMENTS = Statements(insert, arrays=False)
+_STATEMENTS = SqliteStatements()
 
 
 class SqliteStore(StudyStore):

@@ -1,19 +1,16 @@
-"""The statements that a store executes often: built once, compiled once, guarded by the lease.
+"""The frequent statements of a store: each is built once, and guarded by the lease.
 
 On PostgreSQL, where every round trip counts, many rows are one statement with an array for each column. SQLite is only
-a function call away. It gets text and values directly, because SQLAlchemy would take several times as long for a row as
-SQLite does. Measurements and imported trials, of which there are thousands, are inserted in blocks: each statement
-releases the GIL and has to wait for it again.
+a function call away: a statement for each row, as text that is compiled once, because SQLAlchemy would take several
+times as long for a row as SQLite does.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
-from operator import itemgetter
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +20,14 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
-    Dialect,
     FromClause,
-    Table,
     Text,
     Update,
     bindparam,
     cast,
     func,
     literal,
+    literal_column,
     or_,
     select,
     text,
@@ -42,17 +38,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
 from suggest.storage.ownership import guard, held_by_parameters
-from suggest.storage.rows import DOCUMENTS, Columns, json_text
+from suggest.storage.rows import DOCUMENTS, OUTCOME, Columns, json_text
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import measurements, studies, trials
 from suggest.trial import OPEN, Measurement, TrialState
-
-TRIALS = 250  # per statement; each has at most 22 values
-BLOCK, ROUND = 1000, 100  # measurements per statement; SQLite accepts about 32,000 values, four per measurement
-
-# The columns that change when a trial is handed out. A paused trial loses its value until it ends again.
-_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us", "fidelity",
-               "value", "step", "reason")  # fmt: skip
 
 LARGEST = 2**63 - 1
 # For up to :trials trials with measurements from :first to :last, select the last step of each metric of the newest
@@ -60,13 +49,232 @@ LARGEST = 2**63 - 1
 # skips all entries in between.
 LATEST = text(Path(__file__).with_name("latest_measurements.sql").read_text(encoding="utf-8"))
 
+# The columns that change when a trial is handed out. A paused trial loses its value until it ends again.
+_HANDED_OUT = (
+    "state",
+    "parameters",
+    "client_id",
+    "request_id",
+    "labels",
+    "tries",
+    "lease_us",
+    "fidelity",
+    "value",
+    "step",
+    "reason",
+)
+_TRIAL = tuple(trials.c)
+_MEASUREMENT = tuple(column for column in measurements.c if column.name != "id")
+_MEASURED = ("trial", *Measurement._fields)
+
+
+def _in_state(*states: TrialState) -> ColumnElement[bool]:
+    # Without parameters, so that all parameters of a statement are columns and the lease.
+    return or_(*(trials.c.state == literal_column(f"'{state.value}'") for state in states))
+
+
 _FINISH_TRIAL = update(trials).where(
     trials.c.namespace == bindparam("lease_namespace"),
     trials.c.study == bindparam("lease_study"),
     trials.c.number == bindparam("this_number"),
-    or_(*(trials.c.state == state.value for state in OPEN)),
+    _in_state(*OPEN),
     held_by_parameters(),
 )
+
+
+class Statements(ABC):
+    """The frequent statements in the SQL of one database.
+
+    Those that write return how many rows they touched; none if the lease is outdated.
+    """
+
+    insert_study: Insert
+
+    @abstractmethod
+    def is_one(self, rows: int) -> bool:
+        """Return whether inserting this many rows is one statement."""
+
+    @abstractmethod
+    def insert_trials(
+        self,
+        connection: Connection,
+        lease: Lease,
+        columns: Mapping[str, Sequence[object]],
+        *,
+        handed_out: bool = False,
+    ) -> int:
+        """Insert trials, with documents as JSON text.
+
+        handed_out: trials that exist and are queued or paused are replaced.
+        """
+
+    @abstractmethod
+    def insert_measurements(
+        self,
+        connection: Connection,
+        lease: Lease,
+        reports: Sequence[tuple[int, Sequence[Measurement]]],
+    ) -> int:
+        """Insert measurements by trial number. A replaced one goes to the end, where those who read on find it."""
+
+    @abstractmethod
+    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
+        """Write the outcome of an open trial."""
+
+    @abstractmethod
+    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
+        """Return a condition on a label of a study."""
+
+
+class SqliteStatements(Statements):
+    def __init__(self) -> None:
+        self.insert_study = _insert_study(sqlite.insert(studies))
+        new = sqlite.insert(trials).from_select(_TRIAL, _given(_TRIAL))
+        self._insert_trial = _Compiled(new)
+        self._hand_out = _Compiled(_handing_out(new))
+        measurement = sqlite.insert(measurements).prefix_with("OR REPLACE")
+        self._insert_measurement = _Compiled(measurement.from_select(_MEASUREMENT, _given(_MEASUREMENT)))
+        self._finish = _Compiled(_FINISH_TRIAL, sets=OUTCOME)
+
+    def is_one(self, rows: int) -> bool:
+        return rows == 1
+
+    def insert_trials(
+        self,
+        connection: Connection,
+        lease: Lease,
+        columns: Mapping[str, Sequence[object]],
+        *,
+        handed_out: bool = False,
+    ) -> int:
+        statement = self._hand_out if handed_out else self._insert_trial
+        return statement.execute(connection, columns, guard(lease))
+
+    def insert_measurements(
+        self,
+        connection: Connection,
+        lease: Lease,
+        reports: Sequence[tuple[int, Sequence[Measurement]]],
+    ) -> int:
+        # SQLite stores NaN as NULL.
+        columns = _columns(reports)
+        same = {"namespace": lease.name.namespace, "study": lease.name.study, **guard(lease)}
+        return self._insert_measurement.execute(connection, columns, same)
+
+    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
+        columns = {name: [json_text(value) if name in DOCUMENTS else value] for name, value in outcome.items()}
+        return self._finish.execute(connection, columns, {"this_number": number, **guard(lease)})
+
+    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
+        return _has_label(func.json_each(studies.c.labels), key, value)
+
+
+class PostgresStatements(Statements):
+    def __init__(self) -> None:
+        self.insert_study = _insert_study(postgresql.insert(studies))
+        rows = _unnested(_TRIAL, [_array_of(column) for column in _TRIAL])
+        given = select(rows).where(held_by_parameters())
+        self._insert_trials = postgresql.insert(trials).from_select(_TRIAL, given)
+        self._hand_out = _handing_out(self._insert_trials)
+        own = [measurements.c[name] for name in _MEASURED]
+        # Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a list of a thousand
+        # numbers.
+        reported = _unnested(own, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in own])
+        shared = [bindparam(f"lease_{name}", type_=Text) for name in ("namespace", "study")]
+        new = postgresql.insert(measurements).from_select(
+            [measurements.c.namespace, measurements.c.study, *own],
+            select(*shared, *reported.c).where(held_by_parameters()),
+        )
+        self._insert_measurements = new.on_conflict_do_update(
+            index_elements=[column.name for column in _MEASUREMENT if column.name != "value"],
+            set_={"id": new.excluded.id, "value": new.excluded.value},
+        )
+
+    def is_one(self, rows: int) -> bool:
+        return True
+
+    def insert_trials(
+        self,
+        connection: Connection,
+        lease: Lease,
+        columns: Mapping[str, Sequence[object]],
+        *,
+        handed_out: bool = False,
+    ) -> int:
+        statement = self._hand_out if handed_out else self._insert_trials
+        arrays = {name: list(values) for name, values in columns.items()}
+        return connection.execute(statement, {**arrays, **guard(lease)}).rowcount
+
+    def insert_measurements(
+        self,
+        connection: Connection,
+        lease: Lease,
+        reports: Sequence[tuple[int, Sequence[Measurement]]],
+    ) -> int:
+        columns = _columns(reports)
+        arrays = {name: _array(map(str, columns[name])) for name in ("trial", "attempt", "step")}
+        arrays["metric"] = _array(map(_quoted, columns["metric"]))
+        arrays["value"] = _array("NULL" if math.isnan(value) else repr(value) for value in columns["value"])
+        return connection.execute(self._insert_measurements, {**arrays, **guard(lease)}).rowcount
+
+    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
+        values = {**outcome, "this_number": number, **guard(lease)}
+        return connection.execute(_FINISH_TRIAL, values).rowcount
+
+    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
+        return _has_label(func.json_each_text(studies.c.labels), key, value)
+
+
+class _Compiled:
+    """A statement as text for SQLite's driver. `sets`: the columns that an UPDATE sets."""
+
+    def __init__(self, statement: Insert | Update, *, sets: Sequence[str] | None = None) -> None:
+        compiled = statement.compile(dialect=sqlite.dialect(), column_keys=sets)
+        assert isinstance(compiled, SQLCompiler)
+        self._text = compiled.string
+        self._names = tuple(compiled.positiontup or ())
+
+    def execute(self, connection: Connection, columns: Mapping[str, Sequence[Any]], same: Mapping[str, object]) -> int:
+        """Execute it for each index of the columns. `same` has the values that are the same each time.
+
+        Returns how many rows were touched.
+        """
+        given = [columns[name] if name in columns else repeat(same[name]) for name in self._names]
+        # Bypasses SQLAlchemy, which takes longer for a row than SQLite does.
+        driver: Any = connection.connection.driver_connection
+        rows = list(zip(*given, strict=False))
+        cursor = driver.execute(self._text, rows[0]) if len(rows) == 1 else driver.executemany(self._text, rows)
+        touched: int = cursor.rowcount
+        return touched
+
+
+def _insert_study(insert: Any) -> Insert:  # each dialect has an Insert of its own
+    statement: Insert = insert.on_conflict_do_nothing(index_elements=[studies.c.namespace, studies.c.study])
+    return statement
+
+
+def _handing_out(insert: Any) -> Insert:  # as above
+    statement: Insert = insert.on_conflict_do_update(
+        index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
+        set_={name: getattr(insert.excluded, name) for name in _HANDED_OUT},
+        where=_in_state(TrialState.QUEUED, TrialState.PAUSED),
+    )
+    return statement
+
+
+def _given(columns: Sequence[Column[Any]]) -> Any:
+    """Return a row with a parameter for each column, if the lease is held."""
+    return select(*(bindparam(column.name, type_=column.type) for column in columns)).where(held_by_parameters())
+
+
+def _columns(reports: Sequence[tuple[int, Sequence[Measurement]]]) -> dict[str, list[Any]]:
+    """Return the columns of measurements, which are given by trial number."""
+    columns: dict[str, list[Any]] = {name: [] for name in _MEASURED}
+    for number, found in reports:
+        columns["trial"] += [number] * len(found)
+        for name, values in zip(Measurement._fields, zip(*found, strict=True), strict=False):
+            columns[name] += values
+    return columns
 
 
 def _unnested(columns: Sequence[Column[Any]], arrays: Sequence[ColumnElement[Any]]) -> FromClause:
@@ -74,22 +282,11 @@ def _unnested(columns: Sequence[Column[Any]], arrays: Sequence[ColumnElement[Any
     return func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived()
 
 
-_MEASURED = [c for c in measurements.c if c.name != "id"]
-_SHARED = ("namespace", "study", "trial")  # the other columns are the fields of a `Measurement`
-_OWN = [c for c in _MEASURED if c.name not in ("namespace", "study")]
-# Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a list of a thousand numbers.
-_ROWS = _unnested(_OWN, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in _OWN])
-_NEW_MEASUREMENTS = postgresql.insert(measurements).from_select(
-    _MEASURED,
-    select(*(bindparam(f"lease_{name}", type_=Text) for name in ("namespace", "study")), *_ROWS.c).where(
-        held_by_parameters()
-    ),
-)
-# A replaced measurement goes to the end of the reports, where those find it who have read the others.
-_INSERT_ARRAYS = _NEW_MEASUREMENTS.on_conflict_do_update(
-    index_elements=[c.name for c in _MEASURED if c.name != "value"],
-    set_={"id": _NEW_MEASUREMENTS.excluded.id, "value": _NEW_MEASUREMENTS.excluded.value},
-)
+def _array_of(column: Column[Any]) -> ColumnElement[Any]:
+    """Return the parameter for the values of a column. PostgreSQL reads documents from text."""
+    if column.name in DOCUMENTS:
+        return cast(bindparam(column.name, type_=ARRAY(Text)), ARRAY(JSON))
+    return bindparam(column.name, type_=ARRAY(column.type))
 
 
 def _array(words: Iterable[str]) -> str:
@@ -101,192 +298,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-@dataclass(frozen=True, slots=True)
-class _Plain:
-    """A statement as text for the driver. `documents` are the JSON columns, with their places among the values."""
-
-    text: str
-    ordered: Callable[[Mapping[str, object]], tuple[object, ...]]
-    constants: Mapping[str, object]
-    documents: Mapping[str, int]
-
-    def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
-        """Execute the statement for each row. Return how many rows were touched."""
-        same = {**self.constants, **same}
-        if len(rows) == 1:
-            return _execute_raw(connection, self.text, self._line({**same, **rows[0]}))
-        driver: Any = connection.connection.driver_connection  # as in _execute_raw
-        touched: int = driver.executemany(self.text, (self._line({**same, **row}) for row in rows)).rowcount
-        return touched
-
-    def _line(self, values: Columns) -> tuple[object, ...]:
-        if not self.documents:
-            return self.ordered(values)
-        line = list(self.ordered(values))
-        for place in self.documents.values():
-            line[place] = json_text(line[place])
-        return tuple(line)
-
-
-def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> _Plain:
-    compiled = statement.compile(dialect=dialect, column_keys=columns)
-    assert isinstance(compiled, SQLCompiler)
-    places = compiled.positiontup
-    assert places is not None, "SQLite's parameters go by their places"
-    documents = {name: place for place, name in enumerate(places) if isinstance(compiled.binds[name].type, JSON)}
-    return _Plain(compiled.string, itemgetter(*places), compiled.params, documents)
-
-
-def _execute_raw(connection: Connection, text: str, values: tuple[object, ...]) -> int:
-    """Execute a statement and return how many rows it touched.
-
-    This bypasses SQLAlchemy, which takes longer for a statement than SQLite does.
-    """
-    driver: Any = connection.connection.driver_connection
-    touched: int = driver.execute(text, values).rowcount
-    return touched
-
-
-def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Sequence[Measurement]) -> int:
-    first, last = (lease.name.namespace, lease.name.study, number), tuple(guard(lease).values())
-    written = 0
-    start = 0
-    for rows in _blocks(len(found)):
-        block = found[start : start + rows]
-        start += rows
-        # SQLite stores NaN as NULL.
-        values = (*first, *chain.from_iterable(block), *last)
-        # A replaced row goes to the end, like _INSERT_ARRAYS.
-        insert = _insert_text("INSERT OR REPLACE", measurements.name, _SHARED, Measurement._fields, rows)
-        written += _execute_raw(connection, insert, values)
-    return written
-
-
-def _blocks(rows: int) -> Iterator[int]:
-    """Yield sizes of blocks: large and of few sizes, because each size is a statement that SQLite caches."""
-    while rows:
-        block = min(rows, BLOCK)
-        block -= block % ROUND if block > ROUND else 0
-        yield block
-        rows -= block
-
-
-@functools.cache
-def _insert_text(verb: str, table: str, shared: tuple[str, ...], own: tuple[str, ...], rows: int) -> str:
-    """Return SQLite's INSERT of rows. Its values: the shared columns, each row's own ones, then the lease."""
-    named = ", ".join(f"column{place + 1}" for place in range(len(own)))
-    each = f"({', '.join('?' * len(own))})"
-    condition = held_by_parameters().compile(dialect=sqlite.dialect())
-    return (
-        f"{verb} INTO {table} ({', '.join(shared + own)}) SELECT {'?, ' * len(shared)}{named} "
-        f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
-    )
-
-
-class Statements:
-    """The frequent statements in one SQL dialect.
-
-    `insert` is the dialect's own INSERT, which supports conflicts. With `arrays`, all rows are one statement.
-    """
-
-    def __init__(self, insert: Callable[[Table], Any], *, arrays: bool) -> None:
-        self._arrays = arrays
-        self._compiled: dict[Insert | Update, _Plain] = {}
-        self.insert_study = insert(studies).on_conflict_do_nothing(
-            index_elements=[studies.c.namespace, studies.c.study]
-        )
-        inserted = self.insert_trial = self._guarded(insert)
-        self.hand_out: Insert = inserted.on_conflict_do_update(
-            index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
-            set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
-            where=or_(*(trials.c.state == state.value for state in (TrialState.QUEUED, TrialState.PAUSED))),
-        )
-
-    def is_one(self, rows: int) -> bool:
-        """Return whether inserting this many rows is one statement."""
-        return self._arrays or rows == 1
-
-    def is_one_block(self, rows: int) -> bool:
-        """Return whether inserting this many measurements of one trial is one statement."""
-        return self._arrays or len(list(_blocks(rows))) == 1
-
-    def insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
-        """Insert rows and return how many were written; none if the lease is outdated."""
-        same = guard(lease)
-        if self._arrays:
-            columns = {
-                name: [json_text(row[name]) if name in DOCUMENTS else row[name] for row in rows] for name in rows[0]
-            }
-            return connection.execute(statement, {**columns, **same}).rowcount
-        return self._plain(connection, statement, rows[0]).execute(connection, rows, same)
-
-    def insert_trials(self, connection: Connection, lease: Lease, columns: Mapping[str, Sequence[object]]) -> int:
-        """Insert trials, with documents as JSON text, and return how many were written; none if the lease is outdated.
-
-        Most columns of a history are the same in all rows. SQLite gets these once for each block of rows.
-        """
-        same = guard(lease)
-        if self._arrays:
-            arrays = {name: list(values) for name, values in columns.items()}
-            return connection.execute(self.insert_trial, {**arrays, **same}).rowcount
-        shared = tuple(name for name, values in columns.items() if values.count(values[0]) == len(values))
-        own = tuple(name for name in columns if name not in shared) or shared[:1]
-        shared = tuple(name for name in shared if name not in own)
-        first, last = tuple(columns[name][0] for name in shared), tuple(same.values())
-        values = chain.from_iterable(zip(*(columns[name] for name in own), strict=True))
-        written, left = 0, len(columns[own[0]])
-        while left:
-            block = min(left, TRIALS)
-            line = (*first, *islice(values, block * len(own)), *last)
-            written += _execute_raw(connection, _insert_text("INSERT", trials.name, shared, own, block), line)
-            left -= block
-        return written
-
-    def insert_measurements(
-        self, connection: Connection, lease: Lease, reports: Sequence[tuple[int, Sequence[Measurement]]]
-    ) -> int:
-        """Insert measurements by trial number and return how many were written; none if the lease is outdated."""
-        if not self._arrays:
-            return sum(_insert_blocks(connection, lease, number, found) for number, found in reports)
-        measurements = [m for _, found in reports for m in found]
-        columns: Columns = {
-            "trial": _array(str(number) for number, found in reports for _ in found),
-            "attempt": _array([str(m.attempt) for m in measurements]),
-            "metric": _array([_quoted(m.metric) for m in measurements]),
-            "step": _array([str(m.step) for m in measurements]),
-            "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in measurements]),
-        }
-        return connection.execute(_INSERT_ARRAYS, {**columns, **guard(lease)}).rowcount
-
-    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
-        """Finish a trial and return how many trials were updated; none if the lease is outdated."""
-        same = {"this_number": number, **guard(lease)}
-        if self._arrays:
-            return connection.execute(_FINISH_TRIAL, {**outcome, **same}).rowcount
-        return self._plain(connection, _FINISH_TRIAL, {**outcome, **same}).execute(connection, [outcome], same)
-
-    def _plain(self, connection: Connection, statement: Insert | Update, values: Mapping[str, object]) -> _Plain:
-        """Compile the statement once. The keys of `values` are the columns that it sets."""
-        found = self._compiled.get(statement)
-        if found is None:
-            found = self._compiled[statement] = _plain(statement, connection.dialect, list(values))
-        return found
-
-    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
-        """Return a condition on a label. It expands the document to rows, because a JSON path cannot name every key."""
-        each = func.json_each_text if self._arrays else func.json_each
-        pairs = each(studies.c.labels).table_valued("key", "value")
-        return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()
-
-    def _guarded(self, insert: Callable[[Table], Any]) -> Any:  # each dialect has an Insert of its own
-        columns = list(trials.c)
-        given = [bindparam(c.name, type_=c.type) for c in columns]
-        # PostgreSQL reads documents from text, which `rows` writes in less time than SQLAlchemy does.
-        arrays = [
-            cast(bindparam(c.name, type_=ARRAY(Text)), ARRAY(JSON))
-            if c.name in DOCUMENTS
-            else bindparam(c.name, type_=ARRAY(c.type))
-            for c in columns
-        ]
-        source: Any = select(_unnested(columns, arrays)) if self._arrays else select(*given)
-        return insert(trials).from_select(columns, source.where(held_by_parameters()))
+def _has_label(each: Any, key: str, value: str) -> ColumnElement[bool]:
+    # Expand the document to rows, because a JSON path cannot name every key.
+    pairs = each.table_valued("key", "value")
+    return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()

@@ -1,9 +1,11 @@
-"""The same pods without Tuner: a minimal client, in its own process, that keeps n Jobs running at a time.
+"""The same pods without Tuner: a minimal client, in its own process, that keeps n Jobs running at a
+time.
 
-It watches on one connection and writes on another: when a Job ends, it creates the next one and then deletes the old
-one. It reads its input as JSON from standard input: server, authority (PEM), token, namespace, jobs (manifests),
-atOnce, and by: "jobs" (a Job has ended when its status says so, as for such clients) or "pods" (when its containers
-have ended, seconds earlier). It prints when it began and ended, in seconds since the epoch. Standard library only.
+It watches on one connection and writes on another: when a Job ends, it creates the next one and
+then deletes the old one. It reads its input as JSON from standard input: server, authority (PEM),
+token, namespace, jobs (manifests), atOnce, and by: "jobs" (a Job has ended when its status says so,
+as for such clients) or "pods" (when its containers have ended, seconds earlier). It prints when it
+began and ended, in seconds since the epoch. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ class Server:
         self._connection = http.client.HTTPSConnection(
             orders["server"].removeprefix("https://"), context=trusted, timeout=600
         )
-        self._headers = {"Authorization": f"Bearer {orders['token']}", "Content-Type": "application/json"}
+        self._headers = {
+            "Authorization": f"Bearer {orders['token']}",
+            "Content-Type": "application/json",
+        }
 
     def open(self, method: str, path: str, body: object = None) -> http.client.HTTPResponse:
         sent = None if body is None else json.dumps(body).encode()
@@ -45,7 +50,9 @@ class Server:
 
 
 def has_ended(pod: dict[str, Any]) -> bool:
-    """Return whether the containers have ended, which may be visible seconds before the pod's phase changes."""
+    """Return whether the containers have ended, which may be visible seconds before the pod's phase
+    changes.
+    """
     status = pod.get("status", {})
     containers = status.get("containerStatuses") or ()
     over = bool(containers) and all("terminated" in one["state"] for one in containers)
@@ -56,12 +63,19 @@ def ended_job(shown: dict[str, Any], *, by_pods: bool) -> str:
     """Return the name of a Job that has ended according to the pod or Job, "" if it has not ended."""
     if by_pods:
         return str(shown["metadata"]["labels"][_JOB_NAME]) if has_ended(shown) else ""
-    held = [one["type"] for one in shown.get("status", {}).get("conditions") or () if one["status"] == "True"]
+    held = [
+        one["type"]
+        for one in shown.get("status", {}).get("conditions") or ()
+        if one["status"] == "True"
+    ]
     return str(shown["metadata"]["name"]) if {"Complete", "Failed"} & set(held) else ""
 
 
 def follow(orders: dict[str, Any], watched: str, told: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Pass on every state; runs in a thread. If a busy server ends the watch, list everything again."""
+    """Pass on every state; runs in a thread.
+
+    If a busy server ends the watch, list everything again.
+    """
     while True:
         with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
             listed = Server(orders).ask("GET", f"{watched}?labelSelector={LABEL}")

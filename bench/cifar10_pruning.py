@@ -1,8 +1,10 @@
-"""Savings by pruning on the CIFAR-10 sweep and search, in epochs and CPU seconds, and the loss of accuracy.
+"""Savings by pruning on the CIFAR-10 sweep and search, in epochs and CPU seconds, and the loss of
+accuracy.
 
-Runs reduced forms of the examples on the CPU, without pruning and with the median rule, with one seed, and writes the
-table to docs/benchmarks.md. Run it manually, with the data or a copy: `CIFAR10_DATA=… python bench/cifar10_pruning.py`.
-It takes a quarter of an hour on one CPU, and needs Linux, since it reads CPU seconds from /proc.
+Runs reduced forms of the examples on the CPU, without pruning and with the median rule, with one
+seed, and writes the table to docs/benchmarks.md. Run it manually, with the data or a copy:
+`CIFAR10_DATA=… python bench/cifar10_pruning.py`. It takes a quarter of an hour on one CPU, and
+needs Linux, since it reads CPU seconds from /proc.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ FORMS = {"sweep": (SMALL, *ALSO), "search": (SMALL, *ALSO, *FEWER)}
 
 
 class Meter(threading.Thread):
-    """Samples the CPU time of the trials under a state directory while they run. Each trial is one process."""
+    """Samples the CPU time of the trials under a state directory while they run.
+
+    Each trial is one process.
+    """
 
     def __init__(self, state: Path) -> None:
         super().__init__(daemon=True)
@@ -73,7 +78,10 @@ class Run:
     def of(cls, export: dict[str, Any], cpu_s: float) -> Run:
         trials = export["trials"]
         won = [trial["value"] for trial in trials if trial["state"] == "succeeded"]
-        measured = [{m["step"] for m in trial["measurements"] if m["metric"] == "accuracy"} for trial in trials]
+        measured = [
+            {m["step"] for m in trial["measurements"] if m["metric"] == "accuracy"}
+            for trial in trials
+        ]
         pruned = sum(trial["state"] == "pruned" for trial in trials)
         epochs = sum(len(steps & set(range(1, EPOCHS + 1))) for steps in measured)
         return cls(max(won), len(trials), pruned, epochs, cpu_s)
@@ -82,7 +90,9 @@ class Run:
 def tuner(*arguments: str, state: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = ["nice", str(TUNER), *arguments, "--state-dir", str(state)]
-    done = subprocess.run(command, cwd=EXAMPLES, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=EXAMPLES, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
     return done.stdout
@@ -94,14 +104,21 @@ def run(which: str, *, pruning: bool, state: Path) -> tuple[Run, str]:
     settings = [*FORMS[which], f"metadata.name={name}", RULE if pruning else "spec.pruning=null"]
     meter = Meter(state)
     meter.start()
-    tuner("run", f"{which}.yaml", *(word for setting in settings for word in ("--set", setting)), state=state)
+    tuner(
+        "run",
+        f"{which}.yaml",
+        *(word for setting in settings for word in ("--set", setting)),
+        state=state,
+    )
     cpu_s = meter.stop()
     export = json.loads(tuner("export", name, "--format", "json", state=state))
     return Run.of(export, cpu_s), tuner("report", name, state=state)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What pruning saves on the CIFAR-10 examples in reduced form.")
+    parser = argparse.ArgumentParser(
+        description="What pruning saves on the CIFAR-10 examples in reduced form."
+    )
     parser.add_argument("--only", choices=tuple(FORMS), help="run this one and write nothing")
     options = parser.parse_args()
     chosen = [options.only] if options.only else list(FORMS)
@@ -112,12 +129,26 @@ def main() -> None:
     rows = []
     for (which, pruning), (it, _) in runs.items():
         whole = runs[which, False][0]
-        rows.append([
-            f"{which}, {'median rule' if pruning else 'no pruning'}", str(it.trials), str(it.pruned),
-            f"{it.epochs} ({it.epochs / whole.epochs:.0%})", f"{it.cpu_s:.0f} s ({it.cpu_s / whole.cpu_s:.0%})",
-            f"{it.best:.4f}", f"{whole.best - it.best:+.4f}" if pruning else "",
-        ])  # fmt: skip
-    header = ("experiment", "trials", "pruned", "epochs", "processor seconds", "best accuracy", "regret")
+        rows.append(
+            [
+                f"{which}, {'median rule' if pruning else 'no pruning'}",
+                str(it.trials),
+                str(it.pruned),
+                f"{it.epochs} ({it.epochs / whole.epochs:.0%})",
+                f"{it.cpu_s:.0f} s ({it.cpu_s / whole.cpu_s:.0%})",
+                f"{it.best:.4f}",
+                f"{whole.best - it.best:+.4f}" if pruning else "",
+            ]
+        )
+    header = (
+        "experiment",
+        "trials",
+        "pruned",
+        "epochs",
+        "processor seconds",
+        "best accuracy",
+        "regret",
+    )
     table = record.table(header, rows)
     if options.only:
         print(f"{table}\n\n{runs[options.only, False][1]}")

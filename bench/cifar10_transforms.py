@@ -1,9 +1,11 @@
-"""Time of a training step, of its augmentation, and of the same augmentation by torchvision's transforms.
+"""Time of a training step, of its augmentation, and of the same augmentation by torchvision's
+transforms.
 
     python bench/cifar10_transforms.py
 
-One thread, random images, CPU time. torchvision's transforms draw once for a batch, so they are applied to each image;
-"in part" applies only what is drawn to each image, and converts and normalizes the batch.
+One thread, random images, CPU time. torchvision's transforms draw once for a batch, so they are
+applied to each image; "in part" applies only what is drawn to each image, and converts and
+normalizes the batch.
 """
 
 from __future__ import annotations

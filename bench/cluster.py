@@ -1,7 +1,9 @@
-"""Overhead of a search on a cluster: `tuner run` compared to the same pods as bare Jobs on the same cluster.
+"""Overhead of a search on a cluster: `tuner run` compared to the same pods as bare Jobs on the same
+cluster.
 
-Requires what `make test-cluster` requires, and root for the real node. `--quick` is a smoke test that keeps no results,
-`--whole` runs ten thousand trials in twenty namespaces instead of a part of them, `--only` selects what to measure.
+Requires what `make test-cluster` requires, and root for the real node. `--quick` is a smoke test
+that keeps no results, `--whole` runs ten thousand trials in twenty namespaces instead of a part of
+them, `--only` selects what to measure.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def main() -> None:
     for part in PARTS:
         if asked.only in (None, part):
             text = (
-                node.measured(quick=asked.quick) if part == "node" else scale.measured(part, asked.quick, asked.whole)
+                node.measured(quick=asked.quick)
+                if part == "node"
+                else scale.measured(part, asked.quick, asked.whole)
             )
             if asked.quick:
                 print(text)

@@ -1,4 +1,5 @@
-"""Independent observation of a cluster: the audit log, containerd's events, a watch on pods, and /proc.
+"""Independent observation of a cluster: the audit log, containerd's events, a watch on pods, and
+/proc.
 
 Times are seconds since the epoch. All parts of the cluster run on this machine and share its clock.
 """
@@ -37,7 +38,10 @@ _POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A request that changes something. `who` is the user, or the program if several share the administrator's user."""
+    """A request that changes something.
+
+    `who` is the user, or the program if several share the administrator's user.
+    """
 
     time: float
     who: str
@@ -71,10 +75,18 @@ class Audit:
                     about = entry.get("objectRef") or {}
                     if about.get("namespace") != namespace or "dryRun=" in entry["requestURI"]:
                         continue
-                    what = "/".join(about[key] for key in ("resource", "subresource") if key in about)
+                    what = "/".join(
+                        about[key] for key in ("resource", "subresource") if key in about
+                    )
                     user = entry["user"]["username"]
-                    who = entry["userAgent"].partition("/")[0] if user == "admin" else user.rpartition(":")[2]
-                    yield Write(seconds(entry["requestReceivedTimestamp"]), who, entry["verb"], what)
+                    who = (
+                        entry["userAgent"].partition("/")[0]
+                        if user == "admin"
+                        else user.rpartition(":")[2]
+                    )
+                    yield Write(
+                        seconds(entry["requestReceivedTimestamp"]), who, entry["verb"], what
+                    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,9 @@ class Containers:
         self._ends: dict[str, float] = {}
         self._wanted: set[str] = set()
         self._process = subprocess.Popen(
-            ["ctr", "--address", str(socket), "--namespace", "k8s.io", "events"], stdout=subprocess.PIPE, text=True
+            ["ctr", "--address", str(socket), "--namespace", "k8s.io", "events"],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
@@ -102,7 +116,10 @@ class Containers:
     def take(self) -> list[Ran]:
         """Return the containers that have run since the last call."""
         time.sleep(0.3)  # for the events of the last container
-        names = sorted(self._wanted & self._ends.keys() & self._starts.keys(), key=lambda name: self._starts[name])
+        names = sorted(
+            self._wanted & self._ends.keys() & self._starts.keys(),
+            key=lambda name: self._starts[name],
+        )
         self._wanted -= set(names)
         return [Ran(self._starts[name], self._ends[name]) for name in names]
 
@@ -117,7 +134,11 @@ class Containers:
             found = re.match(r"(\S+ \S+) \+0000 UTC \S+ (\S+) (\{.*)$", line)
             if found is None:
                 continue
-            moment, topic, about = seconds(found[1].replace(" ", "T")), found[2], json.loads(found[3])
+            moment, topic, about = (
+                seconds(found[1].replace(" ", "T")),
+                found[2],
+                json.loads(found[3]),
+            )
             match topic:
                 case "/containers/create" if about["image"] == self._image:
                     self._wanted.add(about["id"])
@@ -128,7 +149,10 @@ class Containers:
 
 
 class Watcher(threading.Thread):
-    """Watches objects on a separate connection. `seen` gets (when, event) for each event until `stop`."""
+    """Watches objects on a separate connection.
+
+    `seen` gets (when, event) for each event until `stop`.
+    """
 
     def __init__(self, api: Api, path: str) -> None:
         super().__init__(daemon=True)

@@ -2,9 +2,10 @@
 
     PYTHONPATH=. python bench/collector_node.py    # as root: see tests/cluster
 
-The same trials run one after the other, with their metric on the standard output and in a file. What the sidecar adds
-is the median of the differences between neighbors, whose order alternates, so that changes of the load cancel. Trials
-have different lengths, so that they end at any time between two looks of the kubelet, which looks once a second.
+The same trials run one after the other, with their metric on the standard output and in a file.
+What the sidecar adds is the median of the differences between neighbors, whose order alternates, so
+that changes of the load cancel. Trials have different lengths, so that they end at any time between
+two looks of the kubelet, which looks once a second.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from tests.cluster.searcher import Searcher
 
 TRIALS, ROUNDS = 4, 6
 ADDED_S, SIDECAR_MB = 0.1, 20.0
-WAYS = {"on the standard output": ("{}", "echo accuracy=0.5"), "in a file": ("{file: m.txt}", "echo accuracy=0.5 > $0")}
+WAYS = {
+    "on the standard output": ("{}", "echo accuracy=0.5"),
+    "in a file": ("{file: m.txt}", "echo accuracy=0.5 > $0"),
+}
 PARTS = {
     "start": "from the pod's creation to the trial's first line",
     "end": "from the trial's last line to its end in the pod's status",
@@ -42,7 +46,9 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One trial, in seconds since the epoch. shown: when the pod's status first said that it had ended."""
+    """One trial, in seconds since the epoch. shown: when the pod's status first said that it had
+    ended.
+    """
 
     created: float
     began: float
@@ -90,7 +96,9 @@ class PodWatch(threading.Thread):
             name = pod["metadata"]["name"]
             self.pods[name] = pod
             self.created.setdefault(name, now)
-            states = {each["name"]: each["state"] for each in pod["status"].get("containerStatuses", ())}
+            states = {
+                each["name"]: each["state"] for each in pod["status"].get("containerStatuses", ())
+            }
             if "terminated" in states.get(TRIAL_CONTAINER, {}):
                 self.shown.setdefault(name, now)
 
@@ -101,7 +109,9 @@ class PodWatch(threading.Thread):
             if about[EXPERIMENT] == name:
                 log = state / "experiments" / about[UID] / "trials" / about[TRIAL] / "1/log.txt"
                 times = [float(line) for line in log.read_text().splitlines() if line[:1].isdigit()]
-                found[int(about[TRIAL])] = Timeline(self.created[pod], times[0], times[-1], self.shown[pod])
+                found[int(about[TRIAL])] = Timeline(
+                    self.created[pod], times[0], times[-1], self.shown[pod]
+                )
         return [found[number] for number in sorted(found)]
 
 
@@ -128,7 +138,11 @@ class SidecarMemory(threading.Thread):
                 try:
                     if path.read_bytes().startswith(b"/collector\0"):
                         status = path.with_name("status").read_text()
-                        kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+                        kib = next(
+                            line.split()[1]
+                            for line in status.splitlines()
+                            if line.startswith("VmHWM")
+                        )
                         self.most_mb = max(self.most_mb, int(kib) / 1024)
                 except (OSError, StopIteration):
                     continue  # it has ended
@@ -164,17 +178,33 @@ def main() -> None:
         memory.join()
         node.close()
     rows = [
-        [f"seconds per trial, metric {name}", f"{median(each):.2f} ({min(each):.2f} to {max(each):.2f})", "", ""]
+        [
+            f"seconds per trial, metric {name}",
+            f"{median(each):.2f} ({min(each):.2f} to {max(each):.2f})",
+            "",
+            "",
+        ]
         for name, each in found.items()
     ]
     added = _added(*found.values())
-    rows.append(["added by the sidecar, median of the pairs", added[1], f"{ADDED_S:g} s", verdict(added[0], ADDED_S)])
+    rows.append(
+        [
+            "added by the sidecar, median of the pairs",
+            added[1],
+            f"{ADDED_S:g} s",
+            verdict(added[0], ADDED_S),
+        ]
+    )
     for part, what in PARTS.items():
         _, shown = _added(*([each[part] for each in runs] for runs in split.values()))
         rows.append([f"of that, {what}", shown, "", ""])
     mb = memory.most_mb
-    rows.append(["memory of the sidecar", f"{mb:.1f} MB", f"{SIDECAR_MB:g} MB", verdict(mb, SIDECAR_MB)])
-    keep("collector-node", f"{table(['figure', 'measured', 'at most', 'met'], rows)}\n\n{machine()}")
+    rows.append(
+        ["memory of the sidecar", f"{mb:.1f} MB", f"{SIDECAR_MB:g} MB", verdict(mb, SIDECAR_MB)]
+    )
+    keep(
+        "collector-node", f"{table(['figure', 'measured', 'at most', 'met'], rows)}\n\n{machine()}"
+    )
 
 
 def _added(plain: list[float], collected: list[float]) -> tuple[float, str]:

@@ -2,8 +2,9 @@
 
     python bench/collectors.py    # needs Go, for the sidecar
 
-Each trial writes the time, as the value of the objective, at random intervals; the store is looked at every two
-milliseconds. The experiment prunes, so that measurements are uploaded when they are read.
+Each trial writes the time, as the value of the objective, at random intervals; the store is looked
+at every two milliseconds. The experiment prunes, so that measurements are uploaded when they are
+read.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ spec:
 
 
 def delays_ms(metrics: str, opening: str, writing: str) -> list[float]:
-    """Return, for each line, the milliseconds from just before its writing to its measurement in the store."""
+    """Return, for each line, the milliseconds from just before its writing to its measurement in
+    the store.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(WRITES.format(open=opening, write=writing, lines=LINES))
@@ -103,12 +106,17 @@ def sidecar_mb(folder: Path) -> float:
     source = ROOT / "trial_image" / "collector"
     subprocess.run(build, cwd=source, env={**os.environ, "CGO_ENABLED": "0"}, check=True)
     path = folder / "metrics.txt"
-    path.write_text("".join(f"step={n} score=0.5\n" for n in range(200_000)) + "x" * 10_000_000 + "\n")
+    path.write_text(
+        "".join(f"step={n} score=0.5\n" for n in range(200_000)) + "x" * 10_000_000 + "\n"
+    )
     with subprocess.Popen([program, "file", path], stdout=subprocess.DEVNULL) as process:
         time.sleep(2)
         status = Path(f"/proc/{process.pid}/status").read_text()
         process.terminate()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
+    return (
+        int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+        / 1024
+    )
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
-"""Measures the digits trial at many settings, once: the table behind the last problem of the quality benchmark.
+"""Measures the digits trial at many settings, once: the table behind the last problem of the
+quality benchmark.
 
-Settings are drawn as by random search in examples/digits. The trial is `train.py` with 20 epochs, and its value is the
-last accuracy, NaN if it was infeasible. This takes ten minutes on one CPU; results are saved every hundred settings, so
-that a stopped run can be continued. Run it manually: `python bench/digits_table.py`.
+Settings are drawn as by random search in examples/digits. The trial is `train.py` with 20 epochs,
+and its value is the last accuracy, NaN if it was infeasible. This takes ten minutes on one CPU;
+results are saved every hundred settings, so that a stopped run can be continued. Run it manually:
+`python bench/digits_table.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ SPACE = Space(
 
 
 def place(point: Assignment) -> list[float]:
-    """Return the position of a point in the unit cube. A point without dropout has no coordinate for it."""
+    """Return the position of a point in the unit cube.
+
+    A point without dropout has no coordinate for it.
+    """
     return [
         math.log10(float(point["lr"])) / 4 + 1,
         float(point["momentum"]) / 0.95,
@@ -57,9 +62,13 @@ class Table:
 
     def __init__(self) -> None:
         with np.load(TABLE) as kept:
-            places, accuracy = kept["places"].astype(np.float64), kept["accuracy"].astype(np.float64)
+            places, accuracy = (
+                kept["places"].astype(np.float64),
+                kept["accuracy"].astype(np.float64),
+            )
         self._by_activation = [
-            (places[places[:, 5] == k], accuracy[places[:, 5] == k]) for k in range(len(ACTIVATIONS))
+            (places[places[:, 5] == k], accuracy[places[:, 5] == k])
+            for k in range(len(ACTIVATIONS))
         ]
         self.size = len(accuracy)
 
@@ -87,7 +96,9 @@ def measured(point: Assignment) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=int, default=SETTINGS)
-    parser.add_argument("--partial", type=Path, default=Path("digits_table.txt"), help="where it is kept meanwhile")
+    parser.add_argument(
+        "--partial", type=Path, default=Path("digits_table.txt"), help="where it is kept meanwhile"
+    )
     asked = parser.parse_args()
     found = [float(x) for x in asked.partial.read_text().split()] if asked.partial.exists() else []
     points = [draw_point(SPACE, SEED, PointRequest(k, {})) for k in range(asked.settings)]

@@ -1,8 +1,10 @@
-"""Epochs and regret of trials that run in steps, on the learning curves of `pruning.py`, four trials at a time.
+"""Epochs and regret of trials that run in steps, on the learning curves of `pruning.py`, four
+trials at a time.
 
-Nothing is tuned: `spec.fidelity` from 1 epoch to all, eta 3 and 4, with ASHA's promotion and with Hyperband's brackets.
-A promoted trial continues from its checkpoint, or starts over without one. The figures are of the half of the
-curves on which `pruning.py` reports. Run it manually: `bench/fidelity.py`; `--keep` writes docs/benchmarks.md.
+Nothing is tuned: `spec.fidelity` from 1 epoch to all, eta 3 and 4, with ASHA's promotion and with
+Hyperband's brackets. A promoted trial continues from its checkpoint, or starts over without one.
+The figures are of the half of the curves on which `pruning.py` reports. Run it manually:
+`bench/fidelity.py`; `--keep` writes docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from suggest.trial import RungResult, Trial, TrialState
 RULES = [(rule, eta) for rule in ("asha", "hyperband") for eta in (3, 4)]
 
 
-def search(problem: Problem, rule: str, eta: int, seed: int, trials: int) -> tuple[float, float, float]:
-    """Return the epochs with checkpoints and without, as fractions of whole runs, and the regret of the best trial."""
+def search(
+    problem: Problem, rule: str, eta: int, seed: int, trials: int
+) -> tuple[float, float, float]:
+    """Return the epochs with checkpoints and without, as fractions of whole runs, and the regret of
+    the best trial.
+    """
     draw = random.Random(seed)
     order = draw.sample(range(len(problem.curves)), trials)
     last = problem.curves.shape[1]
@@ -46,7 +52,9 @@ def search(problem: Problem, rule: str, eta: int, seed: int, trials: int) -> tup
             if not proposal.trials:
                 break
             (one,) = proposal.trials
-            there = engine.open_trial(one.number) or Trial(one.number, TrialState.RUNNING, one.parameters)
+            there = engine.open_trial(one.number) or Trial(
+                one.number, TrialState.RUNNING, one.parameters
+            )
             trial = replace(there, state=TrialState.RUNNING, fidelity=one.fidelity, value=None)
             engine.put(trial)
             running.append(trial)
@@ -59,17 +67,29 @@ def search(problem: Problem, rule: str, eta: int, seed: int, trials: int) -> tup
         from_start += trial.fidelity
         ended = replace(trial, state=TrialState.SUCCEEDED, value=value)
         if engine.pauses(trial):
-            ended = replace(ended, state=TrialState.PAUSED, rungs=(*trial.rungs, RungResult(trial.fidelity, value)))
+            ended = replace(
+                ended,
+                state=TrialState.PAUSED,
+                rungs=(*trial.rungs, RungResult(trial.fidelity, value)),
+            )
         engine.put(ended)
     finals = sorted(sign * problem.curves[order, -1])
-    whole = [sign * t.value for t in engine.trials() if t.state is TrialState.SUCCEEDED and t.value is not None]
+    whole = [
+        sign * t.value
+        for t in engine.trials()
+        if t.state is TrialState.SUCCEEDED and t.value is not None
+    ]
     regret = (min(whole) - finals[0]) / (finals[len(finals) // 2] - finals[0])
     return epochs / (trials * last), from_start / (trials * last), regret
 
 
 def row(rule: str, eta: int, halves: Sequence[Problem], trials: int) -> list[str]:
-    means = [_mean([search(half, rule, eta, seed, trials) for seed in range(ORDERS)]) for half in halves]
-    shown = [f"{kept:.0%} ({over:.0%}), {regret:.3f}" for kept, over, regret in (*means, _mean(means))]
+    means = [
+        _mean([search(half, rule, eta, seed, trials) for seed in range(ORDERS)]) for half in halves
+    ]
+    shown = [
+        f"{kept:.0%} ({over:.0%}), {regret:.3f}" for kept, over, regret in (*means, _mean(means))
+    ]
     return [f"`{rule}`", str(eta), *shown]
 
 
@@ -79,13 +99,16 @@ def _mean(runs: Sequence[tuple[float, float, float]]) -> tuple[float, float, flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What trials in steps cost and find, on replayed learning curves.")
+    parser = argparse.ArgumentParser(
+        description="What trials in steps cost and find, on replayed learning curves."
+    )
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks.md")
     options = parser.parse_args()
     halves = [each.half(1) for each in problems()]
     header = ["rule", "eta", *(each.name for each in halves), "mean"]
     tables = [
-        f"{trials} trials:\n\n" + record.table(header, [row(rule, eta, halves, trials) for rule, eta in RULES])
+        f"{trials} trials:\n\n"
+        + record.table(header, [row(rule, eta, halves, trials) for rule, eta in RULES])
         for trials in SIZES
     ]
     text = "\n\n".join(tables)

@@ -1,7 +1,7 @@
 """Which functions and files of Tuner a suggestion, a local trial and `tuner get trials` pass.
 
-Each flow runs in its own process under a profile function of all threads. A function counts once, however often it is
-called; functions of libraries and of the standard library do not count.
+Each flow runs in its own process under a profile function of all threads. A function counts once,
+however often it is called; functions of libraries and of the standard library do not count.
 
     python bench/flow.py                  the number of functions and files of each flow
     python bench/flow.py --list get       also their names, by file
@@ -87,14 +87,22 @@ class Trace:
         found: dict[str, list[str]] = defaultdict(list)
         for code in self._seen:
             path = Path(code.co_filename)
-            is_body = code.co_name in ("<module>", "<lambda>") or not code.co_flags & 0x2  # of a module or a class
-            if path.is_relative_to(ROOT) and ".venv" not in path.parts and "bench" not in path.parts and not is_body:
+            # of a module or a class
+            is_body = code.co_name in ("<module>", "<lambda>") or not code.co_flags & 0x2
+            if (
+                path.is_relative_to(ROOT)
+                and ".venv" not in path.parts
+                and "bench" not in path.parts
+                and not is_body
+            ):
                 found[str(path.relative_to(ROOT))].append(code.co_qualname)
         return {file: sorted(functions) for file, functions in sorted(found.items())}
 
 
 def suggestion(trace: Trace, folder: Path) -> None:
-    """Ask for a trial whose parameters were computed before, as a run does: from the loop's call to its return."""
+    """Ask for a trial whose parameters were computed before, as a run does: from the loop's call to
+    its return.
+    """
     document = read(FILE, source="flow.yaml")
     uid = Uid("abcde12345")
     experiment = Experiment(uid, document.spec, 1, str(folder), study="")
@@ -127,7 +135,8 @@ def trial(trace: Trace, folder: Path) -> None:
     suggest_now, complete_now = ExperimentStudy.suggest, ExperimentStudy.complete
 
     async def suggested(self, count, **options):  # type: ignore[no-untyped-def]
-        if options["handed_out"] == 1:  # the second of three trials, so that neither start nor end of the run counts
+        # the second of three trials, so that neither start nor end of the run counts
+        if options["handed_out"] == 1:
             trace.begin()
         return await suggest_now(self, count, **options)
 
@@ -149,7 +158,9 @@ def get(trace: Trace, folder: Path) -> None:
     file.write_text(FILE)
     state = ("--state-dir", str(folder / "state"))
     program = str(Path(sys.executable).parent / "tuner")
-    subprocess.run([program, "run", str(file), "--quiet", *state], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [program, "run", str(file), "--quiet", *state], check=True, stdout=subprocess.DEVNULL
+    )
     trace.begin()
     assert _tuner("get", "trials", "flow", *state) == 0
     trace.end()
@@ -162,7 +173,11 @@ def _tuner(*words: str) -> int:
         return main(words)
 
 
-FLOWS: dict[str, Callable[[Trace, Path], None]] = {"suggestion": suggestion, "trial": trial, "get": get}
+FLOWS: dict[str, Callable[[Trace, Path], None]] = {
+    "suggestion": suggestion,
+    "trial": trial,
+    "get": get,
+}
 
 
 def main() -> None:
@@ -179,7 +194,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, trace.installed():
         FLOWS[arguments.flow](trace, Path(folder))
     by_file = trace.by_file()
-    print(f"{arguments.flow:12} {sum(map(len, by_file.values())):4} functions  {len(by_file):3} files", flush=True)
+    print(
+        f"{arguments.flow:12} {sum(map(len, by_file.values())):4} functions  {len(by_file):3} files",
+        flush=True,
+    )
     if arguments.list:
         for file, functions in by_file.items():
             print(f"  {file}")

@@ -1,8 +1,10 @@
-"""Forty problems, split by a hash of their names: on one half anybody may tune, the other half is only measured.
+"""Forty problems, split by a hash of their names: on one half anybody may tune, the other half is
+only measured.
 
-Eleven are tables of trained networks, ten are tabulated scikit-learn models, ten are functions of `problems`, and nine
-are functions like those of BBOB (Hansen et al., 2009), shifted and rotated. Choose no problem, and no half for one, by
-how an algorithm does on it. No optimum is in the middle of the space, where some algorithms begin.
+Eleven are tables of trained networks, ten are tabulated scikit-learn models, ten are functions of
+`problems`, and nine are functions like those of BBOB (Hansen et al., 2009), shifted and rotated.
+Choose no problem, and no half for one, by how an algorithm does on it. No optimum is in the middle
+of the space, where some algorithms begin.
 """
 
 from __future__ import annotations
@@ -12,7 +14,18 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise, product
 
-from problems import FUNCTIONS, Problem, ackley, cube, rastrigin, rosenbrock, rotated, shifted, sphere, vector
+from problems import (
+    FUNCTIONS,
+    Problem,
+    ackley,
+    cube,
+    rastrigin,
+    rosenbrock,
+    rotated,
+    shifted,
+    sphere,
+    vector,
+)
 from tabulated import NETWORKS, TRAINED, Tabulated
 
 from suggest.proposal import generator
@@ -57,8 +70,12 @@ def peaks(x: list[float]) -> float:
     return lowest
 
 
-def _moved(name: str, count: int, function: Callable[[list[float]], float], noise: float = 0.0) -> Problem:
-    """Return a problem with the function's optimum, which is 0 at the origin, moved and its axes rotated."""
+def _moved(
+    name: str, count: int, function: Callable[[list[float]], float], noise: float = 0.0
+) -> Problem:
+    """Return a problem with the function's optimum, which is 0 at the origin, moved and its axes
+    rotated.
+    """
 
     def loss(x: list[float]) -> float:
         return function(rotated(name, shifted(name, x, 4)))
@@ -96,9 +113,17 @@ HALVES = halves(FORTY)
 
 
 def loss_in_the_middle(problem: Problem) -> float:
-    """Return the lowest loss of points with all numbers in the middle, with any choices; NaN without numbers."""
-    choices = {p.name: p.domain.values for p in problem.space.parameters if isinstance(p.domain, Choice)}
-    middle = {p.name: at_fraction(p.domain, 1 << (BITS - 1)) for p in problem.space.parameters if p.name not in choices}
+    """Return the lowest loss of points with all numbers in the middle, with any choices; NaN
+    without numbers.
+    """
+    choices = {
+        p.name: p.domain.values for p in problem.space.parameters if isinstance(p.domain, Choice)
+    }
+    middle = {
+        p.name: at_fraction(p.domain, 1 << (BITS - 1))
+        for p in problem.space.parameters
+        if p.name not in choices
+    }
     if not middle:
         return math.nan
     chosen = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
@@ -109,7 +134,13 @@ def main() -> None:
     print("half", "problem", "lowest loss", "loss in the middle", sep="\t")
     for half, problems in HALVES.items():
         for problem in problems:
-            print(half, problem.name, f"{lowest(problem):.6g}", f"{loss_in_the_middle(problem):.6g}", sep="\t")
+            print(
+                half,
+                problem.name,
+                f"{lowest(problem):.6g}",
+                f"{loss_in_the_middle(problem):.6g}",
+                sep="\t",
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Plays games of the forty problems in `forty.py` and saves each as a line of a file, for `bench/quality.py`.
+"""Plays games of the forty problems in `forty.py` and saves each as a line of a file, for
+`bench/quality.py`.
 
-The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 is played with the Python of an environment
-that has it: `--interpreter ENVIRONMENT/bin/python`.
+The results after 25, 50, 100 and 200 trials are looks at one run. SMAC3 is played with the Python
+of an environment that has it: `--interpreter ENVIRONMENT/bin/python`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One line of the file. losses: of the point that looked best at each look, infinite if none was feasible."""
+    """One line of the file. losses: of the point that looked best at each look, infinite if none
+    was feasible.
+    """
 
     problem: str
     who: str
@@ -49,7 +52,15 @@ class Played:
 
     def line(self) -> str:
         losses = [rounded(x) if math.isfinite(x) else None for x in self.losses]
-        parts = [self.problem, self.who, self.parallel, self.seed, self.trials, losses, round(self.cpu_s, 2)]
+        parts = [
+            self.problem,
+            self.who,
+            self.parallel,
+            self.seed,
+            self.trials,
+            losses,
+            round(self.cpu_s, 2),
+        ]
         return json.dumps([*parts, self.played_by])
 
 
@@ -60,7 +71,14 @@ def rounded(loss: float) -> float:
 def parsed(line: str) -> Played:
     problem, who, parallel, seed, trials, losses, cpu_s, played_by = json.loads(line)
     return Played(
-        problem, who, parallel, seed, trials, tuple(math.inf if x is None else x for x in losses), cpu_s, played_by
+        problem,
+        who,
+        parallel,
+        seed,
+        trials,
+        tuple(math.inf if x is None else x for x in losses),
+        cpu_s,
+        played_by,
     )
 
 
@@ -106,12 +124,19 @@ def run(asked: argparse.Namespace) -> None:
 def play_all(games: Sequence[Game], path: Path, workers: int) -> int:
     """Play the games, append each to the file when it ends, and return how many failed."""
     # Each worker computes with one thread; OpenBLAS and PyTorch read this when they are imported.
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    os.environ.update(
+        dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    )
     failed = 0
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool, path.open("a") as out:
+    with (
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
+        path.open("a") as out,
+    ):
         running = {
             # By the problem's name, because its functions cannot be sent.
-            pool.submit(_play, g.problem.name, g.parallel, g.who, g.seed, g.trials, g.interpreter): g.name
+            pool.submit(
+                _play, g.problem.name, g.parallel, g.who, g.seed, g.trials, g.interpreter
+            ): g.name
             for g in games
         }
         try:
@@ -120,16 +145,28 @@ def play_all(games: Sequence[Game], path: Path, workers: int) -> int:
                     played = future.result()
                 except Exception:
                     failed += 1
-                    print(f"{running[future]} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+                    print(
+                        f"{running[future]} failed:\n{traceback.format_exc()}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     continue
                 out.write(played.line() + "\n")
                 out.flush()
-                print(f"{ended}/{len(games)} {running[future]} {played.cpu_s:.1f} s", file=sys.stderr, flush=True)
+                print(
+                    f"{ended}/{len(games)} {running[future]} {played.cpu_s:.1f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
         finally:
             pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for games that have not begun
     return failed
 
 
-def _play(problem: str, parallel: int, who: str, seed: int, trials: int, interpreter: str) -> Played:
+def _play(
+    problem: str, parallel: int, who: str, seed: int, trials: int, interpreter: str
+) -> Played:
     result = play(Game(BY_NAME[problem], parallel, who, seed, trials, interpreter), LOOKS)
-    return Played(problem, who, parallel, seed, trials, tuple(result.losses), result.cpu_s, result.played_by)
+    return Played(
+        problem, who, parallel, seed, trials, tuple(result.losses), result.cpu_s, result.played_by
+    )

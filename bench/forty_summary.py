@@ -1,8 +1,9 @@
-"""The results on the forty problems: mean ranks, ratios of regrets, cases ahead and tests, from finished searches.
+"""The results on the forty problems: mean ranks, ratios of regrets, cases ahead and tests, from
+finished searches.
 
-A cell is a number of parallel trials and a number of trials; a case is a problem in a cell. The regret of a game is the
-true loss of the point that looked best, less the lowest loss of any point, which is known for all problems. Medians are
-over seeds. Nothing here plays games.
+A cell is a number of parallel trials and a number of trials; a case is a problem in a cell. The
+regret of a game is the true loss of the point that looked best, less the lowest loss of any point,
+which is known for all problems. Medians are over seeds. Nothing here plays games.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forty import lowest
-from forty_games import BY_NAME, CONTESTANTS, GAMES, LOOKS, PARALLEL, Played, chosen_problems, read, rounded
+from forty_games import (
+    BY_NAME,
+    CONTESTANTS,
+    GAMES,
+    LOOKS,
+    PARALLEL,
+    Played,
+    chosen_problems,
+    read,
+    rounded,
+)
 from games import OPTUNA, OPTUNAS_CMA, OPTUNAS_GP, PEERS
 from record import keep, machine, table
 from scipy.stats import wilcoxon
@@ -24,7 +35,8 @@ from statistical import holm, log_ratio, ranks, worse
 
 OURS = tuple(who for who in CONTESTANTS if who not in PEERS and who != "random")
 CLAIMANT = "default"
-CLAIMED = {OPTUNA: 0.75, OPTUNAS_CMA: 0.75, "random": 0.75, OPTUNAS_GP: 0.60}  # least share of cases ahead
+# least share of cases ahead
+CLAIMED = {OPTUNA: 0.75, OPTUNAS_CMA: 0.75, "random": 0.75, OPTUNAS_GP: 0.60}
 CLAIMED_LOOKS, CLAIMED_PARALLEL = (50, 100), (1, 8)
 EQUAL = 1e-9  # relative; regrets that differ by less are tied
 SIGNIFICANT = 0.05
@@ -61,30 +73,44 @@ class Cell:
         return "/".join(str(len(problems)) for problems in self.compared(mine, theirs).values())
 
     def mean_ranks(self) -> dict[str, float]:
-        found = [ranks({who: self.median(problem, who) for who in self.contestants}) for problem in self.regrets]
+        found = [
+            ranks({who: self.median(problem, who) for who in self.contestants})
+            for problem in self.regrets
+        ]
         return {who: statistics.fmean(each[who] for each in found) for who in self.contestants}
 
     def log_ratios(self, mine: str, theirs: str) -> list[float]:
         medians = self.median
-        return [log_ratio(medians(p, mine), medians(p, theirs), medians(p, "random")) for p in self.regrets]
+        return [
+            log_ratio(medians(p, mine), medians(p, theirs), medians(p, "random"))
+            for p in self.regrets
+        ]
 
 
 @functools.cache
 def _lowest(problem: str) -> float:
-    return rounded(lowest(BY_NAME[problem]))  # as losses are saved, so that the regret of an optimum is 0
+    # as losses are saved, so that the regret of an optimum is 0
+    return rounded(lowest(BY_NAME[problem]))
 
 
 def cells(games: Iterable[Played]) -> Iterator[Cell]:
-    """Yield the cells with Optuna's TPE and random search, of contestants that played nine in ten of its problems."""
+    """Yield the cells with Optuna's TPE and random search, of contestants that played nine in ten
+    of its problems.
+    """
     chosen = sorted(games, key=lambda game: game.seed)
     for parallel in PARALLEL:
         for place, look in enumerate(LOOKS):
             found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
             for game in chosen:
                 if game.parallel == parallel and game.trials >= look:
-                    found[game.problem][game.who].append(max(0.0, game.losses[place] - _lowest(game.problem)))
+                    found[game.problem][game.who].append(
+                        max(0.0, game.losses[place] - _lowest(game.problem))
+                    )
             played = Counter(who for by_who in found.values() for who in by_who)
-            who = sorted((name for name, problems in played.items() if problems >= 0.9 * len(found)), key=_order)
+            who = sorted(
+                (name for name, problems in played.items() if problems >= 0.9 * len(found)),
+                key=_order,
+            )
             regrets = {problem: x for problem, x in found.items() if set(who) <= set(x)}
             if {OPTUNA, "random"} <= set(who) and regrets:
                 yield Cell(parallel, look, who, regrets)
@@ -102,10 +128,17 @@ def standings(found: Sequence[Cell]) -> str:
         for who in cell.contestants:
             mean = math.exp(statistics.fmean(cell.log_ratios(who, OPTUNA)))
             first = sum(
-                cell.median(p, who) <= min(cell.median(p, other) for other in cell.contestants) for p in cell.regrets
+                cell.median(p, who) <= min(cell.median(p, other) for other in cell.contestants)
+                for p in cell.regrets
             )
             against = "" if who == OPTUNA else cell.counts(who, OPTUNA)
-            place = [str(cell.parallel), str(cell.look), str(len(cell.regrets)), who, cell.seeds(who)]
+            place = [
+                str(cell.parallel),
+                str(cell.look),
+                str(len(cell.regrets)),
+                who,
+                cell.seeds(who),
+            ]
             rows.append([*place, f"{ranked[who]:.2f}", f"{mean:.2f}", str(first), against])
     head = [
         "in parallel",
@@ -121,7 +154,9 @@ def standings(found: Sequence[Cell]) -> str:
 
 
 def claims(found: Sequence[Cell]) -> str:
-    """Return a table that compares `default` with each peer, and names the cases in which it is behind."""
+    """Return a table that compares `default` with each peer, and names the cases in which it is
+    behind.
+    """
     rows = []
     for theirs in (*PEERS, "random"):
         pairs = [cell for cell in found if {CLAIMANT, theirs} <= set(cell.contestants)]
@@ -133,17 +168,37 @@ def claims(found: Sequence[Cell]) -> str:
             differences = cell.log_ratios(CLAIMANT, theirs)
             p = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
             significant = lost[cell.parallel, cell.look]
-            behind = "; ".join(f"**{n}**" if n in significant else n for n in sorted(compared["behind"]))
+            behind = "; ".join(
+                f"**{n}**" if n in significant else n for n in sorted(compared["behind"])
+            )
             place = [theirs, str(cell.parallel), str(cell.look), cell.counts(CLAIMANT, theirs)]
-            rows.append([*place, f"{share:.0%}", claim, "< 0.001" if p < 0.001 else f"{p:.3f}", behind])
-    head = ["peer", "in parallel", "trials", "ahead/tied/behind", "ahead", "claim", "p, Wilcoxon", "behind on"]
+            rows.append(
+                [*place, f"{share:.0%}", claim, "< 0.001" if p < 0.001 else f"{p:.3f}", behind]
+            )
+    head = [
+        "peer",
+        "in parallel",
+        "trials",
+        "ahead/tied/behind",
+        "ahead",
+        "claim",
+        "p, Wilcoxon",
+        "behind on",
+    ]
     return table(head, rows)
 
 
 def worse_cases(pairs: Sequence[Cell], theirs: str) -> dict[tuple[int, int], list[str]]:
-    """Return by cell the problems on which `default` is significantly worse, corrected for all cases of the pair."""
+    """Return by cell the problems on which `default` is significantly worse, corrected for all
+    cases of the pair.
+    """
     cases = [(cell, problem) for cell in pairs for problem in cell.regrets]
-    chances = holm([worse(cell.regrets[problem][CLAIMANT], cell.regrets[problem][theirs]) for cell, problem in cases])
+    chances = holm(
+        [
+            worse(cell.regrets[problem][CLAIMANT], cell.regrets[problem][theirs])
+            for cell, problem in cases
+        ]
+    )
     found: dict[tuple[int, int], list[str]] = defaultdict(list)
     for (cell, problem), p in zip(cases, chances, strict=True):
         if p < SIGNIFICANT:
@@ -152,17 +207,26 @@ def worse_cases(pairs: Sequence[Cell], theirs: str) -> dict[tuple[int, int], lis
 
 
 def costs(games: Iterable[Played]) -> str:
-    """Return the processor time of a point, the mean over all games with as many trials, by contestant."""
+    """Return the processor time of a point, the mean over all games with as many trials, by
+    contestant.
+    """
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for game in games:
         if game.parallel == 1:
             found[game.who, game.trials].append(1000 * game.cpu_s / game.trials)
     rows = [[who, str(n), f"{statistics.fmean(x):.1f}"] for (who, n), x in sorted(found.items())]
-    return table(["contestant", "trials of a game, one at a time", "ms of processor time per point, mean"], rows)
+    return table(
+        ["contestant", "trials of a game, one at a time", "ms of processor time per point, mean"],
+        rows,
+    )
 
 
 def report(games: Sequence[Played]) -> str:
-    found = [cell for cell in cells(games) if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL]
+    found = [
+        cell
+        for cell in cells(games)
+        if cell.look in CLAIMED_LOOKS and cell.parallel in CLAIMED_PARALLEL
+    ]
     versions = sorted({(game.who, game.played_by) for game in games if game.who != "random"})
     played_by = ", ".join(f"{who} ({version})" for who, version in versions)
     return "\n\n".join([standings(found), claims(found), costs(games), played_by, machine()])

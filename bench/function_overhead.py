@@ -1,8 +1,10 @@
-"""Overhead per trial of a Python function that does nothing: `tuner.minimize` compared to Optuna's `study.optimize`.
+"""Overhead per trial of a Python function that does nothing: `tuner.minimize` compared to Optuna's
+`study.optimize`.
 
-Optuna calls the function in its own process and threads; Tuner starts a process with a log for each trial, which
-survives a kill of the script. All use random points and take turns, because the speed of a machine drifts. Whole calls
-are measured, including the start of a search. `--quick` is a smoke test that keeps no results.
+Optuna calls the function in its own process and threads; Tuner starts a process with a log for each
+trial, which survives a kill of the script. All use random points and take turns, because the speed
+of a machine drifts. Whole calls are measured, including the start of a search. `--quick` is a smoke
+test that keeps no results.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ TRIALS, ROUNDS, JOBS = 200, 5, (1, 4)
 def ours(folder: Path, trials: int, jobs: int) -> None:
     space = {"x": tuner.Float(0, 1)}
     tuner.minimize(
-        lambda trial: trial["x"], space, trials=trials, parallelism=jobs, algorithm="random", state_dir=folder,
+        lambda trial: trial["x"],
+        space,
+        trials=trials,
+        parallelism=jobs,
+        algorithm="random",
+        state_dir=folder,
         progress=False,
-    )  # fmt: skip
+    )
 
 
 def _optuna(trials: int, jobs: int, storage: str | None) -> None:

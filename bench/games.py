@@ -1,7 +1,8 @@
 """A game: one contestant searches for the lowest loss of one problem, with one seed.
 
-A contestant does not know the outcomes of running trials, and the oldest running trial always ends next. Contestants
-are our algorithms by name, and the keys of PEERS. Nothing here reads or writes files.
+A contestant does not know the outcomes of running trials, and the oldest running trial always ends
+next. Contestants are our algorithms by name, and the keys of PEERS. Nothing here reads or writes
+files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Point = tuple[int, Assignment]  # with the number by which the contestant identi
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """interpreter: the Python of an environment that has the peer, for peers that are not in this one."""
+    """interpreter: the Python of an environment that has the peer, for peers that are not in this
+    one.
+    """
 
     problem: Problem
     parallel: int
@@ -52,7 +55,9 @@ class Game:
 
 @dataclass(slots=True)
 class Contestant:
-    """tell: takes a loss of NaN for an infeasible point. elsewhere: returns the processor time of its own process."""
+    """tell: takes a loss of NaN for an infeasible point. elsewhere: returns the processor time of
+    its own process.
+    """
 
     version: str
     ask: Callable[[], Point]
@@ -63,7 +68,9 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """losses: of the point that looked best, at each look. cpu_s: processor time of the contestant alone."""
+    """losses: of the point that looked best, at each look. cpu_s: processor time of the contestant
+    alone.
+    """
 
     losses: list[float]
     cpu_s: float
@@ -80,8 +87,14 @@ def contestant(game: Game) -> Contestant:
 
 
 def _ours(game: Game) -> Contestant:
-    settings = {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
-    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who, None, settings))
+    settings = (
+        {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
+    )
+    spec = StudySpec(
+        game.problem.space,
+        (Objective("loss", Direction.MINIMIZE),),
+        Algorithm(game.who, None, settings),
+    )
     engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
 
     def ask() -> Point:
@@ -118,10 +131,14 @@ def _optunas(game: Game) -> Contestant:
             if isinstance(domain, Choice):
                 point[name] = trial.suggest_categorical(name, domain.values)
             elif isinstance(domain, Float):
-                point[name] = trial.suggest_float(name, domain.min, domain.max, log=domain.scale is Scale.LOG)
+                point[name] = trial.suggest_float(
+                    name, domain.min, domain.max, log=domain.scale is Scale.LOG
+                )
             else:
                 log = domain.scale is Scale.LOG
-                point[name] = trial.suggest_int(name, domain.min, domain.max, step=domain.step, log=log)
+                point[name] = trial.suggest_int(
+                    name, domain.min, domain.max, step=domain.step, log=log
+                )
         open_[trial.number] = trial
         return trial.number, point
 
@@ -136,9 +153,13 @@ def _optunas(game: Game) -> Contestant:
 
 
 def _smac(game: Game) -> Contestant:
-    """Return a process of `smac_peer.py` in SMAC's environment, which reads and writes a line of JSON at a time."""
+    """Return a process of `smac_peer.py` in SMAC's environment, which reads and writes a line of
+    JSON at a time.
+    """
     program = Path(__file__).with_name("smac_peer.py")
-    process = subprocess.Popen([game.interpreter, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [game.interpreter, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     into: IO[str] = process.stdin
@@ -191,7 +212,9 @@ def _described(parameter: Parameter) -> dict[str, object]:
 
 
 def play(game: Game, looks: Sequence[int]) -> Result:
-    """Return the true loss of the point that looked best after each of `looks` trials, up to the game's trials."""
+    """Return the true loss of the point that looked best after each of `looks` trials, up to the
+    game's trials.
+    """
     who = contestant(game)
     running: deque[Point] = deque()
     asked, told, best, loss, found = 0, 0, math.inf, math.inf, []

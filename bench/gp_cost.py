@@ -1,8 +1,10 @@
-"""CPU time of a proposal of `gp` as a study grows, compared to Optuna's GPSampler, which needs torch.
+"""CPU time of a proposal of `gp` as a study grows, compared to Optuna's GPSampler, which needs
+torch.
 
-Both have the same random history and then propose and learn from 20 more trials, so the mean includes the fits that
-fall among them. Measured in this process, without store and network; the contestants take turns. Allow one thread, for
-a second one costs more than it helps: `OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/gp_cost.py`.
+Both have the same random history and then propose and learn from 20 more trials, so the mean
+includes the fits that fall among them. Measured in this process, without store and network; the
+contestants take turns. Allow one thread, for a second one costs more than it helps:
+`OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/gp_cost.py`.
 """
 
 from __future__ import annotations
@@ -30,12 +32,18 @@ def ours(history: int, seed: int) -> Callable[[], None]:
     spec = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("gp"))
     rng = random.Random(seed)
     points = [drawn(rng) for _ in range(history)]
-    trials = (Trial(n, TrialState.SUCCEEDED, point, value=score(point)) for n, point in enumerate(points))
+    trials = (
+        Trial(n, TrialState.SUCCEEDED, point, value=score(point)) for n, point in enumerate(points)
+    )
     engine = Engine(Study(StudyName("default", "cost"), "uid", spec, seed), trials, ())
 
     def step() -> None:
         (new,) = engine.propose(1).trials
-        engine.put(Trial(new.number, TrialState.SUCCEEDED, new.parameters, value=score(dict(new.parameters))))
+        engine.put(
+            Trial(
+                new.number, TrialState.SUCCEEDED, new.parameters, value=score(dict(new.parameters))
+            )
+        )
 
     return step
 
@@ -49,7 +57,9 @@ def optunas(history: int, seed: int) -> Callable[[], None]:
     rng = random.Random(seed)
     for _ in range(history):
         point = drawn(rng)
-        study.add_trial(optuna.trial.create_trial(params=point, distributions=spread, value=score(point)))
+        study.add_trial(
+            optuna.trial.create_trial(params=point, distributions=spread, value=score(point))
+        )
 
     def step() -> None:
         trial = study.ask(spread)
@@ -70,7 +80,10 @@ def cost_ms(step: Callable[[], None]) -> float:
 def main() -> None:
     rows, ratio_at_100 = [], 0.0
     for history in HISTORIES:
-        pairs = [(cost_ms(ours(history, seed)), cost_ms(optunas(history, seed))) for seed in range(ROUNDS)]
+        pairs = [
+            (cost_ms(ours(history, seed)), cost_ms(optunas(history, seed)))
+            for seed in range(ROUNDS)
+        ]
         mine, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
         ratio_at_100 = mine / theirs if history == 100 else ratio_at_100
         rows.append([str(history), f"{mine:.1f}", f"{theirs:.0f}", f"{mine / theirs:.3f}"])

@@ -1,4 +1,5 @@
-"""A cluster for a benchmark, and two ways to run the same trials on it: `tuner run` and the bare client.
+"""A cluster for a benchmark, and two ways to run the same trials on it: `tuner run` and the bare
+client.
 
 Each run has its own namespace, so that its lines in the audit log can be told apart.
 """
@@ -39,7 +40,9 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: begin and end of its commands in seconds since the epoch, and the number of trials that succeeded."""
+    """One run: begin and end of its commands in seconds since the epoch, and the number of trials
+    that succeeded.
+    """
 
     namespace: str
     began: float
@@ -54,11 +57,17 @@ class Run:
 
     def times(self, verb: str, what: str, *whose: str) -> list[float]:
         """Return the times of such writes, of all users or of the given ones."""
-        return [w.time for w in self.writes if (w.verb, w.what) == (verb, what) and (not whose or w.who in whose)]
+        return [
+            w.time
+            for w in self.writes
+            if (w.verb, w.what) == (verb, what) and (not whose or w.who in whose)
+        ]
 
     @property
     def at_work_s(self) -> float:
-        """Seconds from the creation of the first Job to the deletion of the last, without start and end of programs."""
+        """Seconds from the creation of the first Job to the deletion of the last, without start and
+        end of programs.
+        """
         jobs = self.times("create", "jobs") + self.times("delete", "jobs", OURS, THEIRS)
         return max(jobs) - min(jobs)
 
@@ -97,8 +106,8 @@ class Harness:
     ) -> Run:
         """Run `tuner run` for all files at once.
 
-        Files are experiments, each with its namespace. They share a state directory unless `apart`. `meanwhile` is
-        called with the process ids once all are started.
+        Files are experiments, each with its namespace. They share a state directory unless `apart`.
+        `meanwhile` is called with the process ids once all are started.
         """
         namespaces = [file["metadata"]["namespace"] for file in files]
         folders = [self.folder / (name if apart else namespaces[0]) for name in namespaces]
@@ -125,53 +134,83 @@ class Harness:
         path.write_text(json.dumps(file))
         with path.with_suffix(".log").open("wb") as log:
             return subprocess.Popen(
-                [TUNER, "run", path, "-q"], env=self._env(folder, namespace), stdin=subprocess.DEVNULL, stdout=log,
+                [TUNER, "run", path, "-q"],
+                env=self._env(folder, namespace),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
-            )  # fmt: skip
+            )
 
     def _env(self, folder: Path, namespace: str) -> dict[str, str]:
         kubeconfig = self.cluster.kubeconfig(OURS, namespace=namespace, token=self._tokens[OURS])
         given = {"KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(folder / "state")}
-        # Allow compiled modules, which installed programs have, although a test machine may disable them.
-        return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | given
+        # Allow compiled modules, which installed programs have, although a test machine may disable
+        # them.
+        return {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        } | given
 
     def _succeeded(self, folder: Path, file: Mapping[str, Any]) -> int:
         about = file["metadata"]
         asking = [TUNER, "get", "experiments", "-o", "json"]
         answer = subprocess.run(
-            asking, env=self._env(folder, about["namespace"]), check=True, capture_output=True, text=True
+            asking,
+            env=self._env(folder, about["namespace"]),
+            check=True,
+            capture_output=True,
+            text=True,
         )
         of = (about["name"], about["namespace"])
-        (found,) = [one for one in json.loads(answer.stdout) if (one["name"], one["namespace"]) == of]
+        (found,) = [
+            one for one in json.loads(answer.stdout) if (one["name"], one["namespace"]) == of
+        ]
         return int(found["trials"].get("succeeded", 0))
 
     def bare(self, file: Mapping[str, Any], trials: int, at_once: int, *, by: str = "jobs") -> Run:
         """Run the Jobs that `tuner run` would create for the file, without Tuner's own metadata."""
         namespace = file["metadata"]["namespace"]
         one = self._manifest(file)
-        jobs = [{**one, "metadata": {**one["metadata"], "name": f"bare-{number}"}} for number in range(trials)]
+        jobs = [
+            {**one, "metadata": {**one["metadata"], "name": f"bare-{number}"}}
+            for number in range(trials)
+        ]
         orders = {
-            "server": self.cluster.server, "authority": self.api.authority, "token": self._tokens[THEIRS],
-            "namespace": namespace, "jobs": jobs, "atOnce": at_once, "by": by,
-        }  # fmt: skip
+            "server": self.cluster.server,
+            "authority": self.api.authority,
+            "token": self._tokens[THEIRS],
+            "namespace": namespace,
+            "jobs": jobs,
+            "atOnce": at_once,
+            "by": by,
+        }
         began = time.time()
         done = subprocess.run(
-            [sys.executable, BARE], input=json.dumps(orders), capture_output=True, text=True, timeout=RUN_WITHIN_S,
+            [sys.executable, BARE],
+            input=json.dumps(orders),
+            capture_output=True,
+            text=True,
+            timeout=RUN_WITHIN_S,
             check=False,
-        )  # fmt: skip
+        )
         if done.returncode != 0:
             sys.exit(f"the bare client failed: {done.stderr}")
         return Run(namespace, began, time.time(), self.audit.of(namespace), trials=trials)
 
     def _manifest(self, file: Mapping[str, Any]) -> Object:
-        """Return the manifest of a trial's Job, with labels by which the bare client finds it and its pod."""
+        """Return the manifest of a trial's Job, with labels by which the bare client finds it and
+        its pod.
+        """
         path = self.folder / "bare.json"
         path.write_text(json.dumps(file))
         shown = subprocess.run(
             [TUNER, "run", path, "--dry-run=client", "--state-dir", self.folder / "bare"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        job: Object = next(found for found in yaml.safe_load_all(shown.stdout) if found["kind"] == "Job")
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        job: Object = next(
+            found for found in yaml.safe_load_all(shown.stdout) if found["kind"] == "Job"
+        )
         job["metadata"] = {"labels": {"bench": "bare"}}
         job["spec"]["template"]["metadata"] = {"labels": {"bench": "bare"}}
         return job
@@ -183,7 +222,11 @@ class Harness:
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
             {
                 "metadata": {"name": f"bench-{name}"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "cluster-admin",
+                },
                 "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
             },
         )
@@ -202,12 +245,22 @@ def _end(process: subprocess.Popen[bytes], folder: Path, file: Mapping[str, Any]
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1):
         name = f"{file['metadata']['namespace']}-{file['metadata']['name']}"
-        sys.exit(f"tuner run ended with {process.returncode}:\n{(folder / f'{name}.log').read_text()}")
+        sys.exit(
+            f"tuner run ended with {process.returncode}:\n{(folder / f'{name}.log').read_text()}"
+        )
     return Used(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
-def experiment(namespace: str, name: str = "bench", *, trials: int, parallelism: int, canary: str = "0s",
-               trial: Mapping[str, Any], **spec: Any) -> dict[str, Any]:  # fmt: skip
+def experiment(
+    namespace: str,
+    name: str = "bench",
+    *,
+    trials: int,
+    parallelism: int,
+    canary: str = "0s",
+    trial: Mapping[str, Any],
+    **spec: Any,
+) -> dict[str, Any]:
     """Return an experiment file for random search over one parameter."""
     return {
         "apiVersion": "tuner.dev/v1",

@@ -1,9 +1,11 @@
-"""Latency of Katib's GetSuggestions with long histories: tpe over gRPC, compared to Optuna rebuilt from the request.
+"""Latency of Katib's GetSuggestions with long histories: tpe over gRPC, compared to Optuna rebuilt
+from the request.
 
-A caller sends its whole history each time. The first request of an experiment brings trials that the server does not
-know; a later one brings one more; after a restart the server has them in its store. Optuna is asked as Katib's own
-service would have to ask it after a restart: a study in memory, filled from the request, and one ask(). Run it by
-`make bench`; `--quick` is a smoke test that leaves the page alone.
+A caller sends its whole history each time. The first request of an experiment brings trials that
+the server does not know; a later one brings one more; after a restart the server has them in its
+store. Optuna is asked as Katib's own service would have to ask it after a restart: a study in
+memory, filled from the request, and one ask(). Run it by `make bench`; `--quick` is a smoke test
+that leaves the page alone.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ def finished(name: str, point: Point, loss: float) -> pb.Trial:
         trial.spec.parameter_assignments.assignments.add(name=key, value=str(value))
     trial.spec.objective.type = pb.MINIMIZE
     trial.spec.objective.objective_metric_name = "loss"
-    trial.status.start_time, trial.status.completion_time = "2026-01-02T03:04:05Z", "2026-01-02T03:14:05Z"
+    trial.status.start_time, trial.status.completion_time = (
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:14:05Z",
+    )
     trial.status.condition = pb.TrialStatus.SUCCEEDED
     trial.status.observation.metrics.add(name="loss", value=str(loss))
     return trial
@@ -65,7 +70,10 @@ def finished(name: str, point: Point, loss: float) -> pb.Trial:
 
 def request(name: str, trials: list[pb.Trial]) -> pb.GetSuggestionsRequest:
     return pb.GetSuggestionsRequest(
-        experiment=experiment(name), trials=trials, current_request_number=1, total_request_number=len(trials) + 1
+        experiment=experiment(name),
+        trials=trials,
+        current_request_number=1,
+        total_request_number=len(trials) + 1,
     )
 
 
@@ -73,7 +81,15 @@ class KatibServer:
     """A `tuner serve --katib` of its own; `restart` begins it again on the same store."""
 
     def __init__(self, folder: Path) -> None:
-        self._command = [str(TUNER), "serve", "--address", f"unix:{folder}/s", "--katib", "0", "--quiet"]
+        self._command = [
+            str(TUNER),
+            "serve",
+            "--address",
+            f"unix:{folder}/s",
+            "--katib",
+            "0",
+            "--quiet",
+        ]
         self._command += ["--storage", f"sqlite:///{folder}/studies.db"]
         self._start()
 
@@ -118,19 +134,29 @@ def rebuilt(serialized: bytes) -> float:
         log = space.distribution == pb.LOG_UNIFORM
         if parameter.parameter_type == pb.DOUBLE:
             low, high = float(space.min), float(space.max)
-            distributions[parameter.name] = optuna.distributions.FloatDistribution(low, high, log=log)
+            distributions[parameter.name] = optuna.distributions.FloatDistribution(
+                low, high, log=log
+            )
         elif parameter.parameter_type == pb.INT:
             ends = int(space.min), int(space.max)
             distributions[parameter.name] = optuna.distributions.IntDistribution(*ends, log=log)
         else:
-            distributions[parameter.name] = optuna.distributions.CategoricalDistribution(tuple(space.list))
-    kinds = {name: type(d.to_external_repr(d.to_internal_repr(_some(d)))) for name, d in distributions.items()}
+            distributions[parameter.name] = optuna.distributions.CategoricalDistribution(
+                tuple(space.list)
+            )
+    kinds = {
+        name: type(d.to_external_repr(d.to_internal_repr(_some(d))))
+        for name, d in distributions.items()
+    }
     sampler = optuna.samplers.TPESampler(seed=1, multivariate=False, constant_liar=True)
     study = optuna.create_study(sampler=sampler, direction="minimize")
     study.add_trials(
         [
             optuna.trial.create_trial(
-                params={a.name: kinds[a.name](a.value) for a in trial.spec.parameter_assignments.assignments},
+                params={
+                    a.name: kinds[a.name](a.value)
+                    for a in trial.spec.parameter_assignments.assignments
+                },
                 distributions=distributions,
                 value=float(trial.status.observation.metrics[0].value),
             )
@@ -144,11 +170,15 @@ def rebuilt(serialized: bytes) -> float:
 def _some(distribution: optuna.distributions.BaseDistribution) -> str | float:
     if isinstance(distribution, optuna.distributions.CategoricalDistribution):
         return str(distribution.choices[0])
-    assert isinstance(distribution, optuna.distributions.FloatDistribution | optuna.distributions.IntDistribution)
+    assert isinstance(
+        distribution, optuna.distributions.FloatDistribution | optuna.distributions.IntDistribution
+    )
     return distribution.low
 
 
-def measure(served: KatibServer, rng: random.Random, count: int, times: int) -> dict[str, list[float]]:
+def measure(
+    served: KatibServer, rng: random.Random, count: int, times: int
+) -> dict[str, list[float]]:
     taken: dict[str, list[float]] = {"first": [], "next": [], "restarted": [], "Optuna": []}
     asked: list[pb.GetSuggestionsRequest] = []
     for turn in range(times):
@@ -162,7 +192,9 @@ def measure(served: KatibServer, rng: random.Random, count: int, times: int) -> 
             taken["next"].append(served.suggest(request(name, history)))
         asked.append(request(name, history))
     served.restart()
-    served.suggest(request("warm", [finished(f"warm-{k}", drawn(rng), rng.random()) for k in range(30)]))
+    served.suggest(
+        request("warm", [finished(f"warm-{k}", drawn(rng), rng.random()) for k in range(30)])
+    )
     taken["restarted"] += map(served.suggest, asked)
     return taken
 
@@ -191,12 +223,18 @@ def main() -> None:
                 p50 = {who: 1e3 * quantile(seconds, 0.5) for who, seconds in taken.items()}
                 for who, seconds in taken.items():
                     p99, ratio = 1e3 * quantile(seconds, 0.99), p50["Optuna"] / p50[who]
-                    rows.append([f"{count:,}", WHO[who], f"{p50[who]:.1f}", f"{p99:.1f}", f"{ratio:.1f}"])
+                    rows.append(
+                        [f"{count:,}", WHO[who], f"{p50[who]:.1f}", f"{p99:.1f}", f"{ratio:.1f}"]
+                    )
                 for who, most in (("first", FIRST_AT_MOST_MS), ("next", NEXT_AT_MOST_MS)):
-                    claims.append(f"{count:,} trials, {who}: p50 {p50[who]:.1f} ms, {verdict(p50[who], most)}")
+                    claims.append(
+                        f"{count:,} trials, {who}: p50 {p50[who]:.1f} ms, {verdict(p50[who], most)}"
+                    )
         finally:
             served.stop()
-    head = table(["trials in the request", "what", "p50 in ms", "p99 in ms", "Optuna's p50 over it"], rows)
+    head = table(
+        ["trials in the request", "what", "p50 in ms", "p99 in ms", "Optuna's p50 over it"], rows
+    )
     claim = (
         f"Claim: p50 at most {FIRST_AT_MOST_MS:g} ms for the first request and {NEXT_AT_MOST_MS:g} ms for a next one. "
         + "; ".join(claims)

@@ -1,13 +1,16 @@
-"""Measures learning curves of real trainings, once, for bench/pruning.py and bench/fidelity.py to replay.
+"""Measures learning curves of real trainings, once, for bench/pruning.py and bench/fidelity.py to
+replay.
 
-* `digits`: scikit-learn's MLPClassifier on the handwritten digits; after each of 30 epochs the accuracy and the log
-  loss on 600 held-out digits. Curves rise and level off, and large learning rates diverge.
-* `characters`: a network in PyTorch that predicts the next character of Python's own source code; after each of 40
-  epochs the loss on another file. Many curves fall and rise again, because the network overfits.
+* `digits`: scikit-learn's MLPClassifier on the handwritten digits; after each of 30 epochs the
+  accuracy and the log loss on 600 held-out digits. Curves rise and level off, and large learning
+  rates diverge.
+* `characters`: a network in PyTorch that predicts the next character of Python's own source code;
+  after each of 40 epochs the loss on another file. Many curves fall and rise again, because the
+  network overfits.
 
-Each has 200 random settings. The best ten are trained again with four other seeds, which measures the noise of
-retraining. A stopped run is continued by the same command. One training takes ten minutes on one CPU. Run it manually:
-`python bench/learning_curves.py characters`.
+Each has 200 random settings. The best ten are trained again with four other seeds, which measures
+the noise of retraining. A stopped run is continued by the same command. One training takes ten
+minutes on one CPU. Run it manually: `python bench/learning_curves.py characters`.
 """
 
 from __future__ import annotations
@@ -146,20 +149,28 @@ def _characters(number: int, seed: int) -> Curves:
 
 
 def _examples(module: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first stretches of a module's source, (positions, LENGTH), and the characters that follow."""
-    text = np.frombuffer(inspect.getsource(module).encode("ascii", "replace"), dtype=np.uint8).astype(np.int64)
+    """Return the first stretches of a module's source, (positions, LENGTH), and the characters that
+    follow.
+    """
+    text = np.frombuffer(
+        inspect.getsource(module).encode("ascii", "replace"), dtype=np.uint8
+    ).astype(np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(text[: POSITIONS + LENGTH], LENGTH + 1)
     return windows[:, :-1].copy(), windows[:, -1].copy()
 
 
 TRAININGS = (
-    RecordedTraining("digits", {"accuracy": Direction.MAXIMIZE, "loss": Direction.MINIMIZE}, _digits),
+    RecordedTraining(
+        "digits", {"accuracy": Direction.MAXIMIZE, "loss": Direction.MINIMIZE}, _digits
+    ),
     RecordedTraining("characters", {"loss": Direction.MINIMIZE}, _characters),
 )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures the learning curves of a training, or continues to.")
+    parser = argparse.ArgumentParser(
+        description="Measures the learning curves of a training, or continues to."
+    )
     parser.add_argument("training", choices=[training.name for training in TRAININGS])
     name = parser.parse_args().training
     (training,) = (each for each in TRAININGS if each.name == name)
@@ -167,7 +178,9 @@ def main() -> None:
 
     def keep() -> None:
         np.savez_compressed(training.path, curves=np.array(curves), retrained=np.array(retrained))
-        print(f"{len(curves)} settings, {len(retrained)} of them again", file=sys.stderr, flush=True)
+        print(
+            f"{len(curves)} settings, {len(retrained)} of them again", file=sys.stderr, flush=True
+        )
 
     while len(curves) < COUNT:
         curves.append(training.train(len(curves), 0))

@@ -37,7 +37,10 @@ def drawn(rng: random.Random) -> Point:
 
 
 def optuna_space() -> dict[str, BaseDistribution]:
-    """Return the space as Optuna's distributions. Imports Optuna, which not every measurement needs."""
+    """Return the space as Optuna's distributions.
+
+    Imports Optuna, which not every measurement needs.
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     return {

@@ -1,8 +1,9 @@
-"""Ten scikit-learn models on the data that comes with it, and the table of their cross-validated losses.
+"""Ten scikit-learn models on the data that comes with it, and the table of their cross-validated
+losses.
 
-`python bench/models.py` trains each model at every combination of choices and grid values with three seeds, which
-split the data and initialize the model. It takes ten minutes on one CPU and continues where it was stopped. The
-benchmark itself only reads the table.
+`python bench/models.py` trains each model at every combination of choices and grid values with
+three seeds, which split the data and initialize the model. It takes ten minutes on one CPU and
+continues where it was stopped. The benchmark itself only reads the table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SEEDS, FOLDS = 3, 3
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """losses: returns those of one training, for each value on the axis `path` if there is one, else one loss.
+    """losses: returns those of one training, for each value on the axis `path` if there is one,
+    else one loss.
 
     `grid` is how many values of each number are tabulated, evenly spaced on its scale.
     """
@@ -39,13 +41,21 @@ class Model:
     path: str = ""
 
     def axes(self) -> dict[str, tuple[float, ...]]:
-        return {p.name: _values(p, self.grid[p.name]) for p in self.space.parameters if p.name in self.grid}
+        return {
+            p.name: _values(p, self.grid[p.name])
+            for p in self.space.parameters
+            if p.name in self.grid
+        }
 
     def branches(self) -> Iterator[dict[str, Value]]:
         """Yield each combination of the active choices."""
-        yield from self._completed({}, [p for p in self.space.ordered if isinstance(p.domain, Choice)])
+        yield from self._completed(
+            {}, [p for p in self.space.ordered if isinstance(p.domain, Choice)]
+        )
 
-    def _completed(self, point: dict[str, Value], rest: Sequence[Parameter]) -> Iterator[dict[str, Value]]:
+    def _completed(
+        self, point: dict[str, Value], rest: Sequence[Parameter]
+    ) -> Iterator[dict[str, Value]]:
         if not rest:
             yield point
         elif not rest[0].active(point):
@@ -65,11 +75,16 @@ class Model:
             for seed in range(SEEDS)
             for values in itertools.product(*(axes[p.name] for p in varied))
         ]
-        return np.array(losses, dtype=np.float32).reshape(SEEDS, *(len(axes[p.name]) for p in numbers))
+        return np.array(losses, dtype=np.float32).reshape(
+            SEEDS, *(len(axes[p.name]) for p in numbers)
+        )
 
 
 def _typed(parameters: Sequence[Parameter], values: Sequence[float]) -> dict[str, Value]:
-    return {p.name: int(v) if isinstance(p.domain, Int) else v for p, v in zip(parameters, values, strict=True)}
+    return {
+        p.name: int(v) if isinstance(p.domain, Int) else v
+        for p, v in zip(parameters, values, strict=True)
+    }
 
 
 def _values(parameter: Parameter, count: int) -> tuple[float, ...]:
@@ -107,7 +122,9 @@ def _validated(model: Any, data: str, seed: int, scoring: str, size: int = 500) 
 def _support_vectors(p: Assignment, seed: int) -> float:
     from sklearn.svm import SVC
 
-    return _validated(SVC(C=p["C"], gamma=p["gamma"], max_iter=2000), "digits", seed, "accuracy", size=250)
+    return _validated(
+        SVC(C=p["C"], gamma=p["gamma"], max_iter=2000), "digits", seed, "accuracy", size=250
+    )
 
 
 def _weighted(p: Assignment, seed: int) -> float:
@@ -131,9 +148,13 @@ def _boosting(p: Assignment, seed: int) -> Sequence[float]:
 
     x, y = _data("diabetes", 300)
     model = GradientBoostingRegressor(
-        n_estimators=TREES[-1], learning_rate=p["rate"], max_depth=p["depth"], subsample=p["share"],
-        max_features=p["features"], random_state=seed,
-    )  # fmt: skip
+        n_estimators=TREES[-1],
+        learning_rate=p["rate"],
+        max_depth=p["depth"],
+        subsample=p["share"],
+        max_features=p["features"],
+        random_state=seed,
+    )
     found = []
     for train, test in KFold(FOLDS, shuffle=True, random_state=seed).split(x):
         stages = list(model.fit(x[train], y[train]).staged_predict(x[test]))
@@ -145,9 +166,14 @@ def _forest(p: Assignment, seed: int) -> float:
     from sklearn.ensemble import RandomForestClassifier
 
     model = RandomForestClassifier(
-        10, criterion=p["criterion"], max_depth=p["depth"], min_samples_leaf=p["leaf"], max_features=p["features"],
-        bootstrap=p["bootstrap"] == "yes", random_state=seed,
-    )  # fmt: skip
+        10,
+        criterion=p["criterion"],
+        max_depth=p["depth"],
+        min_samples_leaf=p["leaf"],
+        max_features=p["features"],
+        bootstrap=p["bootstrap"] == "yes",
+        random_state=seed,
+    )
     return _validated(model, "digits", seed, "accuracy", size=250)
 
 
@@ -155,9 +181,15 @@ def _descent(p: Assignment, seed: int) -> float:
     from sklearn.linear_model import SGDClassifier
 
     model = SGDClassifier(
-        loss=p["loss"], penalty=p["penalty"], alpha=p["alpha"], learning_rate=p["schedule"], eta0=p.get("eta0", 1.0),
-        max_iter=8, tol=None, random_state=seed,
-    )  # fmt: skip
+        loss=p["loss"],
+        penalty=p["penalty"],
+        alpha=p["alpha"],
+        learning_rate=p["schedule"],
+        eta0=p.get("eta0", 1.0),
+        max_iter=8,
+        tol=None,
+        random_state=seed,
+    )
     return _validated(model, "digits", seed, "accuracy", size=300)
 
 
@@ -166,9 +198,15 @@ def _neighbors(p: Assignment, seed: int) -> float:
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.pipeline import make_pipeline
 
-    nearest = KNeighborsClassifier(p["k"], weights=p["weights"], metric=p["metric"], algorithm="brute")
+    nearest = KNeighborsClassifier(
+        p["k"], weights=p["weights"], metric=p["metric"], algorithm="brute"
+    )
     return _validated(
-        make_pipeline(PCA(p["components"], random_state=0), nearest), "digits", seed, "accuracy", size=300
+        make_pipeline(PCA(p["components"], random_state=0), nearest),
+        "digits",
+        seed,
+        "accuracy",
+        size=300,
     )
 
 
@@ -186,7 +224,9 @@ def _families(p: Assignment, seed: int) -> float:
         case "neighbors":
             model = KNeighborsRegressor(p["k"], weights=p["weights"])
         case "tree":
-            model = DecisionTreeRegressor(max_depth=p["depth"], min_samples_leaf=p["leaf"], random_state=seed)
+            model = DecisionTreeRegressor(
+                max_depth=p["depth"], min_samples_leaf=p["leaf"], random_state=seed
+            )
         case _:
             model = SVR(C=p["C"], gamma=p["gamma"], epsilon=p["epsilon"], max_iter=5000)
     return _validated(model, "diabetes", seed, "r2")
@@ -198,7 +238,9 @@ def _elastic(p: Assignment, seed: int) -> float:
     from sklearn.preprocessing import PolynomialFeatures
 
     linear = ElasticNet(alpha=p["alpha"], l1_ratio=p["l1_ratio"], max_iter=300)
-    return _validated(make_pipeline(PolynomialFeatures(p["degree"]), linear), "diabetes", seed, "r2")
+    return _validated(
+        make_pipeline(PolynomialFeatures(p["degree"]), linear), "diabetes", seed, "r2"
+    )
 
 
 def _pipeline(p: Assignment, seed: int) -> float:
@@ -210,7 +252,10 @@ def _pipeline(p: Assignment, seed: int) -> float:
     from sklearn.preprocessing import MinMaxScaler, QuantileTransformer
     from sklearn.svm import SVC
 
-    scaler = {"uniform": QuantileTransformer(n_quantiles=100, random_state=0), "range": MinMaxScaler()}[p["scaler"]]
+    scaler = {
+        "uniform": QuantileTransformer(n_quantiles=100, random_state=0),
+        "range": MinMaxScaler(),
+    }[p["scaler"]]
     match p["reducer"]:
         case "pca":
             reducer: Any = PCA(p["components"], random_state=0)
@@ -225,13 +270,24 @@ def _pipeline(p: Assignment, seed: int) -> float:
             classifier = SVC(C=p["C"], gamma=p["gamma"], max_iter=5000)
         case _:
             classifier = KNeighborsClassifier(p["k"], algorithm="brute")
-    return _validated(make_pipeline(scaler, reducer, classifier), "breast_cancer", seed, "balanced_accuracy", size=200)
+    return _validated(
+        make_pipeline(scaler, reducer, classifier),
+        "breast_cancer",
+        seed,
+        "balanced_accuracy",
+        size=200,
+    )
 
 
-C_AND_GAMMA = (Parameter("C", Float(1e-2, 1e3, Scale.LOG)), Parameter("gamma", Float(1e-5, 1, Scale.LOG)))
+C_AND_GAMMA = (
+    Parameter("C", Float(1e-2, 1e3, Scale.LOG)),
+    Parameter("gamma", Float(1e-5, 1, Scale.LOG)),
+)
 TREES = (4, 6, 9, 13, 19, 28, 40)
 MODELS: dict[str, Model] = {
-    "support vectors on digits": Model(Space(C_AND_GAMMA), {"C": 12, "gamma": 12}, _support_vectors, is_random=False),
+    "support vectors on digits": Model(
+        Space(C_AND_GAMMA), {"C": 12, "gamma": 12}, _support_vectors, is_random=False
+    ),
     "weighted support vectors on cancer": Model(
         Space((*C_AND_GAMMA, Parameter("weight", Float(0.05, 20, Scale.LOG)))),
         {"C": 7, "gamma": 8, "weight": 6},
@@ -243,7 +299,9 @@ MODELS: dict[str, Model] = {
             (
                 Parameter("kernel", Choice(("linear", "rbf", "poly", "sigmoid"))),
                 Parameter("C", Float(1e-3, 1e3, Scale.LOG)),
-                Parameter("gamma", Float(1e-5, 1, Scale.LOG), _when("kernel", "rbf", "poly", "sigmoid")),
+                Parameter(
+                    "gamma", Float(1e-5, 1, Scale.LOG), _when("kernel", "rbf", "poly", "sigmoid")
+                ),
                 Parameter("degree", Int(2, 4), _when("kernel", "poly")),
                 Parameter("coef0", Float(-1, 1), _when("kernel", "poly", "sigmoid")),
             )
@@ -285,7 +343,9 @@ MODELS: dict[str, Model] = {
                 Parameter("penalty", Choice(("l2", "l1"))),
                 Parameter("schedule", Choice(("optimal", "constant", "invscaling"))),
                 Parameter("alpha", Float(1e-6, 1, Scale.LOG)),
-                Parameter("eta0", Float(1e-4, 10, Scale.LOG), _when("schedule", "constant", "invscaling")),
+                Parameter(
+                    "eta0", Float(1e-4, 10, Scale.LOG), _when("schedule", "constant", "invscaling")
+                ),
             )
         ),
         {"alpha": 6, "eta0": 6},
@@ -319,7 +379,16 @@ MODELS: dict[str, Model] = {
                 Parameter("epsilon", Float(0.1, 50, Scale.LOG), _when("model", "svr")),
             )
         ),
-        {"alpha": 15, "penalty": 12, "k": 12, "depth": 7, "leaf": 8, "C": 7, "gamma": 7, "epsilon": 4},
+        {
+            "alpha": 15,
+            "penalty": 12,
+            "k": 12,
+            "depth": 7,
+            "leaf": 8,
+            "C": 7,
+            "gamma": 7,
+            "epsilon": 4,
+        },
         _families,
     ),
     "elastic net on diabetes": Model(
@@ -356,7 +425,8 @@ MODELS: dict[str, Model] = {
 
 def main() -> None:
     os.nice(10)
-    warnings.simplefilter("ignore")  # about training that does not converge, which is a property of the point
+    # about training that does not converge, which is a property of the point
+    warnings.simplefilter("ignore")
     losses = dict(np.load(TABLES)) if TABLES.exists() else {}
     for name, model in MODELS.items():
         for branch in model.branches():

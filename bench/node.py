@@ -1,4 +1,6 @@
-"""Benchmarks on one real node: wall time, idle time of slots, time to the first pod, and writes per trial."""
+"""Benchmarks on one real node: wall time, idle time of slots, time to the first pod, and writes per
+trial.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Seen:
 
     @property
     def empty_s(self) -> list[float]:
-        """Return the seconds from the end of each container to the start of its successor, in order."""
+        """Return the seconds from the end of each container to the start of its successor, in
+        order.
+        """
         return _gaps(sorted(ran.end for ran in self.ran), sorted(ran.start for ran in self.ran))
 
     @property
@@ -58,7 +62,14 @@ class Bench:
 
     def ours(self, script: str, trials: int, *, canary: str = "0s", **spec: Any) -> Seen:
         namespace = self._harness.namespace()
-        file = experiment(namespace, trials=trials, parallelism=AT_ONCE, canary=canary, trial=trial(script), **spec)
+        file = experiment(
+            namespace,
+            trials=trials,
+            parallelism=AT_ONCE,
+            canary=canary,
+            trial=trial(script),
+            **spec,
+        )
         watcher = Watcher(self._harness.api, pods(namespace))
         return self._seen(self._harness.ours([file]), watcher)
 
@@ -70,7 +81,9 @@ class Bench:
 
     def _seen(self, run: Run, watcher: Watcher) -> Seen:
         seen = Seen(run, self._containers.take(), ends_of_pods(watcher.stop()))
-        print(f"  {run.namespace}: {run.wall_s:.1f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        print(
+            f"  {run.namespace}: {run.wall_s:.1f} s, load {os.getloadavg()[0]:.1f}", file=sys.stderr
+        )
         return seen
 
 
@@ -106,26 +119,40 @@ def _measured(bench: Bench, *, quick: bool) -> str:
         )
         others.append((bare, alone, pods_too))
         all_ours += [alone, canary]
-        for who, seen in (("bare Jobs", bare), ("tuner run, canary off", alone), ("tuner run, default canary", canary),
-                          ("bare Jobs, by their pods' ends", pods_too)):  # fmt: skip
+        for who, seen in (
+            ("bare Jobs", bare),
+            ("tuner run, canary off", alone),
+            ("tuner run, default canary", canary),
+            ("bare Jobs, by their pods' ends", pods_too),
+        ):
             over = seen.run.wall_s / bare.run.wall_s
             claim = verdict(over, OVER_BARE) if seen is alone else ""
             rows.append([f"`sleep {pause}`", who, f"{seen.run.wall_s:.1f}", f"{over:.2f}", claim])
     at_once = bench.ours("echo accuracy=0.5", 4)
-    learning = bench.ours("sleep 5; echo accuracy=0.5", trials, algorithm={"name": "tpe", "seed": 1})
+    learning = bench.ours(
+        "sleep 5; echo accuracy=0.5", trials, algorithm={"name": "tpe", "seed": 1}
+    )
     all_ours += [at_once, learning]
-    walls = table(["trial", "who", f"seconds for {trials}, {AT_ONCE} at a time", "over bare", "at most 1.05"], rows)
+    walls = table(
+        ["trial", "who", f"seconds for {trials}, {AT_ONCE} at a time", "over bare", "at most 1.05"],
+        rows,
+    )
     return f"{walls}\n\n{_figures(others, all_ours, at_once, learning)}"
 
 
-def _figures(others: list[tuple[Seen, Seen, Seen]], all_ours: list[Seen], at_once: Seen, learning: Seen) -> str:
+def _figures(
+    others: list[tuple[Seen, Seen, Seen]], all_ours: list[Seen], at_once: Seen, learning: Seen
+) -> str:
     created_ms = [1e3 * gap for _, ours, _ in others for gap in ours.next_create_s]
     learned_ms = [1e3 * gap for gap in learning.next_create_s]
     bare_ms = [1e3 * gap for _, _, by_pods in others for gap in by_pods.next_create_s]
-    bare_s, ours_s, pods_s = ([gap for each in others for gap in each[who].empty_s] for who in range(3))
+    bare_s, ours_s, pods_s = (
+        [gap for each in others for gap in each[who].empty_s] for who in range(3)
+    )
     first_s = [seen.run.times("create", "pods")[0] - seen.run.began for seen in all_ours]
     bare_writes, all_writes = (
-        sum(len(each[who].run.writes) for each in others) / sum(each[who].run.trials for each in others)
+        sum(len(each[who].run.writes) for each in others)
+        / sum(each[who].run.trials for each in others)
         for who in (0, 1)
     )
     own = [
@@ -137,20 +164,50 @@ def _figures(others: list[tuple[Seen, Seen, Seen]], all_ours: list[Seen], at_onc
     # The first write of a run creates the owner of the other objects, so it belongs to no trial.
     per_trial = (own[0] - runs) / own[1]
     rows = [
-        ["a pod's end on the bench's own watch, to our next create at the API server, median",
-         f"{median(created_ms):.0f} ms", f"{NEXT_CREATE_MS:g} ms", verdict(median(created_ms), NEXT_CREATE_MS)],
+        [
+            "a pod's end on the bench's own watch, to our next create at the API server, median",
+            f"{median(created_ms):.0f} ms",
+            f"{NEXT_CREATE_MS:g} ms",
+            verdict(median(created_ms), NEXT_CREATE_MS),
+        ],
         ["the same, 90 % of them", f"{quantile(created_ms, 0.9):.0f} ms", "", ""],
-        ["the same of a search that learns, which needs the trial's last line first: TPE, `sleep 5`, median",
-         f"{median(learned_ms):.0f} ms", f"{NEXT_CREATE_MS:g} ms", verdict(median(learned_ms), NEXT_CREATE_MS)],
-        ["the same of bare Jobs by their pods' ends, which need nothing", f"{median(bare_ms):.0f} ms", "", ""],
-        ["a container's end to the next one's start, median",
-         f"{median(ours_s):.2f} s", f"{median(bare_s):.2f} s (bare)", verdict(median(ours_s), median(bare_s))],
+        [
+            "the same of a search that learns, which needs the trial's last line first: TPE, `sleep 5`, median",
+            f"{median(learned_ms):.0f} ms",
+            f"{NEXT_CREATE_MS:g} ms",
+            verdict(median(learned_ms), NEXT_CREATE_MS),
+        ],
+        [
+            "the same of bare Jobs by their pods' ends, which need nothing",
+            f"{median(bare_ms):.0f} ms",
+            "",
+            "",
+        ],
+        [
+            "a container's end to the next one's start, median",
+            f"{median(ours_s):.2f} s",
+            f"{median(bare_s):.2f} s (bare)",
+            verdict(median(ours_s), median(bare_s)),
+        ],
         ["the same of bare Jobs by their pods' ends", f"{median(pods_s):.2f} s", "", ""],
-        ["from the command to the first pod's creation, median", f"{median(first_s):.2f} s", f"{FIRST_POD_S:g} s",
-         verdict(median(first_s), FIRST_POD_S)],
-        ["writes at the API server per trial, of all clients",
-         f"{all_writes:.1f}", f"{most_writes:.1f} (bare {bare_writes:.1f})", verdict(all_writes, most_writes)],
-        ["of these our own, and one a run", f"{per_trial:.2f}", f"{OUR_WRITES:g}", verdict(per_trial, OUR_WRITES)],
+        [
+            "from the command to the first pod's creation, median",
+            f"{median(first_s):.2f} s",
+            f"{FIRST_POD_S:g} s",
+            verdict(median(first_s), FIRST_POD_S),
+        ],
+        [
+            "writes at the API server per trial, of all clients",
+            f"{all_writes:.1f}",
+            f"{most_writes:.1f} (bare {bare_writes:.1f})",
+            verdict(all_writes, most_writes),
+        ],
+        [
+            "of these our own, and one a run",
+            f"{per_trial:.2f}",
+            f"{OUR_WRITES:g}",
+            verdict(per_trial, OUR_WRITES),
+        ],
         ["trials that print and end at once, succeeded of 4", f"{at_once.run.trials}", "", ""],
-    ]  # fmt: skip
+    ]
     return table(["figure", "measured", "at most", "met"], rows)

@@ -1,10 +1,12 @@
-"""Speed of the page of `tuner ui`: to an interactive table, to all its rows, and from a printed metric to the screen.
+"""Speed of the page of `tuner ui`: to an interactive table, to all its rows, and from a printed
+metric to the screen.
 
     python bench/page.py [TRIALS...]
 
-Requires what `make ui-packages` installs. The delay of an update is from the trial's time, printed as a metric, to the
-browser's time when the cell has changed; both clocks are on the same machine. Memory is that of the server's process
-and of the page's JavaScript, after all that. Prints the figures as JSON.
+Requires what `make ui-packages` installs. The delay of an update is from the trial's time, printed
+as a metric, to the browser's time when the cell has changed; both clocks are on the same machine.
+Memory is that of the server's process and of the page's JavaScript, after all that. Prints the
+figures as JSON.
 """
 
 from __future__ import annotations
@@ -94,10 +96,13 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
                 tab.wait_for_selector(".count:has-text(' of ')")
                 figures["filter_s"] = round(time.perf_counter() - began, 2)
                 tab.fill("input[type=search]", "")
-            running = subprocess.Popen([TUNER, "run", "-q", str(file), *state], stdout=subprocess.DEVNULL)
+            running = subprocess.Popen(
+                [TUNER, "run", "-q", str(file), *state], stdout=subprocess.DEVNULL
+            )
             if not trials:
                 tab.click("main a:text-is('page')")
-            delays = tab.evaluate(WATCH, 8)  # the trial prints for two minutes, or until it is stopped
+            # the trial prints for two minutes, or until it is stopped
+            delays = tab.evaluate(WATCH, 8)
             figures["update_s"] = {
                 "median": round(statistics.median(delays), 3),
                 "max": round(max(delays), 3),
@@ -105,7 +110,9 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
             }
             figures["server_mb"] = _resident_mb(page.pid)
             tab.context.new_cdp_session(tab).send("HeapProfiler.collectGarbage")
-            figures["javascript_mb"] = round(tab.evaluate("performance.memory.usedJSHeapSize") / 1e6)
+            figures["javascript_mb"] = round(
+                tab.evaluate("performance.memory.usedJSHeapSize") / 1e6
+            )
             browser.close()
     finally:
         if running is not None:
@@ -117,7 +124,11 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
 
 
 def _resident_mb(pid: int) -> int:
-    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
+    (line,) = (
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmRSS:")
+    )
     return round(int(line.split()[1]) / 1000)
 
 

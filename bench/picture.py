@@ -1,7 +1,8 @@
 """The picture in the README, docs/run.svg: a recording of a real run in a terminal.
 
-`tuner run` gets a pseudo-terminal of 100 by 30 characters. A terminal emulator (pyte) turns the output into screens,
-which become an SVG animation at the original speed. Viewers without animation show the last screen.
+`tuner run` gets a pseudo-terminal of 100 by 30 characters. A terminal emulator (pyte) turns the
+output into screens, which become an SVG animation at the original speed. Viewers without animation
+show the last screen.
 """
 
 from __future__ import annotations
@@ -35,11 +36,24 @@ BETWEEN_FRAMES_S, LAST_FRAME_S = 0.4, 6.0
 COLUMN_PX, LINE_PX, FONT_PX, MARGIN_PX, TITLE_PX = 8.4, 19, 14, 18, 38
 BACKGROUND, FOREGROUND, BAR = "#14171c", "#d6dae0", "#20252d"
 COLOURS = {
-    "black": "#3b4048", "red": "#ee6d77", "green": "#8fcb7a", "brown": "#e3bf73", "blue": "#6bb0f5",
-    "magenta": "#cb86e0", "cyan": "#5fc0cb", "white": "#d6dae0", "brightblack": "#7d8593", "brightred": "#ff8a93",
-    "brightgreen": "#a9e094", "brightbrown": "#f4d48d", "brightyellow": "#f4d48d", "brightblue": "#8cc5ff",
-    "brightmagenta": "#dea2f0", "brightcyan": "#7fd8e2", "brightwhite": "#ffffff",
-}  # fmt: skip
+    "black": "#3b4048",
+    "red": "#ee6d77",
+    "green": "#8fcb7a",
+    "brown": "#e3bf73",
+    "blue": "#6bb0f5",
+    "magenta": "#cb86e0",
+    "cyan": "#5fc0cb",
+    "white": "#d6dae0",
+    "brightblack": "#7d8593",
+    "brightred": "#ff8a93",
+    "brightgreen": "#a9e094",
+    "brightbrown": "#f4d48d",
+    "brightyellow": "#f4d48d",
+    "brightblue": "#8cc5ff",
+    "brightmagenta": "#dea2f0",
+    "brightcyan": "#7fd8e2",
+    "brightwhite": "#ffffff",
+}
 Screen = list[list[Any]]  # rows of pyte's characters; pyte has no types
 
 
@@ -54,8 +68,14 @@ def faint_as_gray(output: bytes) -> bytes:
 
     def replaced(match: re.Match[bytes]) -> bytes:
         codes = match[1].split(b";")
-        return b"\x1b[" + b";".join(b"90" if c == b"2" and b"8" not in codes[max(0, i - 1)] else c
-                                    for i, c in enumerate(codes)) + b"m"  # fmt: skip
+        return (
+            b"\x1b["
+            + b";".join(
+                b"90" if c == b"2" and b"8" not in codes[max(0, i - 1)] else c
+                for i, c in enumerate(codes)
+            )
+            + b"m"
+        )
 
     return re.sub(rb"\x1b\[([0-9;]*)m", replaced, output)
 
@@ -68,7 +88,13 @@ def record(command: list[str]) -> list[Frame]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=environment, start_new_session=True
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
     )
     os.close(theirs)
     start = shown = time.monotonic()
@@ -86,13 +112,17 @@ def record(command: list[str]) -> list[Frame]:
             if not output:
                 break
             stream.feed(faint_as_gray(output))
-        elif time.monotonic() - shown >= BETWEEN_FRAMES_S:  # between two writes, so that a screen is never incomplete
+        # between two writes, so that a screen is never incomplete
+        elif time.monotonic() - shown >= BETWEEN_FRAMES_S:
             shown = time.monotonic()
             if not frames or frames[-1].screen != screen():
                 frames.append(Frame(shown - start, screen()))
     os.close(ours)
     if process.wait() != 0:
-        sys.exit(f"the run ended with {process.returncode}:\n" + "\n".join(filter(str.strip, terminal.display)))
+        sys.exit(
+            f"the run ended with {process.returncode}:\n"
+            + "\n".join(filter(str.strip, terminal.display))
+        )
     return [*frames, Frame(time.monotonic() - start, screen())]
 
 
@@ -103,7 +133,9 @@ def color(name: str, default: str) -> str:
 def draw_row(row: list[Any], y: float) -> list[str]:
     """Draw a line of a screen: a rectangle and a text for each stretch with equal attributes."""
     drawn, column = [], 0
-    for look, run in groupby(row, key=lambda c: (c.fg, c.bg, c.bold, c.italics, c.underscore, c.reverse)):
+    for look, run in groupby(
+        row, key=lambda c: (c.fg, c.bg, c.bold, c.italics, c.underscore, c.reverse)
+    ):
         text = "".join(character.data for character in run)
         x, width = MARGIN_PX + column * COLUMN_PX, len(text) * COLUMN_PX
         column += len(text)
@@ -111,7 +143,9 @@ def draw_row(row: list[Any], y: float) -> list[str]:
         if look[5]:
             fg, bg = bg, fg
         if bg != BACKGROUND:
-            drawn.append(f'<rect x="{x:.1f}" y="{y - 14:.0f}" width="{width:.1f}" height="{LINE_PX}" fill="{bg}"/>')
+            drawn.append(
+                f'<rect x="{x:.1f}" y="{y - 14:.0f}" width="{width:.1f}" height="{LINE_PX}" fill="{bg}"/>'
+            )
         style = f' fill="{fg}"' if fg != FOREGROUND else ""
         style += ' font-weight="bold"' if look[2] else ""
         style += ' font-style="italic"' if look[3] else ""
@@ -124,20 +158,37 @@ def draw_row(row: list[Any], y: float) -> list[str]:
 
 
 def draw(frames: list[Frame], title: str) -> str:
-    used = max(i for frame in frames for i, row in enumerate(frame.screen) if any(c.data.strip() for c in row)) + 1
-    width, height = COLUMNS * COLUMN_PX + 2 * MARGIN_PX, TITLE_PX + used * LINE_PX + 2 * MARGIN_PX - 10
+    used = (
+        max(
+            i
+            for frame in frames
+            for i, row in enumerate(frame.screen)
+            if any(c.data.strip() for c in row)
+        )
+        + 1
+    )
+    width, height = (
+        COLUMNS * COLUMN_PX + 2 * MARGIN_PX,
+        TITLE_PX + used * LINE_PX + 2 * MARGIN_PX - 10,
+    )
     total_s = frames[-1].second + LAST_FRAME_S
     style, body = [], []
     for number, frame in enumerate(frames):
         begin = 0.0 if number == 0 else 100 * frame.second / total_s
         end = 100.0 if frame is frames[-1] else 100 * frames[number + 1].second / total_s
         hidden_first = (
-            f"0% {{visibility:hidden}} {begin:.3f}% {{visibility:visible}}" if number else "0% {visibility:visible}"
+            f"0% {{visibility:hidden}} {begin:.3f}% {{visibility:visible}}"
+            if number
+            else "0% {visibility:visible}"
         )
-        hidden_last = f" {end:.3f}% {{visibility:hidden}}" if end < 100 else " 100% {visibility:visible}"
+        hidden_last = (
+            f" {end:.3f}% {{visibility:hidden}}" if end < 100 else " 100% {visibility:visible}"
+        )
         style.append(f"@keyframes k{number} {{{hidden_first}{hidden_last}}}")
         still = "visible" if frame is frames[-1] else "hidden"
-        style.append(f"#f{number} {{visibility:{still}; animation:k{number} {total_s:.2f}s step-end infinite}}")
+        style.append(
+            f"#f{number} {{visibility:{still}; animation:k{number} {total_s:.2f}s step-end infinite}}"
+        )
         rows = [
             part
             for i, row in enumerate(frame.screen[:used])
@@ -166,12 +217,16 @@ def draw(frames: list[Frame], title: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--to", type=Path, default=PICTURE, help="where to write the SVG")
-    parser.add_argument("file", nargs="?", default="examples/digits/experiment.yaml", help="what to run")
+    parser.add_argument(
+        "file", nargs="?", default="examples/digits/experiment.yaml", help="what to run"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as state:
         frames = record([str(TUNER), "run", options.file, "--state-dir", state])
     options.to.write_text(draw(frames, f"tuner run {Path(options.file).name}"), encoding="utf-8")
-    print(f"{options.to}: {len(frames)} screens of {frames[-1].second:.0f} seconds", file=sys.stderr)
+    print(
+        f"{options.to}: {len(frames)} screens of {frames[-1].second:.0f} seconds", file=sys.stderr
+    )
 
 
 if __name__ == "__main__":

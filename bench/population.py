@@ -1,10 +1,12 @@
-"""Population based training beside random search at equal epochs, on the network of examples/digits.
+"""Population based training beside random search at equal epochs, on the network of
+examples/digits.
 
-Each search trains for as many epochs: `pbt` with its default settings, as generations of ten trials with two epochs
-each, or as many whole trainings at random points. The learning rate of a training is constant, but in the second row,
-which follows the schedule of `train.py` (a warm-up, then linearly to 0) over the whole training. Nothing is tuned. The
-value of a search is the best accuracy, or loss, at the end of any trial. Run it manually: `bench/population.py`;
-`--keep` writes docs/benchmarks.md.
+Each search trains for as many epochs: `pbt` with its default settings, as generations of ten trials
+with two epochs each, or as many whole trainings at random points. The learning rate of a training
+is constant, but in the second row, which follows the schedule of `train.py` (a warm-up, then
+linearly to 0) over the whole training. Nothing is tuned. The value of a search is the best
+accuracy, or loss, at the end of any trial. Run it manually: `bench/population.py`; `--keep` writes
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -66,8 +68,12 @@ class Trainer:
         fresh = train.Network(WIDTH, "relu", np.random.default_rng((self._seed, member))).vector
         return State(fresh.copy(), np.zeros_like(fresh), 0)
 
-    def trained(self, state: State, point: Assignment, epochs: int, *, total: int | None = None) -> State:
-        """Train further. total: the epochs that the schedule covers; None for a constant learning rate."""
+    def trained(
+        self, state: State, point: Assignment, epochs: int, *, total: int | None = None
+    ) -> State:
+        """Train further. total: the epochs that the schedule covers; None for a constant learning
+        rate.
+        """
         train_x, _, valid_x, valid_y = self._data
         network, velocity = self._network, state.velocity.copy()
         network.vector[:] = state.weights
@@ -75,7 +81,9 @@ class Trainer:
         batches = train.TRAIN_SIZE // BATCH
         for epoch in range(state.epoch, state.epoch + epochs):
             rng = np.random.default_rng((self._seed, epoch))
-            for step, batch in enumerate(np.array_split(rng.permutation(train.TRAIN_SIZE), batches)):
+            for step, batch in enumerate(
+                np.array_split(rng.permutation(train.TRAIN_SIZE), batches)
+            ):
                 rate = lr
                 if total is not None:
                     done = (epoch * batches + step + 1) / (total * batches)
@@ -99,7 +107,13 @@ def engine_of(algorithm: str, seed: int, metric: str) -> Engine:
 
 
 def searched(
-    algorithm: str, seed: int, metric: str, run: Callable[[Trial], State], *, trials: int, at_once: int
+    algorithm: str,
+    seed: int,
+    metric: str,
+    run: Callable[[Trial], State],
+    *,
+    trials: int,
+    at_once: int,
 ) -> State:
     """Run so many trials, the first to begin being the first to end, and return the best state."""
     engine = engine_of(algorithm, seed, metric)
@@ -118,7 +132,11 @@ def searched(
         state = run(trial)
         value = getattr(state, metric)
         failed = replace(trial, state=TrialState.INFEASIBLE)
-        engine.put(replace(trial, state=TrialState.SUCCEEDED, value=value) if math.isfinite(value) else failed)
+        engine.put(
+            replace(trial, state=TrialState.SUCCEEDED, value=value)
+            if math.isfinite(value)
+            else failed
+        )
         sign = -1 if metric == "accuracy" else 1
         if best is None or sign * value < sign * getattr(best, metric):
             best = state
@@ -133,7 +151,9 @@ def random_search(seed: int, metric: str, generations: int, *, schedule: bool) -
     def run(trial: Trial) -> State:
         return trainer.trained(trainer.new(trial.number), trial.parameters, length, total=total)
 
-    found: float = getattr(searched("random", seed, metric, run, trials=POPULATION, at_once=2), metric)
+    found: float = getattr(
+        searched("random", seed, metric, run, trials=POPULATION, at_once=2), metric
+    )
     return found
 
 
@@ -147,7 +167,9 @@ def population(seed: int, metric: str, generations: int, *, at_once: int) -> flo
         return states[trial.number]
 
     trials = POPULATION * generations
-    found: float = getattr(searched("pbt", seed, metric, run, trials=trials, at_once=at_once), metric)
+    found: float = getattr(
+        searched("pbt", seed, metric, run, trials=trials, at_once=at_once), metric
+    )
     return found
 
 
@@ -160,13 +182,21 @@ ROWS: dict[str, Callable[[int, str, int], float]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--keep", action="store_true", help="write docs/benchmarks.md")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
     np.seterr(all="ignore")
     kinds = [(metric, generations) for metric in ("loss", "accuracy") for generations in (5, 10)]
-    header = ["search", *(f"{metric}, {POPULATION * generations * INTERVAL} epochs" for metric, generations in kinds)]
+    header = [
+        "search",
+        *(
+            f"{metric}, {POPULATION * generations * INTERVAL} epochs"
+            for metric, generations in kinds
+        ),
+    ]
     rows = []
     for name, search in ROWS.items():
         cells = [name]

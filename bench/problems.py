@@ -17,7 +17,8 @@ from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A function to minimize. `loss` is NaN for infeasible points. Trials report it with noise of deviation `noise`.
+    """A function to minimize. `loss` is NaN for infeasible points. Trials report it with noise of
+    deviation `noise`.
 
     `lowest` is the lowest loss of all points, NaN if unknown.
     """
@@ -30,7 +31,11 @@ class Problem:
 
     def told(self, point: Assignment, *, seed: int, number: int) -> float:
         loss = self.loss(point)
-        return loss if not self.noise else loss + generator(seed, number, "noise").gauss(0.0, self.noise)
+        return (
+            loss
+            if not self.noise
+            else loss + generator(seed, number, "noise").gauss(0.0, self.noise)
+        )
 
 
 def cube(count: int, low: float, high: float) -> Space:
@@ -42,7 +47,9 @@ def vector(point: Assignment) -> list[float]:
 
 
 def shifted(name: str, x: list[float], most: float) -> list[float]:
-    """Return x relative to an optimum that differs from the middle in each dimension, by up to `most`."""
+    """Return x relative to an optimum that differs from the middle in each dimension, by up to
+    `most`.
+    """
     rng = generator(0, 0, f"shift {name}")
     return [v - rng.choice((-1, 1)) * rng.uniform(0.2, 1.0) * most for v in x]
 
@@ -151,7 +158,9 @@ WHOLE = Space(
 
 
 def network(p: Assignment) -> float:
-    """A function that resembles a network's loss: of layers, each with its width, and of an optimizer's settings."""
+    """A function that resembles a network's loss: of layers, each with its width, and of an
+    optimizer's settings.
+    """
     layers = int(p["layers"])
     best = {1: (6.0,), 2: (7.0, 5.5), 3: (7.5, 6.5, 4.0)}[layers]
     widths = sum((math.log2(float(p[f"width{k}"])) - v) ** 2 for k, v in enumerate(best)) / layers
@@ -180,7 +189,9 @@ NETWORK = Space(
 
 
 def barred(p: Assignment) -> float:
-    """Hartmann's function with two constraints: on the sum of all parameters, and on two of them together."""
+    """Hartmann's function with two constraints: on the sum of all parameters, and on two of them
+    together.
+    """
     x = vector(p)
     if sum(x) > 3.2 or x[0] + x[4] < 0.35:
         return math.nan
@@ -188,7 +199,12 @@ def barred(p: Assignment) -> float:
 
 
 FUNCTIONS: tuple[Problem, ...] = (
-    Problem("Levy 8-D", cube(8, -10, 10), lambda p: levy(rotated("levy", shifted("levy", vector(p), 6))), lowest=0.0),
+    Problem(
+        "Levy 8-D",
+        cube(8, -10, 10),
+        lambda p: levy(rotated("levy", shifted("levy", vector(p), 6))),
+        lowest=0.0,
+    ),
     Problem("Styblinski-Tang 6-D", cube(6, -5, 5), lambda p: styblinski(vector(p)), lowest=0.0),
     Problem(
         "Griewank 6-D",
@@ -196,8 +212,16 @@ FUNCTIONS: tuple[Problem, ...] = (
         lambda p: griewank(rotated("g", shifted("griewank", vector(p), 12))),
         lowest=0.0,
     ),
-    Problem("Schwefel 4-D, noisy", cube(4, -500, 500), lambda p: schwefel(vector(p)) / 100, 0.3, lowest=0.0),
-    Problem("Michalewicz 5-D", cube(5, 0, math.pi), lambda p: michalewicz(vector(p)), lowest=-4.687658),
+    Problem(
+        "Schwefel 4-D, noisy",
+        cube(4, -500, 500),
+        lambda p: schwefel(vector(p)) / 100,
+        0.3,
+        lowest=0.0,
+    ),
+    Problem(
+        "Michalewicz 5-D", cube(5, 0, math.pi), lambda p: michalewicz(vector(p)), lowest=-4.687658
+    ),
     Problem(
         "ellipsoid 12-D",
         cube(12, -5, 5),
@@ -205,7 +229,13 @@ FUNCTIONS: tuple[Problem, ...] = (
         lowest=0.0,
     ),
     Problem("valley 25-D", cube(25, -2, 2), lambda p: valley(vector(p)), lowest=0.0),
-    Problem("whole 6-D, noisy", WHOLE, whole, 0.1, lowest=whole({"a": 7, "b": 90, "c": 181, "d": 2, "e": 6, "f": 14})),
+    Problem(
+        "whole 6-D, noisy",
+        WHOLE,
+        whole,
+        0.1,
+        lowest=whole({"a": 7, "b": 90, "c": 181, "d": 2, "e": 6, "f": 14}),
+    ),
     Problem("network 7-D, noisy", NETWORK, network, 0.03, lowest=0.200005),
     Problem("Hartmann 6-D, partly infeasible", cube(6, 0, 1), barred, lowest=-3.322369),
 )

@@ -1,9 +1,11 @@
-"""Savings and regret of each pruning rule, from learning curves replayed as if four trials ran at a time.
+"""Savings and regret of each pruning rule, from learning curves replayed as if four trials ran at a
+time.
 
-The curves are those of two real trainings with 200 settings each (bench/learning_curves.py), and random power laws that
-cross, where slow starters end better. Defaults were chosen on one half of each set, and the figures are of the other
-half, in 12 random orders of the trials, beside the noise of retraining: how far apart the last values are when a good
-setting is trained again. The results are written to docs/benchmarks.md. Run it manually: `bench/pruning.py`.
+The curves are those of two real trainings with 200 settings each (bench/learning_curves.py), and
+random power laws that cross, where slow starters end better. Defaults were chosen on one half of
+each set, and the figures are of the other half, in 12 random orders of the trials, beside the noise
+of retraining: how far apart the last values are when a good setting is trained again. The results
+are written to docs/benchmarks.md. Run it manually: `bench/pruning.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ RULES = ("median", "percentile", "asha", "hyperband", "patient", "curve", "auto"
 class Problem:
     """A set of learning curves: (trials, steps).
 
-    retrained: The last values of the best settings with several seeds, (settings, seeds); empty for no training.
+    retrained: The last values of the best settings with several seeds, (settings, seeds); empty for
+    no training.
     """
 
     name: str
@@ -47,7 +50,9 @@ class Problem:
 
     @property
     def noise(self) -> float | None:
-        """Return the standard deviation of retraining, in the unit of a regret; None for no training."""
+        """Return the standard deviation of retraining, in the unit of a regret; None for no
+        training.
+        """
         if not self.retrained.size:
             return None
         finals = sorted(self.direction.sign * self.curves[:, -1])
@@ -72,14 +77,18 @@ def problems() -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """epochs: as a fraction of all. regret: of the best final value, as a fraction of the median trial's regret."""
+    """epochs: as a fraction of all. regret: of the best final value, as a fraction of the median
+    trial's regret.
+    """
 
     epochs: float
     regret: float
 
 
 def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
-    """Replay trials: a random worker reports the next step of its trial, and takes the next trial after the last."""
+    """Replay trials: a random worker reports the next step of its trial, and takes the next trial
+    after the last.
+    """
     pruner = new_pruner(pruning, Objective("metric", problem.direction))
     draw = random.Random(seed)
     order = draw.sample(range(len(problem.curves)), trials)
@@ -90,7 +99,9 @@ def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
     while True:
         while len(running) < WORKERS and (following := next(left, None)) is not None:
             number, which = following
-            running.append((TrialCurve(number, TrialState.RUNNING, Curve()), problem.curves[which].tolist()))
+            running.append(
+                (TrialCurve(number, TrialState.RUNNING, Curve()), problem.curves[which].tolist())
+            )
         if not running:
             break
         trial, values = running[draw.randrange(len(running))]
@@ -108,7 +119,8 @@ def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
         pruner.put(TrialCurve(trial.number, state, trial.curve, values[-1] if not stop else None))
     finals = sorted(sign * problem.curves[order, -1])
     middle = finals[len(finals) // 2]
-    best = min(losses, default=middle)  # if all trials were pruned, the search is no better than a random trial
+    # if all trials were pruned, the search is no better than a random trial
+    best = min(losses, default=middle)
     return Run(epochs / (trials * last), (best - finals[0]) / (middle - finals[0]))
 
 
@@ -117,7 +129,9 @@ def mean_of(problem: Problem, pruning: Pruning, orders: int, trials: int) -> Run
 
 
 def _mean(runs: Sequence[Run]) -> Run:
-    return Run(statistics.fmean(run.epochs for run in runs), statistics.fmean(run.regret for run in runs))
+    return Run(
+        statistics.fmean(run.epochs for run in runs), statistics.fmean(run.regret for run in runs)
+    )
 
 
 def row(name: str, orders: int) -> list[str]:
@@ -139,7 +153,9 @@ def noise_row() -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What pruning rules save on replayed learning curves.")
+    parser = argparse.ArgumentParser(
+        description="What pruning rules save on replayed learning curves."
+    )
     parser.add_argument("--quick", action="store_true", help="few orders; writes nothing")
     parser.add_argument("--only", choices=RULES, help="this rule; writes nothing")
     options = parser.parse_args()

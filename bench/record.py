@@ -1,6 +1,8 @@
-"""Output of benchmark figures: a table between markers in docs/benchmarks.md, with a description of the machine.
+"""Output of benchmark figures: a table between markers in docs/benchmarks.md, with a description of
+the machine.
 
-Standard library only, because a script that measures memory must not import the libraries that it measures.
+Standard library only, because a script that measures memory must not import the libraries that it
+measures.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 LOAD_AT_START = os.getloadavg()[0]
 if LOAD_AT_START > 0.5:
-    print(f"load average {LOAD_AT_START:.1f}: the machine does other things, figures will be off", file=sys.stderr)
+    print(
+        f"load average {LOAD_AT_START:.1f}: the machine does other things, figures will be off",
+        file=sys.stderr,
+    )
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -30,7 +35,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _processor() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        )
     except OSError:
         found = None
     return found[1] if found else platform.processor() or platform.machine()
@@ -38,14 +45,22 @@ def _processor() -> str:
 
 def commit() -> str:
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
 
-    return git("rev-parse", "--short", "HEAD") + (" (changed)" if git("status", "--porcelain", "-uno") else "")
+    return git("rev-parse", "--short", "HEAD") + (
+        " (changed)" if git("status", "--porcelain", "-uno") else ""
+    )
 
 
 def machine() -> str:
-    """Return a paragraph about the machine and the versions of the measurement, and how busy the machine was."""
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy"))
+    """Return a paragraph about the machine and the versions of the measurement, and how busy the
+    machine was.
+    """
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy")
+    )
     load = f"load average {LOAD_AT_START:.1f} before"
     return (
         f"Measured on {datetime.now(UTC):%Y-%m-%d} at {commit()}: {_processor()}, {os.cpu_count()} cores, {load}; "
@@ -60,12 +75,16 @@ def keep(section: str, text: str) -> None:
     pattern = rf"(<!-- {section} -->\n).*?(<!-- /{section} -->)"
     page, places = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", page, flags=re.DOTALL)
     if places != 1:
-        sys.exit(f"{PAGE}: no section {section}; it needs the two lines <!-- {section} --> and <!-- /{section} -->")
+        sys.exit(
+            f"{PAGE}: no section {section}; it needs the two lines <!-- {section} --> and <!-- /{section} -->"
+        )
     PAGE.write_text(page, encoding="utf-8")
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a fraction `share` of the values is; of few values, the next higher one."""
+    """Return the value below which a fraction `share` of the values is; of few values, the next
+    higher one.
+    """
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 

@@ -1,4 +1,6 @@
-"""Scale benchmarks on fake nodes, where a pod costs only its API objects: many experiments, trials and logs at once."""
+"""Scale benchmarks on fake nodes, where a pod costs only its API objects: many experiments, trials
+and logs at once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ LEAST_RATE, MOST_CPU, CORES, MEMORY_MB = 0.9, 1.2, 0.5, 300.0
 
 
 def trial(*, run: str, log: str = "accuracy=0.5", **env: str) -> dict[str, Any]:
-    """Return a pod that occupies a node and prints `log`. `env` has further variables for kwok.py."""
+    """Return a pod that occupies a node and prints `log`.
+
+    `env` has further variables for kwok.py.
+    """
     given = {"KWOK_RUN": run, "KWOK_LOG": log, **env}
     return {"image": "tiny:1", "command": ["train"], "env": given, "resources": {"cpu": "100m"}}
 
@@ -47,7 +52,9 @@ def measured(part: str, quick: bool, whole: bool) -> str:
 
 @contextmanager
 def control_plane_used(harness: Harness, namespace: str) -> Iterator[list[float]]:
-    """Measure the CPU seconds of etcd, API server, controllers and scheduler until all objects are cleaned up."""
+    """Measure the CPU seconds of etcd, API server, controllers and scheduler until all objects are
+    cleaned up.
+    """
     before, used = control_plane_s(harness.cluster), [0.0]
     yield used
     eventually(lambda: not harness.api.items(pods(namespace)), within_s=120, every_s=0.5)
@@ -61,7 +68,12 @@ def rate(harness: Harness, *, quick: bool) -> str:
 
     def file(namespace: str, number: int) -> dict[str, Any]:
         return experiment(
-            namespace, f"bench-{number}", trials=each, parallelism=parallelism, canary="10s", trial=trial(run="1s")
+            namespace,
+            f"bench-{number}",
+            trials=each,
+            parallelism=parallelism,
+            canary="10s",
+            trial=trial(run="1s"),
         )
 
     seen: dict[str, list[tuple[Run, float]]] = {THEIRS: [], OURS: []}
@@ -69,15 +81,27 @@ def rate(harness: Harness, *, quick: bool) -> str:
         namespace = harness.namespace()
         files = [file(namespace, number) for number in range(experiments)]
         with control_plane_used(harness, namespace) as used:
-            run = harness.ours(files) if who == OURS else harness.bare(files[0], trials, experiments * parallelism)
+            run = (
+                harness.ours(files)
+                if who == OURS
+                else harness.bare(files[0], trials, experiments * parallelism)
+            )
         seen[who].append((run, used[0]))
     bare_s, ours_s = (sum(run.at_work_s for run, _ in seen[who]) for who in (THEIRS, OURS))
     over, cpu = bare_s / ours_s, _control_s(seen[OURS]) / _control_s(seen[THEIRS])
     own_s = sum(used.cpu_s for run, _ in seen[OURS] for used in run.used) / turns
-    rows = [_rate_row(name, seen[who], trials, over=ratio)
-            for name, who, ratio in (("bare Jobs", THEIRS, 1.0), ("tuner run", OURS, over))]  # fmt: skip
-    header = ["who", "trials a minute", "over bare", "commands, start to end", "control-plane CPU per trial",
-              "writes per trial"]  # fmt: skip
+    rows = [
+        _rate_row(name, seen[who], trials, over=ratio)
+        for name, who, ratio in (("bare Jobs", THEIRS, 1.0), ("tuner run", OURS, over))
+    ]
+    header = [
+        "who",
+        "trials a minute",
+        "over bare",
+        "commands, start to end",
+        "control-plane CPU per trial",
+        "writes per trial",
+    ]
     return (
         f"{experiments} experiments of {parallelism} at a time, {trials} trials of 1 s (fake nodes), by turns, "
         f"{turns} of each:\n\n{table(header, rows)}\n\n"
@@ -88,14 +112,22 @@ def rate(harness: Harness, *, quick: bool) -> str:
     )
 
 
-def _rate_row(name: str, runs: Sequence[tuple[Run, float]], trials: int, *, over: float) -> list[str]:
+def _rate_row(
+    name: str, runs: Sequence[tuple[Run, float]], trials: int, *, over: float
+) -> list[str]:
     """Return the row of all turns of one contestant together."""
     done = trials * len(runs)
     wall_s = sum(run.wall_s for run, _ in runs) / len(runs)
     writes = sum(len(run.writes) for run, _ in runs) / done
     rate = 60 * done / sum(run.at_work_s for run, _ in runs)
-    return [name, f"{rate:.0f}", f"{over:.2f}", f"{wall_s:.1f} s", f"{1e3 * _control_s(runs) / done:.0f} ms",
-            f"{writes:.1f}"]  # fmt: skip
+    return [
+        name,
+        f"{rate:.0f}",
+        f"{over:.2f}",
+        f"{wall_s:.1f} s",
+        f"{1e3 * _control_s(runs) / done:.0f} ms",
+        f"{writes:.1f}",
+    ]
 
 
 def _control_s(runs: Sequence[tuple[Run, float]]) -> float:
@@ -103,25 +135,42 @@ def _control_s(runs: Sequence[tuple[Run, float]]) -> float:
 
 
 def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
-    """Run experiments in namespaces whose quotas admit less than requested. Each tenth trial fails."""
-    people, each, parallelism, admitted = (20, 500, 60, 50) if whole else (2, 20, 6, 5) if quick else (5, 200, 60, 50)
-    spaces = [harness.namespace(("resourcequotas", quota("room", pods=str(admitted)))) for _ in range(people)]
+    """Run experiments in namespaces whose quotas admit less than requested.
+
+    Each tenth trial fails.
+    """
+    people, each, parallelism, admitted = (
+        (20, 500, 60, 50) if whole else (2, 20, 6, 5) if quick else (5, 200, 60, 50)
+    )
+    spaces = [
+        harness.namespace(("resourcequotas", quota("room", pods=str(admitted))))
+        for _ in range(people)
+    ]
     files = [
         experiment(
-            space, trials=each, parallelism=parallelism, trial=trial(run="2s", KWOK_EXIT="${code}"),
+            space,
+            trials=each,
+            parallelism=parallelism,
+            trial=trial(run="2s", KWOK_EXIT="${code}"),
             parameters={"code": {"type": "int", "min": 0, "max": 1}},
             initial=[{"code": int(number % 10 == 9)} for number in range(each)],
         )
         for space in spaces
-    ]  # fmt: skip
+    ]
     watcher = Watcher(harness.api, pods(spaces[0]))
     run = harness.ours(files, apart=True)
     ours, theirs = _delays(watcher, replace(run, writes=harness.audit.of(spaces[0])), admitted)
-    cores, memory = sum(used.cpu_s for used in run.used) / run.wall_s, sum(used.memory_mb for used in run.used)
+    cores, memory = (
+        sum(used.cpu_s for used in run.used) / run.wall_s,
+        sum(used.memory_mb for used in run.used),
+    )
     rows = [
         ["trials a minute, commands from start to end", f"{60 * people * each / run.wall_s:.0f}"],
         ["trials that succeeded, of all", f"{run.trials} of {people * each}"],
-        ["a pod's end to the creation of the Job that takes its room in the quota, median", f"{median(ours):.2f} s"],
+        [
+            "a pod's end to the creation of the Job that takes its room in the quota, median",
+            f"{median(ours):.2f} s",
+        ],
         ["the same, 90 % of them", f"{quantile(ours, 0.9):.2f} s"],
         [
             "from there to its pod, which is the Job controller's and the quota's own affair, median",
@@ -137,30 +186,57 @@ def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
 
 
 def _delays(watcher: Watcher, run: Run, admitted: int) -> tuple[list[float], list[float]]:
-    """Return the delays from the end of each pod to the creation of the next Job, and from each Job to its pod."""
-    ends, jobs, made = ends_of_pods(watcher.stop()), run.times("create", "jobs", OURS), run.times("create", "pods")
+    """Return the delays from the end of each pod to the creation of the next Job, and from each Job
+    to its pod.
+    """
+    ends, jobs, made = (
+        ends_of_pods(watcher.stop()),
+        run.times("create", "jobs", OURS),
+        run.times("create", "pods"),
+    )
     ours = [max(0.0, job - end) for end, job in zip(ends, jobs[admitted:], strict=False)]
     return ours, [pod - job for job, pod in zip(jobs, made, strict=False)]
 
 
 def logs(harness: Harness, *, running: int) -> str:
-    """Run an experiment whose pods print a line per second, without pruning and with a rule that needs each line."""
-    rows, lasts = [], "30s" if running <= 200 else "60s"  # long enough to start all pods and to read their logs
+    """Run an experiment whose pods print a line per second, without pruning and with a rule that
+    needs each line.
+    """
+    # long enough to start all pods and to read their logs
+    rows, lasts = [], "30s" if running <= 200 else "60s"
     for pruning in (None, {"name": "median", "warmupSteps": 10**6}):
         namespace = harness.namespace()
-        spec: dict[str, Any] = {"metrics": {"step": "epoch"}, **({"pruning": pruning} if pruning else {})}
+        spec: dict[str, Any] = {
+            "metrics": {"step": "epoch"},
+            **({"pruning": pruning} if pruning else {}),
+        }
         file = experiment(
-            namespace, trials=running, parallelism=running,
-            trial=trial(run=lasts, log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
-        )  # fmt: skip
+            namespace,
+            trials=running,
+            parallelism=running,
+            trial=trial(run=lasts, log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"),
+            **spec,
+        )
         listener = Listener(harness, namespace, running)
         harness.ours([file], meanwhile=listener.listen)
         what = "with a pruner" if pruning else "without a pruner"
         late = listener.late_s
-        rows.append([what, f"{listener.cores:.2f}", f"{listener.memory_mb:.0f} MB",
-                     f"{median(late):.2f} s", f"{quantile(late, 0.9):.2f} s"])  # fmt: skip
-    header = [f"{running} trials, a line a second each", "cores of the controller", "its memory",
-              "line to stored measurement, median", "90 %"]  # fmt: skip
+        rows.append(
+            [
+                what,
+                f"{listener.cores:.2f}",
+                f"{listener.memory_mb:.0f} MB",
+                f"{median(late):.2f} s",
+                f"{quantile(late, 0.9):.2f} s",
+            ]
+        )
+    header = [
+        f"{running} trials, a line a second each",
+        "cores of the controller",
+        "its memory",
+        "line to stored measurement, median",
+        "90 %",
+    ]
     return (
         f"{running} logs followed at once (fake nodes):\n\n{table(header, rows)}\n\n"
         f"Aim at 1,000 running: under {CORES:g} cores and {MEMORY_MB:g} MB."
@@ -168,7 +244,9 @@ def logs(harness: Harness, *, running: int) -> str:
 
 
 class Listener:
-    """Observes a run: the resources of its controller, and when the lines of its pods reach the study."""
+    """Observes a run: the resources of its controller, and when the lines of its pods reach the
+    study.
+    """
 
     def __init__(self, harness: Harness, namespace: str, running: int) -> None:
         self._harness = harness
@@ -194,7 +272,9 @@ class Listener:
         self.memory_mb = memory_mb(pid)
         for pod in self._harness.api.items(pods(self._namespace))[:20]:
             trial = int(pod["metadata"]["labels"]["tuner.dev/trial"])
-            output = self._harness.api.logs(self._namespace, pod["metadata"]["name"], timestamps="true")
+            output = self._harness.api.logs(
+                self._namespace, pod["metadata"]["name"], timestamps="true"
+            )
             for line in output.splitlines():
                 moment, _, text = line.partition(" ")
                 step = int(text.split()[0].removeprefix("epoch="))
@@ -208,7 +288,9 @@ def _arrivals(database: sqlite3.Connection, *, for_s: float) -> dict[tuple[int, 
     found: dict[tuple[int, int], float] = {}
     end = time.monotonic() + for_s
     while time.monotonic() < end:
-        rows = database.execute("SELECT id, trial, step FROM measurements WHERE id > ? ORDER BY id", (last,)).fetchall()
+        rows = database.execute(
+            "SELECT id, trial, step FROM measurements WHERE id > ? ORDER BY id", (last,)
+        ).fetchall()
         now = time.time()
         for number, trial, step in rows:
             last, found[trial, step] = number, now

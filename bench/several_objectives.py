@@ -1,10 +1,12 @@
-"""Quality of searches for several objectives: the hypervolume that their Pareto fronts dominate, compared to Optuna's.
+"""Quality of searches for several objectives: the hypervolume that their Pareto fronts dominate,
+compared to Optuna's.
 
-The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, a decision tree,
-gradient boosting and a random forest of scikit-learn (loss against leaves or nodes), and the network of
-examples/digits (error against weights, looked up in the table of digits_table.py). No algorithm of Tuner was tuned on
-them. Trials run one at a time; Tuner's algorithms run in this process without a store. Each search is saved as a line
-of a file, so a stopped run is continued by the same command. `--quick` is a smoke test that keeps no results.
+The problems are ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima,
+a decision tree, gradient boosting and a random forest of scikit-learn (loss against leaves or
+nodes), and the network of examples/digits (error against weights, looked up in the table of
+digits_table.py). No algorithm of Tuner was tuned on them. Trials run one at a time; Tuner's
+algorithms run in this process without a store. Each search is saved as a line of a file, so a
+stopped run is continued by the same command. `--quick` is a smoke test that keeps no results.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ Losses = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A problem: a function that returns the losses of a point, all to be minimized, and the reference point.
+    """A problem: a function that returns the losses of a point, all to be minimized, and the
+    reference point.
 
     Points worse than the reference contribute nothing to the hypervolume.
     """
@@ -99,19 +102,29 @@ def _diabetes() -> tuple[object, object]:
 def _tree(point: Assignment) -> Losses:
     x, y = _diabetes()
     model = DecisionTreeRegressor(
-        max_leaf_nodes=point["leaves"], min_samples_leaf=point["least"], max_features=point["features"], random_state=0
+        max_leaf_nodes=point["leaves"],
+        min_samples_leaf=point["least"],
+        max_features=point["features"],
+        random_state=0,
     )
-    loss = -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    loss = (
+        -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    )
     return loss, math.log(float(model.fit(x, y).get_n_leaves()))
 
 
 def _boosting(point: Assignment) -> Losses:
     x, y = _diabetes()
     model = GradientBoostingRegressor(
-        n_estimators=point["trees"], max_depth=point["depth"], learning_rate=point["rate"], subsample=point["share"],
+        n_estimators=point["trees"],
+        max_depth=point["depth"],
+        learning_rate=point["rate"],
+        subsample=point["share"],
         random_state=0,
-    )  # fmt: skip
-    loss = -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    )
+    loss = (
+        -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    )
     nodes = sum(tree[0].tree_.node_count for tree in model.fit(x, y).estimators_)
     return loss, math.log(float(nodes))
 
@@ -119,10 +132,15 @@ def _boosting(point: Assignment) -> Losses:
 def _forest(point: Assignment) -> Losses:
     x, y = _diabetes()
     model = RandomForestRegressor(
-        n_estimators=point["trees"], max_depth=point["depth"], min_samples_leaf=point["least"],
-        max_features=point["features"], random_state=0,
-    )  # fmt: skip
-    loss = -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+        n_estimators=point["trees"],
+        max_depth=point["depth"],
+        min_samples_leaf=point["least"],
+        max_features=point["features"],
+        random_state=0,
+    )
+    loss = (
+        -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    )
     nodes = sum(tree.tree_.node_count for tree in model.fit(x, y).estimators_)
     return loss, math.log(float(nodes))
 
@@ -191,7 +209,9 @@ TASKS = (
 
 
 def ours(task: Task, algorithm: str, seed: int, trials: int) -> list[Losses]:
-    objectives = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(len(task.reference)))
+    objectives = tuple(
+        Objective(f"loss{k}", Direction.MINIMIZE) for k in range(len(task.reference))
+    )
     settings = {"trials": trials} if algorithm == "default" else {}
     spec = registry.chosen(StudySpec(task.space, objectives, Algorithm(algorithm, seed, settings)))
     engine = Engine(Study(StudyName("default", "bench"), "uid", spec, seed), (), ())
@@ -201,13 +221,19 @@ def ours(task: Task, algorithm: str, seed: int, trials: int) -> list[Losses]:
         running = Trial(proposed.number, TrialState.RUNNING, proposed.parameters)
         engine.put(running)
         losses = task.losses(proposed.parameters)
-        engine.put(replace(running, state=TrialState.SUCCEEDED, value=losses[0], step=1, further=losses[1:]))
+        engine.put(
+            replace(
+                running, state=TrialState.SUCCEEDED, value=losses[0], step=1, further=losses[1:]
+            )
+        )
         found.append(losses)
     return found
 
 
 def optunas(task: Task, peer: str, seed: int, trials: int) -> list[Losses]:
-    study = optuna.create_study(directions=["minimize"] * len(task.reference), sampler=PEERS[peer](seed))
+    study = optuna.create_study(
+        directions=["minimize"] * len(task.reference), sampler=PEERS[peer](seed)
+    )
     found = []
     for _ in range(trials):
         trial = study.ask()
@@ -228,7 +254,9 @@ def _suggested(trial: optuna.Trial, parameter: Parameter) -> Value:
         return chosen
     is_log = domain.scale is Scale.LOG
     if isinstance(domain, Int):
-        return trial.suggest_int(parameter.name, domain.min, domain.max, step=domain.step or 1, log=is_log)
+        return trial.suggest_int(
+            parameter.name, domain.min, domain.max, step=domain.step or 1, log=is_log
+        )
     return trial.suggest_float(parameter.name, domain.min, domain.max, log=is_log)
 
 
@@ -247,7 +275,9 @@ class Search:
 
 
 def read(path: Path) -> dict[tuple[str, str, int], Search]:
-    """Return the searches of a file; a last line without its end, which a killed run leaves, is not one."""
+    """Return the searches of a file; a last line without its end, which a killed run leaves, is not
+    one.
+    """
     text = path.read_text() if path.exists() else ""
     rows = (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines())
     found = [Search(task, who, seed, tuple(volumes)) for task, who, seed, volumes in rows]
@@ -265,8 +295,12 @@ def seeds_of(who: str, seeds: int) -> int:
     return min(seeds, SLOW_SEEDS) if who in SLOW else seeds
 
 
-def table_rows(names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int) -> list[list[str]]:
-    """Return a row for each problem: medians over the seeds, as shares of the most that any search found."""
+def table_rows(
+    names: Sequence[str], known: dict[tuple[str, str, int], Search], seeds: int
+) -> list[list[str]]:
+    """Return a row for each problem: medians over the seeds, as shares of the most that any search
+    found.
+    """
     rows: list[list[str]] = []
     ranks: dict[str, list[float]] = {name: [] for name in names}
     for task in TASKS:
@@ -279,7 +313,10 @@ def table_rows(names: Sequence[str], known: dict[tuple[str, str, int], Search], 
             continue  # not all have searched it yet
         most = max(one[-1] for runs in volumes.values() for one in runs)
         for place, budget in enumerate(BUDGETS):
-            shares = {name: statistics.median(one[place] for one in runs) / most for name, runs in volumes.items()}
+            shares = {
+                name: statistics.median(one[place] for one in runs) / most
+                for name, runs in volumes.items()
+            }
             if budget == SHOWN:
                 rows.append([task.name, *(f"{shares[name]:.3f}" for name in names)])
             for name in names:
@@ -288,17 +325,24 @@ def table_rows(names: Sequence[str], known: dict[tuple[str, str, int], Search], 
                 ranks[name].append(1 + above + (same - 1) / 2)
     if rows:
         rows.append(
-            ["mean rank after 50, 100 and 200 trials", *(f"{statistics.fmean(ranks[name]):.2f}" for name in names)]
+            [
+                "mean rank after 50, 100 and 200 trials",
+                *(f"{statistics.fmean(ranks[name]):.2f}" for name in names),
+            ]
         )
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the first problem with one seed; keeps nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="the first problem with one seed; keeps nothing"
+    )
     parser.add_argument("--who", default="", help="only these, with commas")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--summary", action="store_true", help="write what is known to docs/benchmarks.md")
+    parser.add_argument(
+        "--summary", action="store_true", help="write what is known to docs/benchmarks.md"
+    )
     given = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
@@ -309,7 +353,9 @@ def main() -> None:
         tasks = TASKS[:1] if given.quick else TASKS
         # Seed by seed, so that a stopped run has all problems and algorithms.
         for seed, task, name in itertools.product(range(seeds), tasks, names):
-            if given.quick or (seed < seeds_of(name, seeds) and (task.name, name, seed) not in known):
+            if given.quick or (
+                seed < seeds_of(name, seeds) and (task.name, name, seed) not in known
+            ):
                 found = searched(task, name, seed)
                 known[found.key] = found
                 print(*found.key, *found.volumes, file=sys.stderr, flush=True)

@@ -1,7 +1,9 @@
-"""Effect of one slow study on ninety-nine others at the same server: the same load, without and with the slow study.
+"""Effect of one slow study on ninety-nine others at the same server: the same load, without and
+with the slow study.
 
-Many clients request many trials at once from the slow study, which computes each with an algorithm of Optuna, until the
-measurement ends. As in `studies`, the time of a call is measured from when it was due. `--quick` keeps no results.
+Many clients request many trials at once from the slow study, which computes each with an algorithm
+of Optuna, until the measurement ends. As in `studies`, the time of a call is measured from when it
+was due. `--quick` keeps no results.
 """
 
 from __future__ import annotations
@@ -39,10 +41,16 @@ async def measured(folder: Path, size: Size) -> str:
     alone, beside, rows = [], [], []
     async with serving(folder, url) as (client, _):
         await client.create_study(
-            SLOW, StudySpec(SPEC.space, SPEC.objectives, Algorithm(SLOW_ALGORITHM, seed=1)), request_id="slow"
+            SLOW,
+            StudySpec(SPEC.space, SPEC.objectives, Algorithm(SLOW_ALGORITHM, seed=1)),
+            request_id="slow",
         )
-        for trial in (await client.suggest(SLOW, HISTORY, client_id="slow", request_id="first")).trials:
-            await client.complete(SLOW, trial.number, Outcome(TrialState.SUCCEEDED, trial.number / HISTORY))
+        for trial in (
+            await client.suggest(SLOW, HISTORY, client_id="slow", request_id="first")
+        ).trials:
+            await client.complete(
+                SLOW, trial.number, Outcome(TrialState.SUCCEEDED, trial.number / HISTORY)
+            )
         quiet = Load(client, size.studies)
         await quiet.warm()
         for _ in range(3):
@@ -59,7 +67,13 @@ async def measured(folder: Path, size: Size) -> str:
             alone.append(quiet.suggestions + quiet.completions)
             beside.append(loaded.suggestions + loaded.completions)
             rows.append(
-                [*(f"{ms(seconds, share):.1f}" for seconds in (alone[-1], beside[-1]) for share in (0.5, 0.99))]
+                [
+                    *(
+                        f"{ms(seconds, share):.1f}"
+                        for seconds in (alone[-1], beside[-1])
+                        for share in (0.5, 0.99)
+                    )
+                ]
             )
             print(rows[-1], file=sys.stderr)
             await asyncio.sleep(2.0)

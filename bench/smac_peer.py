@@ -1,7 +1,8 @@
-"""SMAC3 as a contestant in a process of its own: run by `games.py` with the Python of an environment that has SMAC3.
+"""SMAC3 as a contestant in a process of its own: run by `games.py` with the Python of an
+environment that has SMAC3.
 
-It reads a line of JSON and answers with one: first the space, then `{"ask": number}` and `{"tell": number, "loss": …}`.
-It imports nothing of the project.
+It reads a line of JSON and answers with one: first the space, then `{"ask": number}` and
+`{"tell": number, "loss": …}`. It imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def space(parameters: list[dict[str, Any]], seed: int) -> ConfigurationSpace:
     made.add(list(found.values()))
     for described in parameters:
         name = described["name"]
-        conditions = [InCondition(found[name], found[parent], values) for parent, values in described["when"]]
+        conditions = [
+            InCondition(found[name], found[parent], values) for parent, values in described["when"]
+        ]
         if conditions:
             made.add(conditions[0] if len(conditions) == 1 else AndConjunction(*conditions))
     return made
@@ -51,7 +54,8 @@ def point(config: Any, parameters: list[dict[str, Any]]) -> dict[str, Any]:
     for described in parameters:
         name = described["name"]
         if name in values:
-            value = getattr(values[name], "item", lambda v=values[name]: v)()  # a number of NumPy as Python's
+            # a number of NumPy as Python's
+            value = getattr(values[name], "item", lambda v=values[name]: v)()
             step = described.get("step")
             made[name] = described["min"] + value * step if step not in (None, 1) else value
     return made
@@ -68,7 +72,9 @@ def serve(folder: str) -> None:
         seed=setup["seed"],
         deterministic=True,
     )
-    smac = HyperparameterOptimizationFacade(scenario, lambda config, seed=0: math.nan, logging_level=50, overwrite=True)
+    smac = HyperparameterOptimizationFacade(
+        scenario, lambda config, seed=0: math.nan, logging_level=50, overwrite=True
+    )
     running: dict[int, TrialInfo] = {}
     worst = 0.0
 
@@ -85,7 +91,10 @@ def serve(folder: str) -> None:
             loss = request["loss"]
             worst = worst if loss is None else max(worst, loss)
             status = StatusType.CRASHED if loss is None else StatusType.SUCCESS
-            smac.tell(running.pop(request["tell"]), TrialValue(worst if loss is None else loss, status=status))
+            smac.tell(
+                running.pop(request["tell"]),
+                TrialValue(worst if loss is None else loss, status=status),
+            )
             answer()
 
 

@@ -1,4 +1,7 @@
-"""Statistics of the quality benchmarks: tests with correction, ratios of regrets and ranks. Pure functions."""
+"""Statistics of the quality benchmarks: tests with correction, ratios of regrets and ranks.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 

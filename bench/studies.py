@@ -1,9 +1,11 @@
-"""Load on one server: a hundred long studies at once, a restart, floods of measurements; on SQLite and PostgreSQL.
+"""Load on one server: a hundred long studies at once, a restart, floods of measurements; on SQLite
+and PostgreSQL.
 
-Calls are sent when they are due, whether or not earlier ones have been answered, and the time of a call is measured
-from when it was due. Thus a server that stalls still gets all calls (open-loop load). Only the delay of the client's
-own timer, which has a resolution of milliseconds, is not attributed to the server. The client is a separate process on
-the same machine. `make bench` runs this; `--quick` is a smoke test that keeps no results, `--only PART` runs one part.
+Calls are sent when they are due, whether or not earlier ones have been answered, and the time of a
+call is measured from when it was due. Thus a server that stalls still gets all calls (open-loop
+load). Only the delay of the client's own timer, which has a resolution of milliseconds, is not
+attributed to the server. The client is a separate process on the same machine. `make bench` runs
+this; `--quick` is a smoke test that keeps no results, `--only PART` runs one part.
 """
 
 from __future__ import annotations
@@ -76,13 +78,21 @@ def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
     rng = random.Random(1)
     with contextlib.closing(open_store(url)) as store:
         for place in range(studies):
-            study = Study(name_of(place), uuid.uuid4().hex[:16], SPEC, seed=place, create_time=datetime.now(UTC))
+            study = Study(
+                name_of(place),
+                uuid.uuid4().hex[:16],
+                SPEC,
+                seed=place,
+                create_time=datetime.now(UTC),
+            )
             assert store.insert_study(StudyRecord(study, uuid.uuid4().hex, "none"))
             if place == 0:
                 lease = store.take(study.name, uid=study.uid, address="")
                 for start in range(0, size.trials, 500):
                     numbers = range(start, min(size.trials, start + 500))
-                    store.hand_out(lease, [_finished(number, drawn(rng), rng) for number in numbers])
+                    store.hand_out(
+                        lease, [_finished(number, drawn(rng), rng) for number in numbers]
+                    )
                 store.release(lease)
     engine = sqlalchemy.create_engine(url)
     with engine.begin() as connection:
@@ -115,8 +125,17 @@ def _columns(connection: sqlalchemy.Connection, name: str) -> list[str]:
 def _finished(number: int, point: Assignment, rng: random.Random) -> Trial:
     at, request = datetime.now(UTC), f"{rng.getrandbits(128):032x}"
     value = rng.random()
-    return Trial(number, TrialState.SUCCEEDED, point, value, 9, request_id=request, client_id="c",
-                 create_time=at, end_time=at)  # fmt: skip
+    return Trial(
+        number,
+        TrialState.SUCCEEDED,
+        point,
+        value,
+        9,
+        request_id=request,
+        client_id="c",
+        create_time=at,
+        end_time=at,
+    )
 
 
 # The server and its load
@@ -155,9 +174,9 @@ def peak_mb(pid: int) -> float:
 class Load:
     """Sends calls when they are due and measures them.
 
-    `suggestions` and `completions` are seconds from when each call was due until its reply. With `ends_drawn`, trials
-    have random durations, otherwise equal ones. A call is due when its timer fires or, if the client itself is behind,
-    when the timer should have fired.
+    `suggestions` and `completions` are seconds from when each call was due until its reply. With
+    `ends_drawn`, trials have random durations, otherwise equal ones. A call is due when its timer
+    fires or, if the client itself is behind, when the timer should have fired.
     """
 
     client: AsyncClient
@@ -177,7 +196,8 @@ class Load:
 
     async def run(self, *, per_s: float, for_s: float) -> None:
         """Request a trial of each study in turn, and complete it before the next turn of the study."""
-        # Freeze existing objects, so that garbage collection in the client does not affect the measurement.
+        # Freeze existing objects, so that garbage collection in the client does not affect the
+        # measurement.
         gc.collect()
         gc.freeze()
         began, under_way = time.monotonic(), set()
@@ -199,7 +219,9 @@ class Load:
         self.suggestions.append(time.monotonic() - due)
         await asyncio.sleep(after_s)
         due = time.monotonic()
-        await self.client.complete(name, found.trials[0].number, Outcome(TrialState.SUCCEEDED, random.random()))
+        await self.client.complete(
+            name, found.trials[0].number, Outcome(TrialState.SUCCEEDED, random.random())
+        )
         self.completions.append(time.monotonic() - due)
 
 
@@ -236,13 +258,25 @@ async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
                 await drawn.run(per_s=size.per_s, for_s=size.for_s)
                 rows.append([f"{store}, trials that end at random", *_figures(drawn), "", "", ""])
                 print(rows[-1], file=sys.stderr)
-    head = ["store", "suggestion p50 in ms", "p99", "completion p50 in ms", "p99", "peak memory in MB",
-            "first suggestion of a study in ms, mean", "most per second"]  # fmt: skip
+    head = [
+        "store",
+        "suggestion p50 in ms",
+        "p99",
+        "completion p50 in ms",
+        "p99",
+        "peak memory in MB",
+        "first suggestion of a study in ms, mean",
+        "most per second",
+    ]
     return table(head, rows) + "\n\nClaims: " + ". ".join(verdicts) + "."
 
 
 def _figures(load: Load) -> list[str]:
-    return [f"{ms(seconds, share):.1f}" for seconds in (load.suggestions, load.completions) for share in (0.5, 0.99)]
+    return [
+        f"{ms(seconds, share):.1f}"
+        for seconds in (load.suggestions, load.completions)
+        for share in (0.5, 0.99)
+    ]
 
 
 async def saturation(client: AsyncClient, size: Size, p99_ms: float) -> float:
@@ -277,12 +311,16 @@ async def restart(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
 
 
 async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
-    """Send batches of measurements from a separate process, and request suggestions of another study meanwhile."""
+    """Send batches of measurements from a separate process, and request suggestions of another
+    study meanwhile.
+    """
     rows = []
     for store, (url, flags) in stores.items():
         if flags:
             continue
-        few = Size(size.studies, min(size.trials, 1_000), size.per_s, size.for_s, size.steps, size.flood_s)
+        few = Size(
+            size.studies, min(size.trials, 1_000), size.per_s, size.for_s, size.steps, size.flood_s
+        )
         filled(url, few, studies=2 + FLOODED)
         async with serving(folder, url) as (client, _):
             quiet, meanwhile = Load(client, 1), Load(client, 1)
@@ -294,10 +332,28 @@ async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
                 pass
         alone, under = ms(quiet.suggestions, 0.99), ms(meanwhile.suggestions, 0.99)
         enough = "yes" if most.per_s >= MEASUREMENTS_S else "**no**"
-        rows.append([store, f"{most.per_s:,.0f}", enough, f"{alone:.1f}", f"{under:.1f}", f"{flood.per_s:,.0f}",
-                     f"{under / alone:.1f}", verdict(under / alone, UNDER_LOAD)])  # fmt: skip
-    head = ["store", "measurements a second, at most", f"at least {MEASUREMENTS_S:,.0f}", "suggestion p99 alone in ms",
-            "with others' measurements", "as many a second", "ratio", f"at most {UNDER_LOAD:g}"]  # fmt: skip
+        rows.append(
+            [
+                store,
+                f"{most.per_s:,.0f}",
+                enough,
+                f"{alone:.1f}",
+                f"{under:.1f}",
+                f"{flood.per_s:,.0f}",
+                f"{under / alone:.1f}",
+                verdict(under / alone, UNDER_LOAD),
+            ]
+        )
+    head = [
+        "store",
+        "measurements a second, at most",
+        f"at least {MEASUREMENTS_S:,.0f}",
+        "suggestion p99 alone in ms",
+        "with others' measurements",
+        "as many a second",
+        "ratio",
+        f"at most {UNDER_LOAD:g}",
+    ]
     return table(head, rows)
 
 
@@ -323,7 +379,9 @@ def flood_all(address: str, for_s: float, per_s: float) -> float:
     async def all_of_them() -> int:
         client = AsyncClient(address, timeout_s=60)
         until = time.monotonic() + for_s
-        counts = await asyncio.gather(*(flood(client, name_of(2 + k), until, per_s / FLOODED) for k in range(FLOODED)))
+        counts = await asyncio.gather(
+            *(flood(client, name_of(2 + k), until, per_s / FLOODED) for k in range(FLOODED))
+        )
         await client.close()
         return sum(counts)
 
@@ -338,7 +396,9 @@ async def flood(client: AsyncClient, name: StudyName, until: float, per_s: float
         for start in range(0, 20 * BATCH, BATCH):
             await asyncio.sleep(max(0.0, began + told / per_s - time.monotonic()))
             steps = range(start // len(METRICS), (start + BATCH) // len(METRICS))
-            batch = [Measurement(1, metric, step, step * 0.5) for step in steps for metric in METRICS]
+            batch = [
+                Measurement(1, metric, step, step * 0.5) for step in steps for metric in METRICS
+            ]
             await client.report(name, number, batch)
             told += len(batch)
             if time.monotonic() >= until:
@@ -374,7 +434,10 @@ def main() -> None:
     given = parser.parse_args()
     for part, measured in PARTS.items():
         if given.only in (None, part):
-            with tempfile.TemporaryDirectory(prefix="tuner-") as name, stores_in(Path(name)) as stores:
+            with (
+                tempfile.TemporaryDirectory(prefix="tuner-") as name,
+                stores_in(Path(name)) as stores,
+            ):
                 text = asyncio.run(measured(Path(name), stores, QUICK if given.quick else WHOLE))
             print(text) if given.quick else keep(f"studies-{part}", f"{text}\n\n{machine()}")
 

@@ -1,7 +1,8 @@
-"""Latency of suggestions by TPE as the study grows: SuggestTrials over gRPC compared to Optuna's ask().
+"""Latency of suggestions by TPE as the study grows: SuggestTrials over gRPC compared to Optuna's
+ask().
 
-The contestants take turns with blocks of suggestions, so that a busy moment affects all of them. `make bench` runs
-this; `--quick` is a smoke test that does not change the page.
+The contestants take turns with blocks of suggestions, so that a busy moment affects all of them.
+`make bench` runs this; `--quick` is a smoke test that does not change the page.
 """
 
 from __future__ import annotations
@@ -66,7 +67,14 @@ class Ours:
 
     def __init__(self, folder: Path) -> None:
         address = f"unix:{folder}/s"
-        command = [str(TUNER), "serve", "--address", address, "--storage", f"sqlite:///{folder}/studies.db"]
+        command = [
+            str(TUNER),
+            "serve",
+            "--address",
+            address,
+            "--storage",
+            f"sqlite:///{folder}/studies.db",
+        ]
         self.log = (folder / "serve.log").open("wb")
         self.server = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         self.loop = asyncio.new_event_loop()
@@ -100,7 +108,9 @@ class Ours:
 
     async def _suggest(self) -> float:
         start = time.perf_counter()
-        suggestions = await self.client.suggest(self.study, 1, client_id="bench", request_id=uuid.uuid4().hex)
+        suggestions = await self.client.suggest(
+            self.study, 1, client_id="bench", request_id=uuid.uuid4().hex
+        )
         seconds = time.perf_counter() - start
         trial = suggestions.trials[0]
         await self.client.complete(
@@ -129,7 +139,9 @@ class Optunas:
 
     def fill(self, points: list[Point]) -> None:
         for point in points:
-            trial = optuna.trial.create_trial(params=point, distributions=DISTRIBUTIONS, value=score(point))
+            trial = optuna.trial.create_trial(
+                params=point, distributions=DISTRIBUTIONS, value=score(point)
+            )
             self.study.add_trial(trial)
 
     def suggest(self) -> float:
@@ -149,7 +161,9 @@ class Optunas:
 
 
 class OptunasSqlite(Optunas):
-    """An Optuna study on SQLite, which does not wait for the disk while it is filled with 10,000 trials."""
+    """An Optuna study on SQLite, which does not wait for the disk while it is filled with 10,000
+    trials.
+    """
 
     def __init__(self, path: Path) -> None:
         self.storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
@@ -181,7 +195,9 @@ def contestants(folder: Path) -> tuple[Ours, list[Contestant]]:
 
 
 def measure(all_of_them: list[Contestant], count: int, patience_s: float) -> dict[str, list[float]]:
-    """Measure `count` suggestions of each in alternating blocks of ten; stop slow ones early, after ten or more."""
+    """Measure `count` suggestions of each in alternating blocks of ten; stop slow ones early, after
+    ten or more.
+    """
     for each in all_of_them:
         each.suggest()  # exclude one-time imports
     taken: dict[str, list[float]] = {each.name: [] for each in all_of_them}
@@ -194,11 +210,15 @@ def measure(all_of_them: list[Contestant], count: int, patience_s: float) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few suggestions over short histories; keeps nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="few suggestions over short histories; keeps nothing"
+    )
     quick = parser.parse_args().quick
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    histories, count, patience_s = ((20, 50), 10, 5.0) if quick else ((100, 1_000, 10_000), 200, 30.0)
+    histories, count, patience_s = (
+        ((20, 50), 10, 5.0) if quick else ((100, 1_000, 10_000), 200, 30.0)
+    )
     rng, rows, ours_p50_ms = random.Random(1), [], 0.0
     with tempfile.TemporaryDirectory() as name:
         ours, peers = contestants(Path(name))
@@ -215,12 +235,17 @@ def main() -> None:
                 for who, seconds in taken.items():
                     p50, p99 = 1e3 * quantile(seconds, 0.5), 1e3 * quantile(seconds, 0.99)
                     ratio = f"{p50 / ours_p50_ms:.1f}"
-                    rows.append([f"{history:,}", who, f"{p50:.1f}", f"{p99:.1f}", ratio, str(len(seconds))])
+                    rows.append(
+                        [f"{history:,}", who, f"{p50:.1f}", f"{p99:.1f}", ratio, str(len(seconds))]
+                    )
         finally:
             ours.close()
-    head = table(["finished trials", "who", "p50 in ms", "p99 in ms", "p50 over ours", "suggestions"], rows)
-    claim = f"Claim: p50 at most {P50_AT_MOST_MS:g} ms at {histories[-1]:,} trials: {ours_p50_ms:.1f} ms, " + verdict(
-        ours_p50_ms, P50_AT_MOST_MS
+    head = table(
+        ["finished trials", "who", "p50 in ms", "p99 in ms", "p50 over ours", "suggestions"], rows
+    )
+    claim = (
+        f"Claim: p50 at most {P50_AT_MOST_MS:g} ms at {histories[-1]:,} trials: {ours_p50_ms:.1f} ms, "
+        + verdict(ours_p50_ms, P50_AT_MOST_MS)
     )
     if quick:
         print(head)

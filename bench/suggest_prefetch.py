@@ -1,7 +1,8 @@
-"""Latency of SuggestTrials with `gp`, whose points worker processes compute, with one trial at a time and several.
+"""Latency of SuggestTrials with `gp`, whose points worker processes compute, with one trial at a
+time and several.
 
-Simulated trials run for a second; a free slot requests the next one at once. The server is `tuner serve` on a socket
-with SQLite. `--quick` is a smoke test that does not change the page.
+Simulated trials run for a second; a free slot requests the next one at once. The server is
+`tuner serve` on a socket with SQLite. `--quick` is a smoke test that does not change the page.
 """
 
 from __future__ import annotations
@@ -38,18 +39,29 @@ class Taken:
 
 
 def finished(point: Point) -> FinishedTrial:
-    return FinishedTrial(point, Outcome(TrialState.SUCCEEDED, score(point)), source_id=uuid.uuid4().hex)
+    return FinishedTrial(
+        point, Outcome(TrialState.SUCCEEDED, score(point)), source_id=uuid.uuid4().hex
+    )
 
 
 async def slot(
-    client: AsyncClient, study: StudyName, *, trials: int, trial_s: float, wait_s: float, taken: Taken
+    client: AsyncClient,
+    study: StudyName,
+    *,
+    trials: int,
+    trial_s: float,
+    wait_s: float,
+    taken: Taken,
 ) -> None:
     """Run trials one at a time in one slot, after waiting for `wait_s`."""
     await asyncio.sleep(wait_s)
     for place in range(trials):
         began = time.perf_counter()
-        (trial,) = (await client.suggest(study, 1, client_id="bench", request_id=uuid.uuid4().hex)).trials
-        if place:  # skip the first call of a slot, which waits for the worker process and one-time imports
+        (trial,) = (
+            await client.suggest(study, 1, client_id="bench", request_id=uuid.uuid4().hex)
+        ).trials
+        # skip the first call of a slot, which waits for the worker process and one-time imports
+        if place:
             taken.seconds.append(time.perf_counter() - began)
             taken.cheaper += PROPOSED_BY in trial.labels
         await asyncio.sleep(trial_s)
@@ -70,7 +82,9 @@ async def connected(address: str, server: subprocess.Popen[bytes]) -> AsyncClien
             await asyncio.sleep(0.05)
 
 
-async def measured(client: AsyncClient, *, history: int, slots: int, trials: int, trial_s: float) -> Taken:
+async def measured(
+    client: AsyncClient, *, history: int, slots: int, trials: int, trial_s: float
+) -> Taken:
     study = StudyName("default", f"gp-{history}-{slots}")
     spec = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("gp"))
     await client.create_study(study, spec, request_id="create")
@@ -82,14 +96,18 @@ async def measured(client: AsyncClient, *, history: int, slots: int, trials: int
     each = -(-trials // slots) + 1
     await asyncio.gather(
         *(
-            slot(client, study, trials=each, trial_s=trial_s, wait_s=trial_s * k / slots, taken=taken)
+            slot(
+                client, study, trials=each, trial_s=trial_s, wait_s=trial_s * k / slots, taken=taken
+            )
             for k in range(slots)
         )
     )
     return taken
 
 
-async def all_rows(address: str, server: subprocess.Popen[bytes], *, quick: bool) -> tuple[str, str]:
+async def all_rows(
+    address: str, server: subprocess.Popen[bytes], *, quick: bool
+) -> tuple[str, str]:
     """Return the table and the verdicts on the claims."""
     rows: list[list[str]] = []
     alone, several, most = 0.0, 0.0, 0.0
@@ -98,17 +116,35 @@ async def all_rows(address: str, server: subprocess.Popen[bytes], *, quick: bool
         for history in (100,) if quick else (100, 250, 1_000, 10_000):
             for slots in SLOTS:
                 trials, trial_s = (6, 0.2) if quick else (40, 1.0)
-                taken = await measured(client, history=history, slots=slots, trials=trials, trial_s=trial_s)
+                taken = await measured(
+                    client, history=history, slots=slots, trials=trials, trial_s=trial_s
+                )
                 p50, p90 = (1e3 * quantile(taken.seconds, share) for share in (0.5, 0.9))
                 highest = 1e3 * max(taken.seconds)
                 most = max(most, highest)
-                alone, several = (max(alone, p50), several) if slots == 1 else (alone, max(several, p50))
-                cells = [f"{p50:.1f}", f"{p90:.1f}", f"{highest:.0f}", f"{taken.cheaper}", str(len(taken.seconds))]
+                alone, several = (
+                    (max(alone, p50), several) if slots == 1 else (alone, max(several, p50))
+                )
+                cells = [
+                    f"{p50:.1f}",
+                    f"{p90:.1f}",
+                    f"{highest:.0f}",
+                    f"{taken.cheaper}",
+                    str(len(taken.seconds)),
+                ]
                 rows.append([f"{history:,}", str(slots), *cells])
                 print(rows[-1], file=sys.stderr)
     finally:
         await client.close()
-    head = ["finished trials", "run at a time", "p50 in ms", "p90 in ms", "most in ms", "of them tpe's", "suggestions"]
+    head = [
+        "finished trials",
+        "run at a time",
+        "p50 in ms",
+        "p90 in ms",
+        "most in ms",
+        "of them tpe's",
+        "suggestions",
+    ]
     claim = (
         f"Claims: p50 at most {ALONE_MS:g} ms one at a time: {alone:.1f} ms, {verdict(alone, ALONE_MS)}; at most "
         f"{SEVERAL_MS:g} ms where several run: {several:.1f} ms, {verdict(several, SEVERAL_MS)}; never above "
@@ -121,15 +157,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few and short trials; keeps nothing")
     quick = parser.parse_args().quick
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name, Path(name, "serve.log").open("wb") as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-") as name,
+        Path(name, "serve.log").open("wb") as log,
+    ):
         address = f"unix:{name}/s"
-        command = [str(TUNER), "serve", "--address", address, "--storage", f"sqlite:///{name}/studies.db"]
+        command = [
+            str(TUNER),
+            "serve",
+            "--address",
+            address,
+            "--storage",
+            f"sqlite:///{name}/studies.db",
+        ]
         with subprocess.Popen(command, stdout=log, stderr=log) as server:
             try:
                 found, claim = asyncio.run(all_rows(address, server, quick=quick))
             finally:
                 server.terminate()
-    print(f"{found}\n\n{claim}") if quick else keep("suggest-ahead", f"{found}\n\n{claim}\n\n{machine()}")
+    print(f"{found}\n\n{claim}") if quick else keep(
+        "suggest-ahead", f"{found}\n\n{claim}\n\n{machine()}"
+    )
 
 
 if __name__ == "__main__":

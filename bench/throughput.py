@@ -1,8 +1,10 @@
-"""Overhead of a search: 200 random digits trials with `tuner run`, `xargs -P 2`, and a loop with Optuna.
+"""Overhead of a search: 200 random digits trials with `tuner run`, `xargs -P 2`, and a loop with
+Optuna.
 
-All run the same command lines, two at a time, in alternating blocks of forty, because the speed of a machine may drift
-within half a minute by more than the differences. Also measured: the time to the first trial, the idle time of slots,
-and the memory of Tuner. `make bench` runs this; `--quick` is a smoke test that keeps no results.
+All run the same command lines, two at a time, in alternating blocks of forty, because the speed of
+a machine may drift within half a minute by more than the differences. Also measured: the time to
+the first trial, the idle time of slots, and the memory of Tuner. `make bench` runs this; `--quick`
+is a smoke test that keeps no results.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One `tuner run`: its trials, the time to the first trial's process, and the peak memory in MB."""
+    """One `tuner run`: its trials, the time to the first trial's process, and the peak memory in
+    MB.
+    """
 
     spans: list[Span]
     command_lines: list[list[str]]
@@ -63,20 +67,29 @@ def wall(spans: list[Span]) -> float:
 
 
 def idle(spans: list[Span]) -> list[float]:
-    """Return the seconds from each exit to the next start in the slot. Exits and starts are paired in order."""
+    """Return the seconds from each exit to the next start in the slot.
+
+    Exits and starts are paired in order.
+    """
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
-    # The first two starts wait for no exit: the slots were empty, or the second waited for the canary's first line.
+    # The first two starts wait for no exit: the slots were empty, or the second waited for the
+    # canary's first line.
     return [max(0.0, start - end) for start, end in zip(starts[SLOTS:], ends, strict=False)]
 
 
 def command_line(parameters: dict[str, Any]) -> list[str]:
     """Return the command line that random.yaml has for the parameters."""
-    return ["train.py", *(f"--{name.replace('_', '-')}={value}" for name, value in parameters.items())]
+    return [
+        "train.py",
+        *(f"--{name.replace('_', '-')}={value}" for name, value in parameters.items()),
+    ]
 
 
 class Memory(threading.Thread):
-    """Watches the peak memory of a process and of its experiment's supervisor, on systems with /proc."""
+    """Watches the peak memory of a process and of its experiment's supervisor, on systems with
+    /proc.
+    """
 
     def __init__(self, pid: int, state: Path) -> None:
         super().__init__(daemon=True)
@@ -100,7 +113,10 @@ class Memory(threading.Thread):
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"supervisor" in command and self.state in command + str((entry / "cwd").resolve()).encode():
+            if (
+                b"supervisor" in command
+                and self.state in command + str((entry / "cwd").resolve()).encode()
+            ):
                 return int(entry.name)
         return None
 
@@ -113,11 +129,13 @@ class Memory(threading.Thread):
             time.sleep(0.05)
 
 
-def tuner_run(trials: int, folder: Path, *, seed: int = 7, canary: bool = True, watch: bool = False) -> Run:
+def tuner_run(
+    trials: int, folder: Path, *, seed: int = 7, canary: bool = True, watch: bool = False
+) -> Run:
     """Run `tuner run`.
 
-    `canary`: the first trial runs alone until its first line, as set in the file. `watch`: measure memory, which slows
-    the run a little.
+    `canary`: the first trial runs alone until its first line, as set in the file. `watch`: measure
+    memory, which slows the run a little.
     """
     state = folder / "state"
     shutil.rmtree(state, ignore_errors=True)
@@ -136,22 +154,31 @@ def tuner_run(trials: int, folder: Path, *, seed: int = 7, canary: bool = True, 
     ]
     with (folder / "tuner.log").open("wb") as log:
         asked = time.time()
-        process = subprocess.Popen(command, cwd=DIGITS, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=DIGITS, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
         memory = Memory(process.pid, state)
         if watch and Path("/proc/self/status").exists():
             memory.start()
         if process.wait() != 0:
-            sys.exit(f"tuner run ended with {process.returncode}:\n{(folder / 'tuner.log').read_text()}")
+            sys.exit(
+                f"tuner run ended with {process.returncode}:\n{(folder / 'tuner.log').read_text()}"
+            )
     asking = [str(TUNER), "get", "trials", "digits-random", "-o", "json", "--state-dir", str(state)]
     answer = json.loads(subprocess.run(asking, check=True, capture_output=True, text=True).stdout)
     spans = [
-        Span(*(datetime.fromisoformat(attempt[key]).timestamp() for key in ("startTime", "endTime")))
+        Span(
+            *(datetime.fromisoformat(attempt[key]).timestamp() for key in ("startTime", "endTime"))
+        )
         for trial in answer
         for attempt in trial["attempts"]
     ]
     if len(spans) != trials:
         sys.exit(f"{trials} trials were asked for, {len(spans)} attempts ran")
-    lines = [command_line(trial["parameters"]) for trial in sorted(answer, key=lambda trial: trial["number"])]
+    lines = [
+        command_line(trial["parameters"])
+        for trial in sorted(answer, key=lambda trial: trial["number"])
+    ]
     first_s = min(span.start for span in spans) - asked
     return Run(spans, lines, first_s, memory.peak_mb, memory.supervisor_mb)
 
@@ -159,16 +186,27 @@ def tuner_run(trials: int, folder: Path, *, seed: int = 7, canary: bool = True, 
 def xargs_run(lines: list[list[str]], folder: Path, *, sessions: bool = False) -> float:
     """Run the command lines with xargs and return the seconds.
 
-    `sessions`: start each command in its own session, as Tuner does. On a busy machine Linux divides CPU time by
-    session (autogroup), so that the plain form would look slower than it is.
+    `sessions`: start each command in its own session, as Tuner does. On a busy machine Linux
+    divides CPU time by session (autogroup), so that the plain form would look slower than it is.
     """
     (folder / "lines").write_text("".join(" ".join(line) + "\n" for line in lines))
     with (folder / "lines").open("rb") as source, (folder / "xargs.log").open("wb") as log:
         start = time.perf_counter()
-        command = ["xargs", "-P", str(SLOTS), "-L", "1", *(["setsid", "--wait"] if sessions else []), str(PYTHON)]
-        done = subprocess.run(command, cwd=DIGITS, stdin=source, stdout=log, stderr=log, check=False)
+        command = [
+            "xargs",
+            "-P",
+            str(SLOTS),
+            "-L",
+            "1",
+            *(["setsid", "--wait"] if sessions else []),
+            str(PYTHON),
+        ]
+        done = subprocess.run(
+            command, cwd=DIGITS, stdin=source, stdout=log, stderr=log, check=False
+        )
         seconds = time.perf_counter() - start
-    if done.returncode not in (0, 123):  # 123: a command failed, such as a trial with infeasible parameters
+    # 123: a command failed, such as a trial with infeasible parameters
+    if done.returncode not in (0, 123):
         sys.exit(f"xargs ended with {done.returncode}:\n{(folder / 'xargs.log').read_text()}")
     return seconds
 
@@ -201,7 +239,11 @@ def optuna_run(kind: str, lines: list[list[str]], folder: Path) -> float:
         command = [str(PYTHON), *lines[trial.number]]
         done = subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, check=False)
         spans.append(Span(start, time.time()))
-        return float(done.stdout.rsplit("accuracy=", 1)[-1].split()[0]) if done.returncode == 0 else 0.0
+        return (
+            float(done.stdout.rsplit("accuracy=", 1)[-1].split()[0])
+            if done.returncode == 0
+            else 0.0
+        )
 
     sampler = optuna.samplers.RandomSampler(seed=7)
     study = optuna.create_study(storage=storages[kind](), sampler=sampler, direction="maximize")
@@ -234,18 +276,22 @@ def play(rounds: int, searches: int, folder: Path) -> tuple[dict[str, list[float
     others = list(contestants().items())
     for turn in range(rounds):
         print(f"round {turn + 1} of {rounds}", file=sys.stderr)
-        # Only some blocks have a canary, because an experiment has one canary, not one per forty trials.
+        # Only some blocks have a canary, because an experiment has one canary, not one per forty
+        # trials.
         run = tuner_run(PORTION, folder, seed=7 + turn, canary=turn % (rounds // searches) == 0)
         seconds.setdefault(OURS, []).append(wall(run.spans))
         gaps += idle(run.spans)
-        for place in range(len(others)):  # rotate, so that no contestant always follows the same one
+        # rotate, so that no contestant always follows the same one
+        for place in range(len(others)):
             who, race = others[(place + turn) % len(others)]
             seconds.setdefault(who, []).append(race(run.command_lines, folder))
     return seconds, gaps
 
 
 def whole_searches(pairs: int, folder: Path) -> str:
-    """Measure complete searches of 200 trials, with one start and one canary each, alternating with xargs."""
+    """Measure complete searches of 200 trials, with one start and one canary each, alternating with
+    xargs.
+    """
     ours: list[float] = []
     bare: list[float] = []
     for turn in range(pairs):
@@ -257,15 +303,33 @@ def whole_searches(pairs: int, folder: Path) -> str:
     over = sum(ours) / sum(bare)
     rows = [
         ["xargs -P 2", f"{sum(bare) / pairs:.2f}", "1.000", "", ""],
-        ["tuner run", f"{sum(ours) / pairs:.2f}", f"{over:.3f}", f"{ratios[0]:.3f} to {ratios[-1]:.3f}",
-         f"at most {OVER_XARGS:.2f}: {verdict(over, OVER_XARGS)}"],
-    ]  # fmt: skip
-    return table(["who", f"seconds for {SEARCH} trials, mean of {pairs}", "ratio of sums", "each pair", "claim"], rows)
+        [
+            "tuner run",
+            f"{sum(ours) / pairs:.2f}",
+            f"{over:.3f}",
+            f"{ratios[0]:.3f} to {ratios[-1]:.3f}",
+            f"at most {OVER_XARGS:.2f}: {verdict(over, OVER_XARGS)}",
+        ],
+    ]
+    return table(
+        [
+            "who",
+            f"seconds for {SEARCH} trials, mean of {pairs}",
+            "ratio of sums",
+            "each pair",
+            "claim",
+        ],
+        rows,
+    )
 
 
 def compared(seconds: dict[str, list[float]], searches: int) -> tuple[list[list[str]], float]:
-    """Return the rows of the table, and Tuner's ratio to the faster form of xargs, which the claim is about."""
-    fastest = min((who for who in (PLAIN, SESSIONS) if who in seconds), key=lambda who: sum(seconds[who]))
+    """Return the rows of the table, and Tuner's ratio to the faster form of xargs, which the claim
+    is about.
+    """
+    fastest = min(
+        (who for who in (PLAIN, SESSIONS) if who in seconds), key=lambda who: sum(seconds[who])
+    )
 
     def ratio(who: str, over: str, rounds: slice = slice(None)) -> float:
         return sum(seconds[who][rounds]) / sum(seconds[over][rounds])
@@ -278,13 +342,17 @@ def compared(seconds: dict[str, list[float]], searches: int) -> tuple[list[list[
             alone = sorted(ratio(who, fastest, part) for part in parts)
             spread = f"{alone[0]:.3f} to {alone[-1]:.3f}"
             each = sum(seconds[who]) / searches
-            rows.append([who, f"{each:.2f}", f"{ratio(who, fastest):.3f}", "" if who == fastest else spread])
+            rows.append(
+                [who, f"{each:.2f}", f"{ratio(who, fastest):.3f}", "" if who == fastest else spread]
+            )
     return rows, ratio(OURS, fastest)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of forty trials; keeps nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of forty trials; keeps nothing"
+    )
     parser.add_argument("--whole", action="store_true", help="only the searches of 200 as they are")
     arguments = parser.parse_args()
     quick = arguments.quick
@@ -305,24 +373,43 @@ def main() -> None:
     rows, over = compared(seconds, searches)
     trials = PORTION * rounds // searches
     first = table(
-        ["who", f"seconds for {trials} trials, mean of {searches}", "over the faster xargs", "each of them alone"], rows
+        [
+            "who",
+            f"seconds for {trials} trials, mean of {searches}",
+            "over the faster xargs",
+            "each of them alone",
+        ],
+        rows,
     )
     gaps_ms = [1e3 * gap for gap in gaps]
-    memory, supervisor = whole.memory_mb or 0, whole.supervisor_mb or 0  # 0 on a system without /proc
+    # 0 on a system without /proc
+    memory, supervisor = whole.memory_mb or 0, whole.supervisor_mb or 0
     first_s, gap_ms = median(firsts), median(gaps_ms)
     claims = [
         ["over the faster xargs", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
-        ["from the command to the first trial's process", f"{first_s:.2f} s", f"{FIRST_TRIAL_S:g} s",
-         verdict(first_s, FIRST_TRIAL_S)],
-        ["a slot empty between two trials, median", f"{gap_ms:.1f} ms", f"{SLOT_IDLE_MS:g} ms",
-         verdict(gap_ms, SLOT_IDLE_MS)],
+        [
+            "from the command to the first trial's process",
+            f"{first_s:.2f} s",
+            f"{FIRST_TRIAL_S:g} s",
+            verdict(first_s, FIRST_TRIAL_S),
+        ],
+        [
+            "a slot empty between two trials, median",
+            f"{gap_ms:.1f} ms",
+            f"{SLOT_IDLE_MS:g} ms",
+            verdict(gap_ms, SLOT_IDLE_MS),
+        ],
         ["the same, 90 % of them", f"{quantile(gaps_ms, 0.9):.1f} ms", "", ""],
         ["`tuner --help`", f"{help_s:.3f} s", f"{HELP_S:g} s", verdict(help_s, HELP_S)],
         ["an empty Python program, for comparison", f"{bare_python_s:.3f} s", "", ""],
-        ["peak memory of controller and service, one process", f"{memory:.0f} MB", f"{MEMORY_MB:g} MB",
-         verdict(memory, MEMORY_MB)],
+        [
+            "peak memory of controller and service, one process",
+            f"{memory:.0f} MB",
+            f"{MEMORY_MB:g} MB",
+            verdict(memory, MEMORY_MB),
+        ],
         ["peak memory of the supervisor beside it", f"{supervisor:.0f} MB", "", ""],
-    ]  # fmt: skip
+    ]
     second = table(["figure", "measured", "at most", "met"], claims)
     text = f"{first}\n\n{second}"
     if quick:

@@ -1,7 +1,9 @@
-"""CPU time of a TPE proposal as a study grows, compared to Optuna's, and of a batch of 64 proposals.
+"""CPU time of a TPE proposal as a study grows, compared to Optuna's, and of a batch of 64
+proposals.
 
-Measured in this process, without store and network, which `suggest_latency.py` includes. Part of `make bench`. The
-contestants take turns, and the lowest of many times is shown, because a busy machine can only add time.
+Measured in this process, without store and network, which `suggest_latency.py` includes. Part of
+`make bench`. The contestants take turns, and the lowest of many times is shown, because a busy
+machine can only add time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def filled(algorithm: str, history: int) -> Engine:
     spec = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm(algorithm))
     rng = random.Random(1)
     points = (draw_point(SPACE, 3, PointRequest(n, {})) for n in range(history))
-    trials = (Trial(n, TrialState.SUCCEEDED, point, value=rng.random()) for n, point in enumerate(points))
+    trials = (
+        Trial(n, TrialState.SUCCEEDED, point, value=rng.random()) for n, point in enumerate(points)
+    )
     engine = Engine(Study(StudyName("default", "cost"), "uid", spec, 1), trials, ())
     engine.propose(1)  # exclude one-time imports
     return engine
@@ -53,9 +57,23 @@ def main() -> None:
                 batches.append(cost_ms(ours, BATCH))
         one, other, batch = min(ones), min(others), min(batches)
         rows.append(
-            [f"{history:,}", f"{one:.2f}", f"{other:.2f}", f"{other / one:.1f}", f"{batch:.1f}", f"{batch / one:.0f}"]
+            [
+                f"{history:,}",
+                f"{one:.2f}",
+                f"{other:.2f}",
+                f"{other / one:.1f}",
+                f"{batch:.1f}",
+                f"{batch / one:.0f}",
+            ]
         )
-    head = ["finished trials", "tpe, ms", "optuna:tpe, ms", "ratio", f"tpe, {BATCH} at once, ms", "over one"]
+    head = [
+        "finished trials",
+        "tpe, ms",
+        "optuna:tpe, ms",
+        "ratio",
+        f"tpe, {BATCH} at once, ms",
+        "over one",
+    ]
     keep("tpe-cost", f"{table(head, rows)}\n\n{machine()}")
 
 

@@ -1,9 +1,10 @@
-"""This checkout beside another one, by turns: what a command, a suggestion and a trial cost in each.
+"""This checkout beside another one, by turns: what a command, a suggestion and a trial cost in
+each.
 
     python bench/versions.py OTHER_CHECKOUT [--rounds 3]
 
-Each checkout has its own `.venv`. Processor time is that of the command and of the processes it waited for. Ratios are
-of pairs that ran one after the other, because these machines are noisy.
+Each checkout has its own `.venv`. Processor time is that of the command and of the processes it
+waited for. Ratios are of pairs that ran one after the other, because these machines are noisy.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Version:
         """Run a program of the checkout. Return its wall time and its processor time in seconds."""
         used, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         command = [self.program(words[0]), *words[1:]]
-        done = subprocess.run(command, cwd=cwd or self.folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=cwd or self.folder, capture_output=True, text=True, check=False
+        )
         wall_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode:
             sys.exit(f"{command}: {done.stderr}")
@@ -110,8 +113,17 @@ def suggestion_cpu_s(version: Version) -> float:
     """Return the processor time of server and client for a suggestion and its completion."""
     socket, store = version.folder / "socket", version.folder / "served.db"
     store.unlink(missing_ok=True)
-    command = [version.program("tuner"), "serve", "--address", f"unix:{socket}", "--storage", f"sqlite:///{store}"]
-    server = subprocess.Popen(command, cwd=version.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [
+        version.program("tuner"),
+        "serve",
+        "--address",
+        f"unix:{socket}",
+        "--storage",
+        f"sqlite:///{store}",
+    ]
+    server = subprocess.Popen(
+        command, cwd=version.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         while not socket.exists():
             time.sleep(0.05)
@@ -132,24 +144,54 @@ def digits_s(version: Version) -> float:
     """Return the wall time of a search of 200 digits trials."""
     state = version.folder / "digits"
     shutil.rmtree(state, ignore_errors=True)
-    words = ("run", "random.yaml", "--set", "spec.budget.trials=200", "--state-dir", str(state), "-q")
+    words = (
+        "run",
+        "random.yaml",
+        "--set",
+        "spec.budget.trials=200",
+        "--state-dir",
+        str(state),
+        "-q",
+    )
     return version.call("tuner", *words, cwd=DIGITS)[0]
 
 
 def xargs_s(version: Version) -> float:
-    """Return the wall time of the same command lines, as they were recorded by the last search, over xargs."""
+    """Return the wall time of the same command lines, as they were recorded by the last search,
+    over xargs.
+    """
     listed = subprocess.run(
-        [version.program("tuner"), "get", "trials", "digits-random", "--state-dir", str(version.folder / "digits"),
-         "-o", "json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            version.program("tuner"),
+            "get",
+            "trials",
+            "digits-random",
+            "--state-dir",
+            str(version.folder / "digits"),
+            "-o",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lines = [
-        " ".join(["train.py", *(f"--{name.replace('_', '-')}={value}" for name, value in trial["parameters"].items())])
+        " ".join(
+            [
+                "train.py",
+                *(
+                    f"--{name.replace('_', '-')}={value}"
+                    for name, value in trial["parameters"].items()
+                ),
+            ]
+        )
         for trial in json.loads(listed.stdout)
     ]
     began = time.perf_counter()
     command = ["xargs", "-P", "2", "-L", "1", version.program("python")]
-    subprocess.run(command, cwd=DIGITS, input="\n".join(lines), text=True, capture_output=True, check=True)
+    subprocess.run(
+        command, cwd=DIGITS, input="\n".join(lines), text=True, capture_output=True, check=True
+    )
     return time.perf_counter() - began
 
 
@@ -159,7 +201,13 @@ FIGURES: tuple[tuple[str, Callable[[Version], float], str, float, int], ...] = (
     ("from the command to the first trial's process", first_process_s, "s", 1, 3),
     ("a trial of `sh`, 200 trials with `tpe`, two at a time, wall", empty_trial_s, "ms", 1000, 1),
     ("`tuner get trials` of 200 trials, processor time", get_trials_cpu_s, "ms", 1000, 5),
-    ("a suggestion and its completion, processor time of server and client", suggestion_cpu_s, "ms", 1000, 1),
+    (
+        "a suggestion and its completion, processor time of server and client",
+        suggestion_cpu_s,
+        "ms",
+        1000,
+        1,
+    ),
     ("a trial of an empty function, wall", function_trial_s, "ms", 1000, 1),
 )
 
@@ -168,7 +216,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--digits", type=int, default=0, metavar="ROUNDS", help="searches of 200 digits trials")
+    parser.add_argument(
+        "--digits", type=int, default=0, metavar="ROUNDS", help="searches of 200 digits trials"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         before = Version(arguments.other.resolve(), Path(temporary, "before"))
@@ -187,7 +237,9 @@ def main() -> None:
     print(table(("figure", "before", "now", "now over before, median (least to most)"), rows))
 
 
-def _row(name: str, pairs: list[tuple[float, float]], unit: str, factor: float) -> tuple[str, str, str, str]:
+def _row(
+    name: str, pairs: list[tuple[float, float]], unit: str, factor: float
+) -> tuple[str, str, str, str]:
     ratios = [now / before for before, now in pairs]
     shown = [f"{median(values) * factor:.3g} {unit}".strip() for values in zip(*pairs, strict=True)]
     spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {len(pairs)} pairs"

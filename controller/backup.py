@@ -1,8 +1,10 @@
-"""Back up the SQLite databases of a state directory while they are in use, and restore them while they are not.
+"""Back up the SQLite databases of a state directory while they are in use, and restore them while
+they are not.
 
-All databases are copied as of the same moment, in the state in which a crash would have left them, and every copy is
-verified. A restore keeps the databases that it replaces. If a restore is killed, the next process that opens the
-database notices. This module knows nothing about studies and experiments except which table identifies each database.
+All databases are copied as of the same moment, in the state in which a crash would have left them,
+and every copy is verified. A restore keeps the databases that it replaces. If a restore is killed,
+the next process that opens the database notices. This module knows nothing about studies and
+experiments except which table identifies each database.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restored database. `kept` is the new path of the database that it replaced; None if there was none."""
+    """A restored database. `kept` is the new path of the database that it replaced; None if there
+    was none.
+    """
 
     path: Path
     rows: Mapping[str, int]
@@ -69,7 +73,8 @@ class Restored:
 
 
 def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> list[Copy]:
-    """Copy databases, given by their names in the backup, into a new folder, which appears once it is complete.
+    """Copy databases, given by their names in the backup, into a new folder, which appears once it
+    is complete.
 
     Other processes keep reading and writing; writers wait for a few milliseconds at the beginning.
 
@@ -83,7 +88,9 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
         raise AlreadyExists(f"{folder}: already exists; name a new folder")
     with _folder_beside(folder, "partial") as partial:
         with _snapshots(databases) as readers:
-            copies = [_copied(reader, databases[name], partial / name) for name, reader in readers.items()]
+            copies = [
+                _copied(reader, databases[name], partial / name) for name, reader in readers.items()
+            ]
         with _translated(partial):
             _write_manifest(partial / MANIFEST, copies, made_by)
             _synced(partial)
@@ -117,7 +124,9 @@ def contents(source: Path) -> dict[str, Path]:
     if source.is_dir():
         files = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
         if not files:
-            raise NotFound(f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner db backup")
+            raise NotFound(
+                f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner db backup"
+            )
         for name, path in files.items():
             if (kind := _kind(path)) != name:
                 raise InvalidArgument.at("", f"{path}: is a {kind}, not a {name}")
@@ -128,12 +137,17 @@ def contents(source: Path) -> dict[str, Path]:
 
 
 def restore(
-    sources: Mapping[str, Path], targets: Mapping[str, Path], *, force: bool, check: Callable[[str, Path], None]
+    sources: Mapping[str, Path],
+    targets: Mapping[str, Path],
+    *,
+    force: bool,
+    check: Callable[[str, Path], None],
 ) -> list[Restored]:
-    """Restore databases, given by their names, to the target paths, and keep existing databases beside them.
+    """Restore databases, given by their names, to the target paths, and keep existing databases
+    beside them.
 
-    No target is changed unless every source is whole and no process has any target open. A killed restore can be
-    repeated; until then no process opens the databases.
+    No target is changed unless every source is whole and no process has any target open. A killed
+    restore can be repeated; until then no process opens the databases.
 
     Args:
         force: Replace existing databases.
@@ -145,9 +159,13 @@ def restore(
         StoreBroken: The backup is damaged.
         Unavailable: A file cannot be read or written now.
     """
-    existing = [targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size]
+    existing = [
+        targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size
+    ]
     if existing and not force:
-        raise AlreadyExists(f"{existing[0]}: a store exists; replace it with --force (it is kept under another name)")
+        raise AlreadyExists(
+            f"{existing[0]}: a store exists; replace it with --force (it is kept under another name)"
+        )
     with ExitStack() as undo:
         prepared: list[tuple[Path, Copy]] = []
         for name, source in sources.items():
@@ -170,7 +188,8 @@ def restore(
                 failpoints.reach(_AFTER)
             for target, _ in prepared:
                 restoring(target).unlink()
-                for leftover in target.parent.glob(f".{target.name}.restore-*"):  # of this and of killed restores
+                # of this and of killed restores
+                for leftover in target.parent.glob(f".{target.name}.restore-*"):
                     shutil.rmtree(leftover, ignore_errors=True)
                 _synced(target.parent)
         return swapped
@@ -194,7 +213,10 @@ def _swap(copy: Copy, target: Path) -> Restored:
 
 @contextmanager
 def _folder_beside(target: Path, purpose: str, *, mode: int = 0o777) -> Iterator[Path]:
-    """Create a temporary folder beside the target. `mode` is for the folders above it that do not exist yet."""
+    """Create a temporary folder beside the target.
+
+    `mode` is for the folders above it that do not exist yet.
+    """
     with _translated(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True, mode=mode)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.{purpose}-", dir=target.parent))
@@ -206,7 +228,9 @@ def _folder_beside(target: Path, purpose: str, *, mode: int = 0o777) -> Iterator
 
 @contextmanager
 def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Connection]]:
-    """Open connections that see all databases as of the same moment, while other processes keep writing."""
+    """Open connections that see all databases as of the same moment, while other processes keep
+    writing.
+    """
     with ExitStack() as stack, ExitStack() as writers:
         for path in databases.values():
             if not path.exists():
@@ -229,7 +253,9 @@ def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Conn
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     with _translated(path):
-        return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S, isolation_level=None)
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S, isolation_level=None
+        )
 
 
 def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
@@ -239,26 +265,39 @@ def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(_connected(target, "mode=rw")) as copy, _translated(target):
         reader.backup(copy, pages=_PAGES, progress=lambda *_: None)
-        copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # makes it a single file without a log
+        # makes it a single file without a log
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()
         problems = [row[0] for row in copy.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
         row_count = _rows(copy)
     if problems:
         raise StoreBroken(f"{source}: it is damaged ({problems[0]}); restore an earlier backup")
     if row_count != rows:
-        raise StoreBroken(f"{source}: the copy has other rows ({row_count} instead of {rows}); this is a bug")
+        raise StoreBroken(
+            f"{source}: the copy has other rows ({row_count} instead of {rows}); this is a bug"
+        )
     _synced(target)
     return Copy(target, rows, _sha256(target))
 
 
 def _rows(connection: sqlite3.Connection) -> dict[str, int]:
-    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    names = [
+        row[0]
+        for row in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        )
+    ]
     tables = [name for name in names if name not in _HIDDEN and not name.startswith("sqlite_")]
-    return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
+    return {
+        name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables
+    }
 
 
 def _kind(path: Path) -> str:
     with closing(_connected(path, "mode=ro")) as connection, _translated(path):
-        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        names = {
+            row[0]
+            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
     for table, kind in _VERSION_TABLES.items():
         if table in names:
             return kind
@@ -267,10 +306,11 @@ def _kind(path: Path) -> str:
 
 @contextmanager
 def _locked_alone(path: Path) -> Iterator[None]:
-    """Keep other processes from opening the database. Raises FailedPrecondition if one has it open already.
+    """Keep other processes from opening the database. Raises FailedPrecondition if one has it open
+    already.
 
-    Every connection holds SHARED as long as it is open. This process must have no connection to the database, because
-    closing the file drops all locks of the process on it.
+    Every connection holds SHARED as long as it is open. This process must have no connection to the
+    database, because closing the file drops all locks of the process on it.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -296,7 +336,9 @@ def _write_manifest(path: Path, copies: list[Copy], made_by: str) -> None:
     document = {
         "createdBy": made_by,
         "createTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "databases": {copy.path.name: {"sha256": copy.sha256, "rows": dict(copy.rows)} for copy in copies},
+        "databases": {
+            copy.path.name: {"sha256": copy.sha256, "rows": dict(copy.rows)} for copy in copies
+        },
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     path.chmod(0o600)
@@ -304,18 +346,25 @@ def _write_manifest(path: Path, copies: list[Copy], made_by: str) -> None:
 
 
 def _check_sum(source: Path) -> None:
-    """Compare a file with its manifest, if there is one. Raises StoreBroken if it has changed since the backup."""
+    """Compare a file with its manifest, if there is one.
+
+    Raises StoreBroken if it has changed since the backup.
+    """
     manifest = source.with_name(MANIFEST)
     if not manifest.exists():
         return
     try:
-        expected = json.loads(manifest.read_text(encoding="utf-8"))["databases"][source.name]["sha256"]
+        expected = json.loads(manifest.read_text(encoding="utf-8"))["databases"][source.name][
+            "sha256"
+        ]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise StoreBroken(
             f"{manifest}: cannot be read; restore another backup, or remove this file to trust {source}"
         ) from e
     if _sha256(source) != expected:
-        raise StoreBroken(f"{source}: has changed since it was backed up (sha256); restore another backup")
+        raise StoreBroken(
+            f"{source}: has changed since it was backed up (sha256); restore another backup"
+        )
 
 
 def _sha256(path: Path) -> str:
@@ -339,7 +388,9 @@ def _translated(path: Path) -> Iterator[None]:
         code = getattr(e, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise StoreBroken(f"{path}: it is damaged, or is not a database (SQLite: {e})") from e
-        raise Unavailable(f"{path}: {_CURES.get(code, 'it cannot be read or written')} (SQLite: {e})") from e
+        raise Unavailable(
+            f"{path}: {_CURES.get(code, 'it cannot be read or written')} (SQLite: {e})"
+        ) from e
     except OSError as e:
         raise Unavailable(f"{e.filename or path}: {e.strerror}") from e
 

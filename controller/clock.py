@@ -1,4 +1,7 @@
-"""The clock of the shell. The core never reads a clock; it is passed the time. Tests use clocks of their own."""
+"""The clock of the shell.
+
+The core never reads a clock; it is passed the time. Tests use clocks of their own.
+"""
 
 from __future__ import annotations
 

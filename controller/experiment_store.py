@@ -1,8 +1,9 @@
-"""The controller's store of experiments, their revisions, attempts and events. Uses SQLAlchemy Core only.
+"""The controller's store of experiments, their revisions, attempts and events. Uses SQLAlchemy Core
+only.
 
-Trials are kept in the study, not in this store. `save` is one transaction, so that a turn's changes are stored together
-or not at all. Calls are short (no fsync under WAL) and synchronous. An experiment has one writer, the controller that
-holds its lock file.
+Trials are kept in the study, not in this store. `save` is one transaction, so that a turn's changes
+are stored together or not at all. Calls are short (no fsync under WAL) and synchronous. An
+experiment has one writer, the controller that holds its lock file.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _SAVE = failpoints.register("controller.store.save")
 class Changes:
     """The changes of one turn, which are saved together.
 
-    final: the experiment's record of the final stage is saved, too. Other changes leave it alone, because their writer
-    may not know of one that was stored although its write seemed to fail.
+    final: the experiment's record of the final stage is saved, too. Other changes leave it alone,
+    because their writer may not know of one that was stored although its write seemed to fail.
     """
 
     experiment: Experiment | None = None
@@ -66,7 +67,9 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRequests:
-    """What other processes ask of the controller of an experiment: to stop it, and to apply the newest revision."""
+    """What other processes ask of the controller of an experiment: to stop it, and to apply the
+    newest revision.
+    """
 
     stop: bool = False
     revision: int = 0
@@ -79,11 +82,13 @@ class NewerRevision(FailedPrecondition):
 class SqlExperimentStore:
     """The store, on SQLite. `load_spec` turns a stored document into an `ExperimentSpec`.
 
-    Every write is atomic, and when it returns, its changes survive the process. Methods raise Unavailable (try again)
-    and StoreBroken (a person is needed), with messages for people.
+    Every write is atomic, and when it returns, its changes survive the process. Methods raise
+    Unavailable (try again) and StoreBroken (a person is needed), with messages for people.
     """
 
-    def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
+    def __init__(
+        self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]
+    ) -> None:
         self._load_spec = load_spec
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,10 +123,18 @@ class SqlExperimentStore:
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
         try:
             with self._writing(_CREATE) as connection:
-                connection.execute(sa.insert(tables.experiments).values(tables.experiment_row(experiment)))
-                connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
+                connection.execute(
+                    sa.insert(tables.experiments).values(tables.experiment_row(experiment))
+                )
+                connection.execute(
+                    sa.insert(tables.revisions).values(
+                        tables.revision_row(experiment.uid, revision)
+                    )
+                )
         except sa.exc.IntegrityError as error:
-            raise AlreadyExists(f"there is an experiment {experiment.name} in {experiment.namespace}") from error
+            raise AlreadyExists(
+                f"there is an experiment {experiment.name} in {experiment.namespace}"
+            ) from error
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
         experiments = self._experiments(_EXPERIMENT, namespace=namespace, name=name)
@@ -140,24 +153,40 @@ class SqlExperimentStore:
     def _experiments(self, query: sa.Select[Any], **values: str) -> list[Experiment]:
         rows = self._rows(query, **values)
         with self._reading_rows():
-            return [tables.experiment_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
+            return [
+                tables.experiment_of(row, self._load_spec(json.loads(row["document"])))
+                for row in rows
+            ]
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
         """Store a revision, and return the experiment under it.
 
-        Of an experiment that has ended, also stores the final stage, which belongs to the search before. Raises
-        FailedPrecondition if another process has stored a revision meanwhile, or the experiment has just ended.
+        Of an experiment that has ended, also stores the final stage, which belongs to the search
+        before. Raises FailedPrecondition if another process has stored a revision meanwhile, or the
+        experiment has just ended.
         """
-        changed = FailedPrecondition(f"{experiment.name} has just been changed by another command; try again")
+        changed = FailedPrecondition(
+            f"{experiment.name} has just been changed by another command; try again"
+        )
         values: dict[str, object] = {"revision": revision.number}
         if experiment.state.finished:
             values |= tables.final_columns(experiment)
         try:
             with self._writing(_REVISE) as connection:
-                connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
-                finished = tables.experiments.c.state.in_([state.value for state in ExperimentState if state.finished])
-                this = (tables.experiments.c.uid == experiment.uid) & (finished == experiment.state.finished)
-                if not connection.execute(sa.update(tables.experiments).where(this).values(**values)).rowcount:
+                connection.execute(
+                    sa.insert(tables.revisions).values(
+                        tables.revision_row(experiment.uid, revision)
+                    )
+                )
+                finished = tables.experiments.c.state.in_(
+                    [state.value for state in ExperimentState if state.finished]
+                )
+                this = (tables.experiments.c.uid == experiment.uid) & (
+                    finished == experiment.state.finished
+                )
+                if not connection.execute(
+                    sa.update(tables.experiments).where(this).values(**values)
+                ).rowcount:
                     raise changed
                 _write(connection, experiment.uid, Changes(events=(event,)))
         except sa.exc.IntegrityError as error:
@@ -167,12 +196,17 @@ class SqlExperimentStore:
     def revisions(self, uid: Uid) -> list[Revision]:
         rows = self._rows(_REVISIONS, of_uid=uid)
         with self._reading_rows():
-            return [tables.revision_of(row, self._load_spec(json.loads(row["document"]))) for row in rows]
+            return [
+                tables.revision_of(row, self._load_spec(json.loads(row["document"])))
+                for row in rows
+            ]
 
     def request_stop(self, uid: Uid, *, wanted: bool = True) -> None:
         with self._writing(_REQUEST) as connection:
             this = tables.experiments.c.uid == uid
-            connection.execute(sa.update(tables.experiments).where(this).values(stop_requested=wanted))
+            connection.execute(
+                sa.update(tables.experiments).where(this).values(stop_requested=wanted)
+            )
 
     def requests(self, uid: Uid) -> ControllerRequests:
         """Return what other processes ask of the controller."""
@@ -202,8 +236,12 @@ class SqlExperimentStore:
         return self._attempts(_ATTEMPTS_BETWEEN, of_uid=uid, first=first, last=last)
 
     def attempts_that_change(self, uid: Uid, trials: Collection[int]) -> list[Attempt]:
-        """Return all attempts of these trials, and of any others those that have not ended or are to run again."""
-        return self._attempts(_ATTEMPTS_THAT_CHANGE, of_uid=uid, trials=json.dumps([*trials, tables.FINAL_ROW]))
+        """Return all attempts of these trials, and of any others those that have not ended or are
+        to run again.
+        """
+        return self._attempts(
+            _ATTEMPTS_THAT_CHANGE, of_uid=uid, trials=json.dumps([*trials, tables.FINAL_ROW])
+        )
 
     def _attempts(self, query: sa.Select[Any], **values: str | int) -> list[Attempt]:
         rows = self._rows(query, **values)
@@ -224,20 +262,34 @@ class SqlExperimentStore:
         with self._reading_rows():
             return [tables.event_of(row) for row in rows]
 
-    def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:  # Any: the columns of a table
+    # Any: the columns of a table
+    def _rows(self, query: sa.Select[Any], **values: str | int) -> list[dict[str, Any]]:
         text, its_own = _sql(query)
         with self._database.reading() as connection:
             result = connection.exec_driver_sql(text, its_own | values)
             names = list(result.keys())
-            return [dict(zip(names, row, strict=True)) for row in result]  # faster to read than SQLAlchemy's mappings
+            # faster to read than SQLAlchemy's mappings
+            return [dict(zip(names, row, strict=True)) for row in result]
 
     @contextmanager
     def _reading_rows(self) -> Iterator[None]:
-        """Report values that nobody wrote as damage. Nothing but conversions of rows belongs inside."""
+        """Report values that nobody wrote as damage.
+
+        Nothing but conversions of rows belongs inside.
+        """
         try:
             yield
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, InvalidArgument) as error:
-            raise DamagedRow(f"{type(error).__name__}: {error}").broken(self._database.place) from error
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            InvalidArgument,
+        ) as error:
+            raise DamagedRow(f"{type(error).__name__}: {error}").broken(
+                self._database.place
+            ) from error
 
     @contextmanager
     def _writing(self, points: tuple[str, str]) -> Iterator[sa.Connection]:
@@ -252,19 +304,28 @@ class SqlExperimentStore:
 def _upsert(table: sa.Table) -> Insert:
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
-    updates = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
+    updates = {
+        column.name: statement.excluded[column.name]
+        for column in table.c
+        if column.name not in keys
+    }
     return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
-# Compiled once, because compiling takes longer than running; these statements run several times per trial.
+# Compiled once, because compiling takes longer than running; these statements run several times per
+# trial.
 _DRIVER = sqlite.dialect(paramstyle="named")
 _UPSERT_ATTEMPT = str(_upsert(tables.attempts).compile(dialect=_DRIVER))
 _INSERT_EVENT = str(
-    insert(tables.events).compile(dialect=_DRIVER, column_keys=[c.name for c in tables.events.c if not c.primary_key])
+    insert(tables.events).compile(
+        dialect=_DRIVER, column_keys=[c.name for c in tables.events.c if not c.primary_key]
+    )
 )
 _OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
 _UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
-_REQUESTS = sa.select(tables.experiments.c.stop_requested, tables.experiments.c.revision).where(_OF_UID)
+_REQUESTS = sa.select(tables.experiments.c.stop_requested, tables.experiments.c.revision).where(
+    _OF_UID
+)
 _EXPERIMENTS = (
     sa.select(tables.experiments, tables.revisions.c.document)
     .join(
@@ -285,22 +346,29 @@ def _of_uid(table: sa.Table) -> sa.Select[Any]:
 
 _REVISIONS = _of_uid(tables.revisions).order_by(tables.revisions.c.number)
 _ATTEMPTS = _of_uid(tables.attempts).order_by(tables.attempts.c.trial, tables.attempts.c.number)
-_ATTEMPTS_BETWEEN = _ATTEMPTS.where(tables.attempts.c.trial.between(sa.bindparam("first"), sa.bindparam("last")))
+_ATTEMPTS_BETWEEN = _ATTEMPTS.where(
+    tables.attempts.c.trial.between(sa.bindparam("first"), sa.bindparam("last"))
+)
 _ATTEMPTS_THAT_CHANGE = _ATTEMPTS.where(
     sa.or_(
         tables.attempts.c.end_time.is_(None),
         tables.attempts.c.rerun,
-        tables.attempts.c.trial.in_(sa.select(sa.func.json_each(sa.bindparam("trials")).table_valued("value").c.value)),
+        tables.attempts.c.trial.in_(
+            sa.select(sa.func.json_each(sa.bindparam("trials")).table_valued("value").c.value)
+        ),
     )
 )
 _EVENTS = _of_uid(tables.events).order_by(tables.events.c.id)
 _EVENTS_OF_TRIAL = _EVENTS.where(tables.events.c.trial == sa.bindparam("trial"))
-_LATEST_EVENTS = _of_uid(tables.events).order_by(tables.events.c.id.desc()).limit(sa.bindparam("count"))
+_LATEST_EVENTS = (
+    _of_uid(tables.events).order_by(tables.events.c.id.desc()).limit(sa.bindparam("count"))
+)
 
 
 @functools.cache
 def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of columns
-    """Return the text of one of the constants above, and the values that it has itself, such as OFFSET 0.
+    """Return the text of one of the constants above, and the values that it has itself, such as
+    OFFSET 0.
 
     Its rows have SQLite's values, such as 1 for true.
     """
@@ -311,7 +379,8 @@ def _sql(query: sa.Select[Any]) -> tuple[str, dict[str, Any]]:  # Any: values of
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
-        # Other processes request a stop and store revisions, so the controller's copies may be outdated.
+        # Other processes request a stop and store revisions, so the controller's copies may be
+        # outdated.
         del row["stop_requested"], row["revision"]
         if not changes.final:
             del row["final_trial"], row["final_first"]
@@ -319,9 +388,13 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         if changes.experiment.state.finished:
             _check_is_newest(connection, changes.experiment)
     if changes.attempts:
-        connection.exec_driver_sql(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])
+        connection.exec_driver_sql(
+            _UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
+        )
     if changes.events:
-        connection.exec_driver_sql(_INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events])
+        connection.exec_driver_sql(
+            _INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events]
+        )
 
 
 def _check_is_newest(connection: sa.Connection, experiment: Experiment) -> None:

@@ -1,4 +1,7 @@
-"""The tables of controller.db, and the conversion of the controller's values to rows and back. Opens no connection."""
+"""The tables of controller.db, and the conversion of the controller's values to rows and back.
+
+Opens no connection.
+"""
 
 from __future__ import annotations
 
@@ -118,13 +121,20 @@ def trial_of(column: int) -> TrialOrFinal:
     return FINAL if column == FINAL_ROW else column
 
 
-_COLUMNS = {table: [column.name for column in table.c] for table in (experiments, revisions, attempts, events)}
+_COLUMNS = {
+    table: [column.name for column in table.c]
+    for table in (experiments, revisions, attempts, events)
+}
 _WRITE: Mapping[type, Callable[[Any], object]] = {  # Any: values of that type
     Stage: lambda stage: FINAL_ROW,
     datetime: datetime.isoformat,
-    **{states: attrgetter("value") for states in (ExperimentState, AttemptState, StopCause, FailureClass)},
+    **{
+        states: attrgetter("value")
+        for states in (ExperimentState, AttemptState, StopCause, FailureClass)
+    },
 }
-_READ: Mapping[str, Callable[[Any], object]] = {  # Any: the schema says what the column of that name has
+# Any: the schema says what the column of that name has
+_READ: Mapping[str, Callable[[Any], object]] = {
     "trial": trial_of,
     "stop_cause": StopCause,
     "failure_class": FailureClass,
@@ -139,7 +149,9 @@ _READ: Mapping[str, Callable[[Any], object]] = {  # Any: the schema says what th
 
 
 def _row(table: sa.Table, value: object, **others: object) -> dict[str, object]:
-    """Return the row of a value: each column has the field of its name, unless it is among `others`."""
+    """Return the row of a value: each column has the field of its name, unless it is among
+    `others`.
+    """
     row = dict(others)
     for name in _COLUMNS[table]:
         if name not in row:
@@ -182,8 +194,12 @@ def experiment_of(row: Mapping[str, Any], spec: ExperimentSpec) -> Experiment:
         state=ExperimentState(row["state"]),
         reason=reason,
         reason_code=code,
-        final=None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"]),
-        **_fields(row, "name", "namespace", "state", "reason", "final_trial", "final_first", "document"),
+        final=None
+        if row["final_trial"] is None
+        else FinalRun(row["final_trial"], row["final_first"]),
+        **_fields(
+            row, "name", "namespace", "state", "reason", "final_trial", "final_first", "document"
+        ),
     )
 
 

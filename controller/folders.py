@@ -1,12 +1,17 @@
-"""The folders of an experiment, and the files that are written into an attempt's folder before it starts.
+"""The folders of an experiment, and the files that are written into an attempt's folder before it
+starts.
 
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
-                            /trouble.json              of its controller: `controller.app.trouble_file`
-                            /trials/<n>/checkpoint/            survives the attempts of a trial
-                                       checkpoint.partial/    a copy of its parent's that is being made
+                            /trouble.json              of its controller:
+                            `controller.app.trouble_file` /trials/<n>/checkpoint/
+                            survives the attempts of a trial
+                                       checkpoint.partial/    a copy of its parent's that is being
+                                       made
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
-                                                  metrics.txt: what a collector read, if there is one
-                                                  parameters.yaml: if the experiment's file asks for it
+                                                  metrics.txt: what a collector read, if there is
+                                                  one
+                                                  parameters.yaml: if the experiment's file asks for
+                                                  it
                             /final/...                         the final stage, like a trial
 
 The runtime writes the log. The controller never reads these files back; they are for people.
@@ -47,9 +52,11 @@ class AttemptFolders:
         return self.checkpoint.is_dir() and any(self.checkpoint.iterdir())
 
     def inherit(self, parent: Path) -> None:
-        """Copy the parent trial's checkpoint, unless this trial has its folder already. May take long.
+        """Copy the parent trial's checkpoint, unless this trial has its folder already. May take
+        long.
 
-        The copy gets its name when it is complete, so a kill at any moment leaves all of it or nothing.
+        The copy gets its name when it is complete, so a kill at any moment leaves all of it or
+        nothing.
         """
         if self.checkpoint.exists() or not parent.is_dir():
             return
@@ -61,26 +68,39 @@ class AttemptFolders:
         partial.rename(self.checkpoint)
         failpoints.reach(AFTER_NAMED)
 
-    def prepare(self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json") -> None:
+    def prepare(
+        self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json"
+    ) -> None:
         """Create the folders and write the files of an attempt.
 
-        `form` is the format of the file of parameters that the trial is given. The JSON file is always written.
+        `form` is the format of the file of parameters that the trial is given. The JSON file is
+        always written.
         """
         self.output.mkdir(parents=True, exist_ok=True)
         self.checkpoint.mkdir(exist_ok=True)
-        self.parameters("json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+        self.parameters("json").write_text(
+            json.dumps(parameters, indent=1) + "\n", encoding="utf-8"
+        )
         if form == "yaml":
             import yaml  # type: ignore[import-untyped]  # lazy: few experiments ask for it
 
-            text = yaml.safe_dump(dict(parameters), sort_keys=False, allow_unicode=True, width=1 << 20)
+            text = yaml.safe_dump(
+                dict(parameters), sort_keys=False, allow_unicode=True, width=1 << 20
+            )
             self.parameters("yaml").write_text(text, encoding="utf-8")
-        (self.root / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
+        (self.root / "provenance.json").write_text(
+            json.dumps(provenance, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def _special_files(folder: str, names: list[str]) -> list[str]:
     """Return the sockets, pipes and devices among the files of a folder, which cannot be copied."""
     modes = {name: Path(folder, name).lstat().st_mode for name in names}
-    return [n for n, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))]
+    return [
+        n
+        for n, mode in modes.items()
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    ]
 
 
 class ExperimentFolders:
@@ -89,14 +109,20 @@ class ExperimentFolders:
 
     @property
     def function(self) -> Path:
-        """Return the path of the archive with the function of `tuner.minimize`, for trials on a cluster."""
+        """Return the path of the archive with the function of `tuner.minimize`, for trials on a
+        cluster.
+        """
         return self.root / FUNCTION_ARCHIVE
 
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")
 
     def trial(self, trial: TrialOrFinal) -> Path:
-        return self.root / trial_label(trial) if trial is FINAL else self.root / "trials" / trial_label(trial)
+        return (
+            self.root / trial_label(trial)
+            if trial is FINAL
+            else self.root / "trials" / trial_label(trial)
+        )
 
     def checkpoint(self, trial: TrialOrFinal, *, apart: str = "") -> Path:
         """Return the folder of a trial's checkpoints. `apart` separates runs of the final stage."""

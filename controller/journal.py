@@ -1,4 +1,5 @@
-"""The journal of an experiment: every change is stored first, then applied in memory, then logged and published.
+"""The journal of an experiment: every change is stored first, then applied in memory, then logged
+and published.
 
 Each transition is one log line.
 """
@@ -33,11 +34,17 @@ LOG_LIMIT = "logLimit"  # an event's kind
 
 
 class Journal:
-    """Stores and publishes changes. `experiment` is as stored, except for the newest running time (see `spend`)."""
+    """Stores and publishes changes.
 
-    def __init__(self, experiment: Experiment, store: SqlExperimentStore, on_event: Callable[[Event], None]) -> None:
+    `experiment` is as stored, except for the newest running time (see `spend`).
+    """
+
+    def __init__(
+        self, experiment: Experiment, store: SqlExperimentStore, on_event: Callable[[Event], None]
+    ) -> None:
         self.experiment = experiment
-        # A failed write of attempts may have been stored all the same, or there is a newer revision: `reload`.
+        # A failed write of attempts may have been stored all the same, or there is a newer
+        # revision: `reload`.
         self.in_doubt = False
         self._store = store
         self._on_event = on_event
@@ -51,12 +58,15 @@ class Journal:
             self.experiment = replace(stored, running_s=self.experiment.running_s)
 
     def name(self, attempt: Attempt) -> str:
-        return attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
+        return attempt_name(
+            self.experiment.name, self.experiment.uid, attempt.trial, attempt.number
+        )
 
     def spend(self, seconds: float, *, save_every_s: float) -> None:
         """Add wall clock time.
 
-        It is stored at intervals, so that a kill may lose up to `save_every_s` of it, and of a short run at most half.
+        It is stored at intervals, so that a kill may lose up to `save_every_s` of it, and of a
+        short run at most half.
         """
         self.experiment = replace(self.experiment, running_s=self.experiment.running_s + seconds)
         spent_s = self.experiment.running_s - self._running_s_before
@@ -67,8 +77,8 @@ class Journal:
     def attempt_created(self, attempt: Attempt, *, now: datetime, of: int | None = None) -> None:
         """Record a new attempt.
 
-        `of` is the trial whose parameters the final stage has from now on. The beginning of the final stage overrides a
-        pause of the search, just as the end of the search does.
+        `of` is the trial whose parameters the final stage has from now on. The beginning of the
+        final stage overrides a pause of the search, just as the end of the search does.
         """
         message = f"trial={self.name(attempt)} attempt={attempt.number} created"
         experiment = None
@@ -91,7 +101,11 @@ class Journal:
 
     def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
         """Record the changes of attempts, each given as (before, after), in one write."""
-        events = [self._transition(before, after, now) for before, after in changes if before.state is not after.state]
+        events = [
+            self._transition(before, after, now)
+            for before, after in changes
+            if before.state is not after.state
+        ]
         events += [
             self._waiting(after, now)
             for before, after in changes
@@ -106,7 +120,9 @@ class Journal:
         self._save(self._with_pause(attempts, events, now))
 
     def broken(self, failures: list[Attempt], reason: str, *, now: datetime) -> None:
-        """Record that the circuit breaker opened: pause the experiment and, in the same write, mark the failures."""
+        """Record that the circuit breaker opened: pause the experiment and, in the same write, mark
+        the failures.
+        """
         attempts = [replace(attempt, rerun=True) for attempt in failures]
         if self.experiment.state is ExperimentState.PAUSED:
             self._save(Changes(None, attempts))
@@ -115,13 +131,23 @@ class Journal:
         self._save(Changes(paused, attempts, [Event(now, "paused", reason)]))
 
     def _paused(self, reason: str, code: ReasonCode) -> Experiment:
-        return replace(self.experiment, state=ExperimentState.PAUSED, reason=reason, reason_code=code)
+        return replace(
+            self.experiment, state=ExperimentState.PAUSED, reason=reason, reason_code=code
+        )
 
     def experiment_changed(
-        self, state: ExperimentState, reason: str, code: ReasonCode | None, *, now: datetime, end: bool = False
+        self,
+        state: ExperimentState,
+        reason: str,
+        code: ReasonCode | None,
+        *,
+        now: datetime,
+        end: bool = False,
     ) -> None:
         end_time = now if end else None
-        changed = replace(self.experiment, state=state, reason=reason, reason_code=code, end_time=end_time)
+        changed = replace(
+            self.experiment, state=state, reason=reason, reason_code=code, end_time=end_time
+        )
         events = [] if state is self.experiment.state else [Event(now, state.value, reason)]
         self._save(Changes(changed, (), events))
 
@@ -134,7 +160,10 @@ class Journal:
         *,
         now: datetime,
     ) -> None:
-        """Record the end of the experiment. Failures that were set aside do not run again, and count as failures."""
+        """Record the end of the experiment.
+
+        Failures that were set aside do not run again, and count as failures.
+        """
         ended = replace(self.experiment, state=state, reason=reason, reason_code=code, end_time=now)
         attempts = [replace(attempt, rerun=False) for attempt in set_aside]
         self._save(Changes(ended, attempts, [Event(now, state.value, reason)]))
@@ -149,11 +178,21 @@ class Journal:
 
     def revision_applied(self, *, now: datetime) -> None:
         """Record that the controller has taken up a revision that was stored while it ran."""
-        self._save(Changes(None, (), [Event(now, "applied", f"revision {self.experiment.revision} is in effect")]))
+        self._save(
+            Changes(
+                None,
+                (),
+                [Event(now, "applied", f"revision {self.experiment.revision} is in effect")],
+            )
+        )
 
     def trials_lost(self, numbers: Sequence[int], *, now: datetime) -> None:
         """Record, once, that the study no longer knows trials that were run."""
-        trials = f"trial {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} trials up to {numbers[-1]}"
+        trials = (
+            f"trial {numbers[0]}"
+            if len(numbers) == 1
+            else f"{len(numbers)} trials up to {numbers[-1]}"
+        )
         what = "its database was set back to an older state; cancelled, and the search goes on"
         message = f"the study has lost {trials}: {what}"
         if not any(event.message == message for event in self._store.events(self.experiment.uid)):
@@ -161,17 +200,27 @@ class Journal:
 
     def lines_skipped(self, attempt: Attempt, skipped: int, place: str, *, now: datetime) -> None:
         """Record that a collector found lines that are not JSON objects."""
-        detail = f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
+        detail = (
+            f"skipped {skipped} {'line' if skipped == 1 else 'lines'} of {place}: not a JSON object"
+        )
         message = f"trial={self.name(attempt)} attempt={attempt.number} {detail}"
-        self._save(Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)]))
+        self._save(
+            Changes(None, (), [Event(now, "linesSkipped", message, attempt.trial, attempt.number)])
+        )
 
     def starts_over(self, attempt: Attempt, reason: str, *, now: datetime) -> None:
-        """Record that an attempt has no checkpoint to continue from, so that it runs what has been run before."""
+        """Record that an attempt has no checkpoint to continue from, so that it runs what has been
+        run before.
+        """
         message = f"trial={self.name(attempt)} attempt={attempt.number} starts over: {reason}"
-        self._save(Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)]))
+        self._save(
+            Changes(None, (), [Event(now, "startsOver", message, attempt.trial, attempt.number)])
+        )
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
-        """Pause the experiment in the same write if an attempt has a configuration failure or refused parameters."""
+        """Pause the experiment in the same write if an attempt has a configuration failure or
+        refused parameters.
+        """
         for attempt in attempts:
             if attempt.trial is FINAL:
                 continue  # the search is over, so a pause would save no budget
@@ -187,9 +236,12 @@ class Journal:
         try:
             self._store.save(self.experiment.uid, changes)
         except Unavailable:
-            # The final stage, and the end, are recorded together with their experiment: recording both again is enough.
+            # The final stage, and the end, are recorded together with their experiment: recording
+            # both again is enough.
             ends = changes.experiment is not None and changes.experiment.state.finished
-            self.in_doubt |= not ends and any(attempt.trial is not FINAL for attempt in changes.attempts)
+            self.in_doubt |= not ends and any(
+                attempt.trial is not FINAL for attempt in changes.attempts
+            )
             raise
         if changes.experiment is not None:
             self.experiment = changes.experiment
@@ -203,13 +255,17 @@ class Journal:
         return Event(now, "waiting", message, attempt.trial, attempt.number)
 
     def _log_gap(self, attempt: Attempt, now: datetime) -> Event:
-        words = [f"trial={self.name(attempt)} attempt={attempt.number} gap in its log: {attempt.log_gap}"]
+        words = [
+            f"trial={self.name(attempt)} attempt={attempt.number} gap in its log: {attempt.log_gap}"
+        ]
         if attempt.value_doubt:
             words.append(attempt.value_doubt)
         return Event(now, "logGap", "; ".join(words), attempt.trial, attempt.number)
 
     def _transition(self, before: Attempt, after: Attempt, now: datetime) -> Event:
-        words = [f"trial={self.name(after)} attempt={after.number} {before.state.value}->{after.state.value}"]
+        words = [
+            f"trial={self.name(after)} attempt={after.number} {before.state.value}->{after.state.value}"
+        ]
         if after.failure_class is not None:
             words.append(f"class={after.failure_class.value}")
         if after.value is not None:

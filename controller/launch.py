@@ -1,4 +1,5 @@
-"""Build the `Launch` of an attempt, local or on a cluster, from its template, its parameters and its identity.
+"""Build the `Launch` of an attempt, local or on a cluster, from its template, its parameters and
+its identity.
 
 Pure functions: the environment is passed in.
 """
@@ -43,8 +44,10 @@ from suggest.trial import Trial
 CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
 COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
 CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
-CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder on the declared claim; scratch without a claim
-MOST_PROBLEMS, MESSAGE_LENGTH = 3, 200  # parameters in a message, and characters of each, which are foreign text
+# the experiment's folder on the declared claim; scratch without a claim
+CLUSTER_CHECKPOINTS = "/tuner/checkpoints"
+# parameters in a message, and characters of each, which are foreign text
+MOST_PROBLEMS, MESSAGE_LENGTH = 3, 200
 
 
 class ParametersRefused(CannotStart):
@@ -62,7 +65,8 @@ def launch(
 ) -> Launch:
     """Return the launch of a local attempt.
 
-    The attempt inherits `environ`, with `interpreter_directory` first in PATH, so that `python` is the controller's.
+    The attempt inherits `environ`, with `interpreter_directory` first in PATH, so that `python` is
+    the controller's.
 
     Raises:
         CannotStart: a secret of the template is not in `environ`.
@@ -73,13 +77,24 @@ def launch(
     command, own_env = render(template, _substituted(experiment, trial, attempt))
     source = experiment.spec.metrics.source
     if isinstance(source, MetricsFile) and source.path.startswith("/"):
-        moved = partial(_moved, folder=source.folder, to=str(place_below(folders.output, source.folder)))
+        moved = partial(
+            _moved, folder=source.folder, to=str(place_below(folders.output, source.folder))
+        )
         command = tuple(map(moved, command))
-        own_env = {name: moved(value) if isinstance(value, str) else value for name, value in own_env.items()}
+        own_env = {
+            name: moved(value) if isinstance(value, str) else value
+            for name, value in own_env.items()
+        }
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
-        **identity(experiment, trial, attempt, output=str(folders.output), checkpoint=str(folders.checkpoint)),
+        **identity(
+            experiment,
+            trial,
+            attempt,
+            output=str(folders.output),
+            checkpoint=str(folders.checkpoint),
+        ),
         "TUNER_PARAMETERS_FILE": str(folders.parameters(template.parameters_file)),
     }
     return Launch(
@@ -106,9 +121,11 @@ def cluster_launch(
     environ: Mapping[str, str],
     files: TrialFiles | None = None,
 ) -> Launch:
-    """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier infrastructure failures.
+    """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier
+    infrastructure failures.
 
-    `environ` has the image of the collector, unless the file names it. For `files` see `ClusterPart`.
+    `environ` has the image of the collector, unless the file names it. For `files` see
+    `ClusterPart`.
 
     Raises ParametersRefused: see `own_parameters`.
     """
@@ -150,8 +167,12 @@ def cluster_launch(
             parameters=trial.parameters,
             template=template,
             labels=experiment.spec.labels,
-            secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
-            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, substituted)),
+            secrets={
+                name: value for name, value in own_env.items() if isinstance(value, SecretRef)
+            },
+            manifest=None
+            if manifest is None
+            else cast(dict[str, object], fill_data(manifest, substituted)),
             files=files,
             avoid_nodes=_failed_nodes(attempts),
             collection=_with_image(experiment.spec.collection, environ),
@@ -161,17 +182,27 @@ def cluster_launch(
 
 
 def _with_own_parameters(experiment: Experiment, trial: Trial, attempt: Attempt) -> Trial:
-    parameters = {**own_parameters(experiment, trial, stage=attempt.trial), **fidelity(experiment, attempt)}
+    parameters = {
+        **own_parameters(experiment, trial, stage=attempt.trial),
+        **fidelity(experiment, attempt),
+    }
     return replace(trial, parameters=parameters)
 
 
 def _substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:
-    return {TRIAL_NAME: trial_name(experiment.name, experiment.uid, attempt.trial), **trial.parameters}
+    return {
+        TRIAL_NAME: trial_name(experiment.name, experiment.uid, attempt.trial),
+        **trial.parameters,
+    }
 
 
 def _moved(text: str, *, folder: str, to: str) -> str:
-    """Return the text with each mention of a container's folder replaced by its place on this machine."""
-    return re.sub(rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text)
+    """Return the text with each mention of a container's folder replaced by its place on this
+    machine.
+    """
+    return re.sub(
+        rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text
+    )
 
 
 def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:
@@ -194,18 +225,27 @@ def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:
-    """Return the trial's parameters, checked against the experiment's newest file and in its spelling.
+    """Return the trial's parameters, checked against the experiment's newest file and in its
+    spelling.
 
-    The study is not trusted, because others may write to it and these values end up on command lines.
+    The study is not trusted, because others may write to it and these values end up on command
+    lines.
 
     Raises:
-        ParametersRefused: an unknown or inactive parameter, or a value outside of its range or choices.
+        ParametersRefused: an unknown or inactive parameter, or a value outside of its range or
+        choices.
     """
     space = experiment.spec.space
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
-        problem_list = "; ".join(f"{p.path}: {p.message[:MESSAGE_LENGTH]}" for p in problems[:MOST_PROBLEMS])
-        cure = "" if stage is FINAL else f"to continue without this trial: {command('resume', experiment.name)}; "
+        problem_list = "; ".join(
+            f"{p.path}: {p.message[:MESSAGE_LENGTH]}" for p in problems[:MOST_PROBLEMS]
+        )
+        cure = (
+            ""
+            if stage is FINAL
+            else f"to continue without this trial: {command('resume', experiment.name)}; "
+        )
         raise ParametersRefused(
             f"the study has parameters for it that the file's spec.parameters do not allow ({problem_list}); {cure}"
             f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
@@ -214,28 +254,42 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
 
 
 def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
-    """Return the fidelity up to which the attempt runs, under its name; empty in an experiment without one."""
+    """Return the fidelity up to which the attempt runs, under its name; empty in an experiment
+    without one.
+    """
     spec = experiment.spec.fidelity
     if spec is None:
         return {}
-    level = spec.levels[-1 if attempt.trial is FINAL else 0] if attempt.fidelity is None else attempt.fidelity
+    level = (
+        spec.levels[-1 if attempt.trial is FINAL else 0]
+        if attempt.fidelity is None
+        else attempt.fidelity
+    )
     return {spec.parameter: int(level) if level.is_integer() else level}
 
 
 def checkpoint_suffix(experiment: Experiment, attempt: Attempt) -> str:
-    """Return the suffix of the checkpoint folder that separates runs of the final stage; "" for a trial."""
+    """Return the suffix of the checkpoint folder that separates runs of the final stage; "" for a
+    trial.
+    """
     return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
 
 
 def _failed_nodes(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    failed = (attempt for attempt in attempts if attempt.failure_class is FailureClass.INFRASTRUCTURE)
+    failed = (
+        attempt for attempt in attempts if attempt.failure_class is FailureClass.INFRASTRUCTURE
+    )
     return tuple(dict.fromkeys(attempt.node for attempt in failed if attempt.node))
 
 
-def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str) -> dict[str, str]:
-    """Return the environment variables that identify the attempt, which are the same on every runtime.
+def identity(
+    experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str
+) -> dict[str, str]:
+    """Return the environment variables that identify the attempt, which are the same on every
+    runtime.
 
-    `trial` is the trial whose parameters the attempt has. The final stage gets that trial's number and TUNER_STAGE.
+    `trial` is the trial whose parameters the attempt has. The final stage gets that trial's number
+    and TUNER_STAGE.
     """
     name = trial_name(experiment.name, experiment.uid, attempt.trial)
     stage = {"TUNER_STAGE": "final"} if attempt.trial is FINAL else {}

@@ -1,10 +1,13 @@
-"""The control loop around the core: reconcile, observe, save, decide and act, turn after turn, until all is done.
+"""The control loop around the core: reconcile, observe, save, decide and act, turn after turn,
+until all is done.
 
-The durable state is elsewhere: trials in the study, attempts in the store, processes in the runtime. `open` rebuilds
-the state in memory, so the process may be killed between any two lines. The order of writes matters:
+The durable state is elsewhere: trials in the study, attempts in the store, processes in the
+runtime. `open` rebuilds the state in memory, so the process may be killed between any two lines.
+The order of writes matters:
 
 - Start: the trial in the study, the attempt in the store, the process in the runtime.
-- End: the ended attempt in the store, the outcome in the study (unless the trial runs again), removal from the runtime.
+- End: the ended attempt in the store, the outcome in the study (unless the trial runs again),
+  removal from the runtime.
 - End of the experiment: in the runtime, then in the store.
 
 The loop makes no decisions; `controller.core` does.
@@ -55,7 +58,8 @@ from suggest.trial import Outcome, Trial, TrialState
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.5  # interval of checking for stop requests, and for log lines that no pruner waits for
-SHORTEST_WAIT_S = 0.001  # with a shorter wait, rounding could keep the clock from reaching the deadline
+# with a shorter wait, rounding could keep the clock from reaching the deadline
+SHORTEST_WAIT_S = 0.001
 SAVE_RUNNING_S = 5.0  # how much of the wall clock spent a kill may lose
 BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 GIVE_UP_S = 60.0
@@ -79,13 +83,17 @@ Idempotent: it is called again if the process is killed before the attempt start
 
 
 class ReadPortion(Protocol):
-    """Returns at most `limit` bytes from byte `offset`: `read_log` or `read_metrics` of one attempt."""
+    """Returns at most `limit` bytes from byte `offset`: `read_log` or `read_metrics` of one
+    attempt.
+    """
 
     async def __call__(self, offset: int, *, limit: int) -> bytes: ...
 
 
 class _OthersRun(Exception):
-    """The next trial waits for trials of the study that other clients run, which is no trouble and may take days."""
+    """The next trial waits for trials of the study that other clients run, which is no trouble and
+    may take days.
+    """
 
 
 OnTrial = Callable[[Trial], DesiredState]
@@ -112,13 +120,16 @@ class Loop:
         """Create the loop without starting anything.
 
         Args:
-            on_trouble: Called when what keeps the loop from its work changes; "" means that nothing does.
-            patience_s: How many seconds the runtime, the store or the service may be unreachable before `run` gives
-                up. Running trials continue then.
+            on_trouble: Called when what keeps the loop from its work changes; "" means that nothing
+                does.
+            patience_s: How many seconds the runtime, the store or the service may be unreachable
+                before `run` gives up. Running trials continue then.
         """
         self._store = store
         self._search = ExperimentStudy(experiment, studies)
-        self._uploads = MeasurementUploader(self._search, at_once=experiment.spec.pruning is not None)
+        self._uploads = MeasurementUploader(
+            self._search, at_once=experiment.spec.pruning is not None
+        )
         self._runtime = runtime
         self._on_trial = on_trial
         self._on_trouble = on_trouble
@@ -144,15 +155,23 @@ class Loop:
     def request(self, desired: DesiredState) -> None:
         """Set what the loop has to do from now on, unless a stronger request was made before."""
         self._desired = max(
-            self._desired, desired, key=[DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP].index
+            self._desired,
+            desired,
+            key=[DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP].index,
         )
 
     def detach(self) -> None:
-        """Make `run` return and leave the running trials to the next controller. A request to stop takes precedence."""
+        """Make `run` return and leave the running trials to the next controller.
+
+        A request to stop takes precedence.
+        """
         self._detached = True
 
     def kill(self) -> None:
-        """Kill without a grace period whatever is stopped, now or later. Interrupts, unless a stop was requested."""
+        """Kill without a grace period whatever is stopped, now or later.
+
+        Interrupts, unless a stop was requested.
+        """
         self._without_grace = True
         self.request(DesiredState.INTERRUPT)
 
@@ -174,14 +193,16 @@ class Loop:
         )
 
     async def run(self) -> Experiment:
-        """Run until the experiment is finished, paused, stopped or detached from, and return its final record.
+        """Run until the experiment is finished, paused, stopped or detached from, and return its
+        final record.
 
         Raises:
             NotOwner: another process holds the study.
             StoreBroken: the study no longer exists.
-            Unavailable: the service or the store did not answer for too long; running trials continue, unless they were
-                to be killed.
-            RuntimeLost: the same of the runtime; running trials continue, even if they were to be killed.
+            Unavailable: the service or the store did not answer for too long; running trials
+                continue, unless they were to be killed.
+            RuntimeLost: the same of the runtime; running trials continue, even if they were to be
+            killed.
         """
         failures = 0
         while True:
@@ -207,11 +228,13 @@ class Loop:
                 failures += 1
             except NewerRevision:  # decide again under it
                 self._journal.in_doubt = True
-            except NotFound as error:  # the study's database was emptied or set back: look what it still has
+            # the study's database was emptied or set back: look what it still has
+            except NotFound as error:
                 self._journal.in_doubt = True
                 await self._back_off(error, failures)
                 failures += 1
-            if self._detached and self._desired is DesiredState.RUN:  # also in trouble: the next controller looks
+            # also in trouble: the next controller looks
+            if self._detached and self._desired is DesiredState.RUN:
                 return self.experiment
 
     def _reload(self) -> None:
@@ -220,7 +243,9 @@ class Loop:
         self._journal.reload()
         if self.experiment.revision > before:
             self._search.revise(self.experiment.spec)
-            self._uploads = MeasurementUploader(self._search, at_once=self.experiment.spec.pruning is not None)
+            self._uploads = MeasurementUploader(
+                self._search, at_once=self.experiment.spec.pruning is not None
+            )
             self._journal.revision_applied(now=self._clock.now())
 
     def _note_trouble(self, trouble: str) -> None:
@@ -230,7 +255,10 @@ class Loop:
             self._on_trouble(trouble)
 
     async def _back_off(self, error: Exception, failures: int) -> None:
-        """Wait before the next turn. Nothing is lost, because every turn decides from durable state."""
+        """Wait before the next turn.
+
+        Nothing is lost, because every turn decides from durable state.
+        """
         now_s = self._clock.elapsed_s()
         if self._trouble_since_s is None:
             self._trouble_since_s = now_s
@@ -248,8 +276,8 @@ class Loop:
     async def _kill_all(self) -> None:
         """Kill what runs although that cannot be recorded.
 
-        The next controller finds attempts without a known end, and runs their trials again. Raises RuntimeLost if some
-        could not be killed.
+        The next controller finds attempts without a known end, and runs their trials again. Raises
+        RuntimeLost if some could not be killed.
         """
         statuses: Mapping[str, AttemptStatus] = {}
         lost: RuntimeLost | None = None
@@ -264,12 +292,16 @@ class Loop:
                 except RuntimeLost as error:
                     lost = error
         if lost is not None:
-            raise RuntimeLost(f"{lost}; running trials continue, because they could not be killed") from lost
+            raise RuntimeLost(
+                f"{lost}; running trials continue, because they could not be killed"
+            ) from lost
 
     # A turn
 
     async def open(self) -> None:
-        """Create the study if it does not exist, and rebuild the memory from the study and the store."""
+        """Create the study if it does not exist, and rebuild the memory from the study and the
+        store.
+        """
         memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
@@ -280,7 +312,9 @@ class Loop:
         trials = await self._cancel_reissued(await self._search.trials(), attempts)
         trials = await self._reopened(trials, attempts)
         # The circuit breaker judges trials in the order in which they ended.
-        for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
+        for trial in sorted(
+            (t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)
+        ):
             of_trial = attempts.get(trial.number, [])
             if _runs_again(trial, of_trial):
                 memory.recall_set_aside(trial, of_trial[-1])
@@ -297,11 +331,14 @@ class Loop:
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
             memory.open_final(await self._search.trial(self.experiment.final.trial))
         memory.imported = await self._search.imported()
-        self._memory = memory  # not before, so that what is known stays known while the service does not answer
+        # not before, so that what is known stays known while the service does not answer
+        self._memory = memory
         await self._cancel_lost({trial.number for trial in trials}, attempts)
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
-            self._journal.experiment_changed(ExperimentState.RUNNING, "", None, now=self._clock.now())
+            self._journal.experiment_changed(
+                ExperimentState.RUNNING, "", None, now=self._clock.now()
+            )
 
     async def _cancel_reissued(
         self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
@@ -314,8 +351,12 @@ class Loop:
         cancelled = {number: await self._search.complete(number, LOST, []) for number in again}
         return [cancelled.get(trial.number, trial) for trial in trials]
 
-    async def _cancel_lost(self, known: Set[int], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> None:
-        """Cancel the trials that have attempts but are not known to the study, and end those that run."""
+    async def _cancel_lost(
+        self, known: Set[int], attempts: Mapping[TrialOrFinal, list[Attempt]]
+    ) -> None:
+        """Cancel the trials that have attempts but are not known to the study, and end those that
+        run.
+        """
         lost = sorted(number for number in attempts if number is not FINAL and number not in known)
         if not lost:
             return
@@ -325,11 +366,19 @@ class Loop:
             if of_trial and not of_trial[-1].ended:
                 self._memory.open(trial, of_trial, running=False)
 
-    async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
+    async def _reopened(
+        self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
+    ) -> list[Trial]:
         """Reopen the failed trials that have to run again, unless the experiment ends without them."""
-        marked = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))}
+        marked = {
+            trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))
+        }
         experiment = self.experiment
-        if not marked or experiment.state is not ExperimentState.RUNNING or experiment.stop_requested:
+        if (
+            not marked
+            or experiment.state is not ExperimentState.RUNNING
+            or experiment.stop_requested
+        ):
             return trials
         rest_of_study = Memory(experiment.spec)
         for trial in trials:
@@ -348,25 +397,33 @@ class Loop:
         return [reopened.get(trial.number, trial) for trial in trials]
 
     async def _sweep(self) -> None:
-        """Remove attempts from the runtime whose outcome the study has, but that a kill kept from being removed."""
-        open_attempts = [attempt for opened in self._memory.opened.values() for attempt in opened.attempts]
+        """Remove attempts from the runtime whose outcome the study has, but that a kill kept from
+        being removed.
+        """
+        open_attempts = [
+            attempt for opened in self._memory.opened.values() for attempt in opened.attempts
+        ]
         open_names = {self._journal.name(attempt) for attempt in open_attempts}
         for name in await self._runtime.observe():
             if name not in open_names:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
-        """Take one turn, and return True when nothing is left to do. Waits if there is nothing to do now.
+        """Take one turn, and return True when nothing is left to do. Waits if there is nothing to
+        do now.
 
-        Measurements of running trials are uploaded last: only the pruner's advice depends on them, while free slots
-        wait for the actions.
+        Measurements of running trials are uploaded last: only the pruner's advice depends on them,
+        while free slots wait for the actions.
         """
         self._spend_time()
         await self._runtime.reconcile()
         await self._look()
         actions = core.decide(self._snapshot())
-        if self._search.unanswered and not any(isinstance(action, wanted.Suggest) for action in actions):
-            # No later request repeats this id: take in the trials that the lost reply handed out now or never.
+        if self._search.unanswered and not any(
+            isinstance(action, wanted.Suggest) for action in actions
+        ):
+            # No later request repeats this id: take in the trials that the lost reply handed out
+            # now or never.
             trials = await self._search.trials()
             if any(map(self._memory.is_of_another, trials)):
                 self._journal.in_doubt = True
@@ -384,13 +441,15 @@ class Loop:
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
         else:
-            await self._clock.sleep(0)  # lets signal handlers run even if every call returns without waiting
+            # lets signal handlers run even if every call returns without waiting
+            await self._clock.sleep(0)
         return False
 
     def _spend_time(self) -> None:
         now_s = self._clock.elapsed_s()
         passed_s = 0.0 if self._turned_at_s is None else now_s - self._turned_at_s
-        self._turned_at_s = now_s  # set first: a write that fails below must not count the same seconds twice
+        # set first: a write that fails below must not count the same seconds twice
+        self._turned_at_s = now_s
         if self.experiment.state is ExperimentState.RUNNING and FINAL not in self._memory.opened:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= POLL_S:
@@ -403,7 +462,9 @@ class Loop:
         if requests.stop:
             self.request(DesiredState.STOP)
         if requests.revision > self.experiment.revision:
-            raise NewerRevision(f"revision {requests.revision} of {self.experiment.name} is not in effect yet")
+            raise NewerRevision(
+                f"revision {requests.revision} of {self.experiment.name} is not in effect yet"
+            )
 
     def _snapshot(self) -> Snapshot:
         memory, spec = self._memory, self.experiment.spec
@@ -430,7 +491,9 @@ class Loop:
             final=memory.final(),
             streak=memory.streak,
             set_aside=frozenset(memory.set_aside),
-            paused={number: opened.trial.fidelity or 0.0 for number, opened in memory.paused.items()},
+            paused={
+                number: opened.trial.fidelity or 0.0 for number, opened in memory.paused.items()
+            },
             none_goes_on=memory.none_goes_on,
             none_begins=memory.none_begins,
             regret_bound=memory.regret_bound,
@@ -462,7 +525,11 @@ class Loop:
             if status is not None and status.start_time is None:
                 waiting_for_sweep.add(number)
             # The log of a vanished attempt still counts.
-            ended = status.exit is not None if status is not None else newest.state is not AttemptState.CREATED
+            ended = (
+                status.exit is not None
+                if status is not None
+                else newest.state is not AttemptState.CREATED
+            )
             if status is not None or ended:
                 read_whole = await self._read_log(opened, ended=ended)
                 if ended and not read_whole:
@@ -470,13 +537,20 @@ class Loop:
             if newest.ended:
                 continue
             event = event_for(
-                newest, status, opened.log, self.experiment.spec, metrics=opened.metrics, now=self._clock.now()
+                newest,
+                status,
+                opened.log,
+                self.experiment.spec,
+                metrics=opened.metrics,
+                now=self._clock.now(),
             )
             if event is not None:
                 changes.append((opened, step(newest, event)))
             if isinstance(event, Ended) and opened.metrics.skipped:
                 source = self.experiment.spec.metrics.source
-                self._journal.lines_skipped(newest, opened.metrics.skipped, str(source), now=self._clock.now())
+                self._journal.lines_skipped(
+                    newest, opened.metrics.skipped, str(source), now=self._clock.now()
+                )
         self._memory.held = frozenset(waiting_for_sweep)
         self._save(changes)
 
@@ -486,7 +560,9 @@ class Loop:
         Return True if nothing more is there for now.
         """
         name = self._journal.name(opened.attempts[-1])
-        is_whole = await self._feed(opened, opened.log, partial(self._runtime.read_log, name), ended=ended)
+        is_whole = await self._feed(
+            opened, opened.log, partial(self._runtime.read_log, name), ended=ended
+        )
         if opened.metrics is not opened.log:
             read_portion = partial(self._runtime.read_metrics, name)
             is_whole &= await self._feed(opened, opened.metrics, read_portion, ended=ended)
@@ -499,7 +575,9 @@ class Loop:
             self._journal.remark(kind, remark, now=self._clock.now())
         return is_whole
 
-    async def _feed(self, opened: Opened, reader: LogReader, read_portion: ReadPortion, *, ended: bool) -> bool:
+    async def _feed(
+        self, opened: Opened, reader: LogReader, read_portion: ReadPortion, *, ended: bool
+    ) -> bool:
         for _ in range(MAX_PORTIONS):
             data = await read_portion(reader.offset, limit=LOG_PORTION)
             if len(data) >= THREAD_PORTION:
@@ -524,7 +602,11 @@ class Loop:
                 for begin in core.beginnings(self._snapshot()):
                     await self._act(begin)
             case wanted.CreateAttempt(number, attempt):
-                created = Attempt(number, attempt, fidelity=None if number is FINAL else opened[number].trial.fidelity)
+                created = Attempt(
+                    number,
+                    attempt,
+                    fidelity=None if number is FINAL else opened[number].trial.fidelity,
+                )
                 begun = self.experiment.final
                 of = await self._open_final(begun) if number is FINAL else None
                 self._journal.attempt_created(created, now=self._clock.now(), of=of)
@@ -536,7 +618,9 @@ class Loop:
                 self._change(opened[number], StopAsked(cause, reason))
             case wanted.SendStop(number, grace_s):
                 failpoints.reach(BEFORE_STOP)
-                await self._runtime.stop(self._journal.name(opened[number].attempts[-1]), grace_s=grace_s)
+                await self._runtime.stop(
+                    self._journal.name(opened[number].attempts[-1]), grace_s=grace_s
+                )
                 failpoints.reach(AFTER_STOP)
                 self._memory.stops_sent[number] = grace_s
             case wanted.RemoveAttempt(number):
@@ -567,7 +651,9 @@ class Loop:
                     await self._runtime.conclude(self._conclusion(state, reason))
                 now = self._clock.now()
                 if state.finished:
-                    self._journal.experiment_finished(state, reason, code, [*self._memory.set_aside.values()], now=now)
+                    self._journal.experiment_finished(
+                        state, reason, code, [*self._memory.set_aside.values()], now=now
+                    )
                 else:
                     end = done and state is not ExperimentState.PAUSED
                     self._journal.experiment_changed(state, reason, code, now=now, end=end)
@@ -588,13 +674,16 @@ class Loop:
     async def _open_final(self, begun: FinalRun | None) -> int | None:
         """Open the final stage in memory, and return the trial whose parameters it has from now on.
 
-        Returns None if it continues with the recorded parameters of `begun`. The parameters are chosen when the stage
-        begins, and a restart, a retry or a resume keeps them. If the stage was stopped for good, or the search has
-        continued since, it starts over with the best parameters of that time.
+        Returns None if it continues with the recorded parameters of `begun`. The parameters are
+        chosen when the stage begins, and a restart, a retry or a resume keeps them. If the stage
+        was stopped for good, or the search has continued since, it starts over with the best
+        parameters of that time.
         """
         memory = self._memory
         again = begun is not None and not memory.may_choose_final
-        trial = await (self._search.trial(begun.trial) if begun is not None and again else self._search.best())
+        trial = await (
+            self._search.trial(begun.trial) if begun is not None and again else self._search.best()
+        )
         if not again and (begun is None or trial.number != begun.trial):
             memory.recall_finals(memory.finals, begun=None)
         memory.open_final(trial)
@@ -603,11 +692,15 @@ class Loop:
     async def _suggest(self, count: int, *, paused_only: bool) -> None:
         memory = self._memory
         try:
-            suggestions = await self._search.suggest(count, handed_out=memory.handed_out, paused_only=paused_only)
+            suggestions = await self._search.suggest(
+                count, handed_out=memory.handed_out, paused_only=paused_only
+            )
         except LimitReached as full:
             # Running trials still finish. Once a person has freed space, `tuner resume` continues.
             code = ReasonCode.LIMIT_REACHED
-            self._journal.experiment_changed(ExperimentState.PAUSED, str(full), code, now=self._clock.now())
+            self._journal.experiment_changed(
+                ExperimentState.PAUSED, str(full), code, now=self._clock.now()
+            )
             return
         for trial in suggestions.trials:
             memory.handed_out += 1
@@ -625,16 +718,23 @@ class Loop:
         memory.independent, memory.none_begins = suggestions.independent, suggestions.waiting
         if not suggestions.trials and not suggestions.exhausted:
             if not suggestions.waiting:
-                raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
+                raise Unavailable(
+                    "the suggestion service gave no trial, though its search is not exhausted"
+                )
             if not any(opened.running for opened in memory.opened.values()):
-                raise _OthersRun("the next trial waits for trials of the study that other clients run")
+                raise _OthersRun(
+                    "the next trial waits for trials of the study that other clients run"
+                )
 
     async def _start(self, opened: Opened) -> None:
         try:
             launch = await self._launcher(self.experiment, opened.trial, opened.attempts)
             if launch.starts_over:
-                self._journal.starts_over(opened.attempts[-1], launch.starts_over, now=self._clock.now())
-            if self._runtime.slots(launch.gpu, launch.workers) == 0:  # the final stage; trials were checked earlier
+                self._journal.starts_over(
+                    opened.attempts[-1], launch.starts_over, now=self._clock.now()
+                )
+            # the final stage; trials were checked earlier
+            if self._runtime.slots(launch.gpu, launch.workers) == 0:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)
             await self._runtime.start(launch)
@@ -642,8 +742,11 @@ class Loop:
         except CannotStart as error:
             verdict = AttemptState.FAILED
             if isinstance(error, ParametersRefused) and opened.attempts[-1].trial is not FINAL:
-                verdict = AttemptState.INFEASIBLE  # ends the trial: another attempt would be refused, too
-            refused = Ended(verdict, self._clock.now(), reason=str(error), failure_class=error.failure_class)
+                # ends the trial: another attempt would be refused, too
+                verdict = AttemptState.INFEASIBLE
+            refused = Ended(
+                verdict, self._clock.now(), reason=str(error), failure_class=error.failure_class
+            )
             self._change(opened, refused)
 
     async def _complete(self, number: int, outcome: Outcome) -> None:
@@ -677,7 +780,9 @@ class Loop:
         self._save([(opened, step(opened.attempts[-1], event))])
 
     def _save(self, changes: list[tuple[Opened, Attempt]]) -> None:
-        """Store the changes first, then apply them in memory: a change that is not stored has not happened."""
+        """Store the changes first, then apply them in memory: a change that is not stored has not
+        happened.
+        """
         changed = [(opened, after) for opened, after in changes if after != opened.attempts[-1]]
         pairs = [(opened.attempts[-1], after) for opened, after in changed]
         self._journal.attempts_changed(pairs, now=self._clock.now())

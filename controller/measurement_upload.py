@@ -1,7 +1,8 @@
 """Upload the measurements of running trials to the study, in batches, and note the answers.
 
-Measurements are uploaded at once if the experiment prunes, because the pruner needs them; otherwise at intervals, for
-people who watch. The measurements of an ended attempt are sent with its trial's outcome. This module makes no
+Measurements are uploaded at once if the experiment prunes, because the pruner needs them; otherwise
+at intervals, for people who watch. The measurements of an ended attempt are sent with its trial's
+outcome. This module makes no
 decisions: advice and outcomes are noted in the memory.
 """
 
@@ -17,25 +18,36 @@ from suggest.errors import LimitReached, Unavailable
 from suggest.trial import Trial
 
 REPORT_S = 0.5  # between two uploads of a trial, if no pruner waits for them
-REPORTS_A_SECOND = 100  # for all trials together; with hundreds of running trials, each waits longer
+# for all trials together; with hundreds of running trials, each waits longer
+REPORTS_A_SECOND = 100
 MAX_REPORT = 5000  # measurements per call
 AT_ONCE = 16  # calls at once: hundreds of trials must not each wait for the network in turn
 
 
 class MeasurementUploader:
-    """Uploads measurements; with `at_once`, which is for experiments that prune, as soon as they are read."""
+    """Uploads measurements; with `at_once`, which is for experiments that prune, as soon as they
+    are read.
+    """
 
     def __init__(self, search: ExperimentStudy, *, at_once: bool) -> None:
         self._search = search
         self._at_once = at_once
 
     async def send_due(self, memory: Memory, *, now_s: float) -> bool:
-        """Upload the measurements of all running trials that are due; return whether an answer calls for action."""
+        """Upload the measurements of all running trials that are due; return whether an answer
+        calls for action.
+        """
         due: list[int] = []
         pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
         for number, opened in memory.opened.items():
             newest = opened.newest
-            if number is FINAL or newest is None or newest.ended or not opened.unreported or not opened.running:
+            if (
+                number is FINAL
+                or newest is None
+                or newest.ended
+                or not opened.unreported
+                or not opened.running
+            ):
                 continue
             is_due = self._at_once or now_s - opened.reported_at_s >= pause_s
             if is_due or len(opened.unreported) > MAX_REPORT:
@@ -44,7 +56,10 @@ class MeasurementUploader:
         return await self._send_all(memory, due)
 
     async def _send_all(self, memory: Memory, due: Sequence[int]) -> bool:
-        """Upload for several trials at once, in order. After an error, no call is in progress any more."""
+        """Upload for several trials at once, in order.
+
+        After an error, no call is in progress any more.
+        """
         free = asyncio.Semaphore(AT_ONCE)
 
         async def send(number: int) -> bool:
@@ -71,7 +86,8 @@ class MeasurementUploader:
             try:
                 answer = await self._search.report(number, batch)
             except LimitReached:
-                # A quota is used up. The newest measurements go with the trial's outcome, which is never refused.
+                # A quota is used up. The newest measurements go with the trial's outcome, which is
+                # never refused.
                 del opened.unreported[:-MAX_REPORT]
                 return heard
             del opened.unreported[: len(batch)]

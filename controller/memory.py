@@ -1,4 +1,5 @@
-"""The state that the loop holds in memory between turns: a cache that can be rebuilt from the study and the store.
+"""The state that the loop holds in memory between turns: a cache that can be rebuilt from the study
+and the store.
 
 Nothing in this module is authoritative, does I/O or makes decisions.
 """
@@ -27,24 +28,28 @@ from controller.core.snapshot import FinalStage, UnfinishedTrial
 from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
-BRISK_TRIALS = 4  # trials are short if this many attempts in a row took less than the runtime's `brisk_s`
-MAX_PREFETCH = 2  # successors that wait in the runtime, so that a free slot is filled without the controller
-LEARNER_PREFETCH, LEARNER_PARALLEL = 1, 8  # a point chosen without seven outcomes may lack an eighth
+# trials are short if this many attempts in a row took less than the runtime's `brisk_s`
+BRISK_TRIALS = 4
+# successors that wait in the runtime, so that a free slot is filled without the controller
+MAX_PREFETCH = 2
+# a point chosen without seven outcomes may lack an eighth
+LEARNER_PREFETCH, LEARNER_PARALLEL = 1, 8
 
 
 @dataclass(slots=True)
 class Opened:
     """A trial that the controller is not done with, and the readers of its newest attempt.
 
-    The final stage is kept like a trial while the runtime holds objects of it; `trial` is then the one whose parameters
-    it has.
+    The final stage is kept like a trial while the runtime holds objects of it; `trial` is then the
+    one whose parameters it has.
 
     log: the reader of the standard output.
     metrics: the reader of the measurements; the same one unless a collector reads them elsewhere.
     running: the study waits for its outcome.
     unreported: measurements that have not been uploaded to the study.
-    seen_running: the start time of the newest attempt, if it runs, and when this controller first saw it, by the
-        monotonic clock: start times are by the clock of another machine, or by a wall clock that may be set later.
+    seen_running: the start time of the newest attempt, if it runs, and when this controller first
+        saw it, by the monotonic clock: start times are by the clock of another machine, or by a
+        wall clock that may be set later.
     """
 
     trial: Trial
@@ -61,7 +66,10 @@ class Opened:
         return self.attempts[-1] if self.attempts else None
 
     def note_running(self, now_s: float) -> None:
-        """Note whether the newest attempt runs. One that is preempted waits, and starts again at another time."""
+        """Note whether the newest attempt runs.
+
+        One that is preempted waits, and starts again at another time.
+        """
         start = None if self.newest is None else self.newest.start_time
         if start is None:
             self.seen_running = None
@@ -84,28 +92,38 @@ class Memory:
         self.counts: dict[TrialState, int] = {}
         self.best: Trial | None = None
         self.imported: list[Trial] = []  # those among the best when the memory was built
-        self.front: list[Trial] = []  # the best trials where the experiment has several objectives or constraints
+        # the best trials where the experiment has several objectives or constraints
+        self.front: list[Trial] = []
         self.reached = ""  # the targets of several objectives, once a trial has reached them all
-        self.since_best = 0  # trials that have ended since the last one that was the best or joined the front
+        # trials that have ended since the last one that was the best or joined the front
+        self.since_best = 0
         self.trend: list[float] = []  # the best value after each succeeded trial
-        self.handed_out = 0  # how many times the study has handed out trials; also the number of the next request
+        # how many times the study has handed out trials; also the number of the next request
+        self.handed_out = 0
         self.exhausted = False
         self.paused: dict[int, Opened] = {}  # trials that wait for a larger fidelity
-        self.none_goes_on = False  # the study lets none of them continue as long as no other trial ends
+        # the study lets none of them continue as long as no other trial ends
+        self.none_goes_on = False
         self.none_begins = False  # the study begins no new trial as long as no running one ends
-        self.regret_bound: float | None = None  # how much better than the best trial another point may still be
+        # how much better than the best trial another point may still be
+        self.regret_bound: float | None = None
         self.estimated = 0  # trials that had ended when it was last bounded
-        self.independent = False  # the next suggestions do not depend on the outcomes of open trials
+        # the next suggestions do not depend on the outcomes of open trials
+        self.independent = False
         self._begun: set[int] = set()  # trials with an attempt
-        self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # durations of the latest attempts
+        # durations of the latest attempts
+        self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)
         self.canary_over = spec.canary_s <= 0
-        self._shown = spec.canary_s <= 0  # an attempt has measured something and did not fail by itself
+        # an attempt has measured something and did not fail by itself
+        self._shown = spec.canary_s <= 0
         self.streak = Streak()
         self._failures: dict[int, Attempt] = {}  # the failed attempts of the streak, by trial
-        self.set_aside: dict[int, Attempt] = {}  # failed trials that run again on resume: their newest attempts
+        # failed trials that run again on resume: their newest attempts
+        self.set_aside: dict[int, Attempt] = {}
         self.advised: dict[TrialOrFinal, str] = {}
         self.stops_sent: dict[TrialOrFinal, float] = {}
-        self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt was removed from the runtime
+        # trials whose newest attempt was removed from the runtime
+        self.removed: set[TrialOrFinal] = set()
         # Trials whose newest attempt the runtime has accepted but does not run yet.
         self.held: frozenset[TrialOrFinal] = frozenset()
         self.finals: list[Attempt] = []  # attempts of the final stage since the search last ended
@@ -114,9 +132,12 @@ class Memory:
     def new_readers(self, trial: Trial, attempts: Sequence[Attempt]) -> tuple[LogReader, LogReader]:
         """Return the readers of the newest attempt's log and of its measurements.
 
-        They count on from the stored steps of earlier attempts, so that a restarted controller counts in the same way.
+        They count on from the stored steps of earlier attempts, so that a restarted controller
+        counts in the same way.
         """
-        reached = next((attempt.step for attempt in reversed(attempts[:-1]) if attempt.step is not None), 0)
+        reached = next(
+            (attempt.step for attempt in reversed(attempts[:-1]) if attempt.step is not None), 0
+        )
         spec = self._spec
         metrics = LogReader(
             spec.metrics,
@@ -129,10 +150,14 @@ class Memory:
         return log, metrics
 
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
-        self.opened[trial.number] = Opened(trial, attempts, *self.new_readers(trial, attempts), running)
+        self.opened[trial.number] = Opened(
+            trial, attempts, *self.new_readers(trial, attempts), running
+        )
 
     def take_in(self, trials: Sequence[Trial]) -> None:
-        """Take in all trials that were handed out to this experiment, also those of a reply that was lost."""
+        """Take in all trials that were handed out to this experiment, also those of a reply that
+        was lost.
+        """
         self.handed_out = sum(map(times_handed_out, trials))
         for trial in trials:
             self.take_suggested(trial)
@@ -140,19 +165,25 @@ class Memory:
     def take_suggested(self, trial: Trial) -> None:
         """Open a trial that the study has handed out, unless it is open or has ended.
 
-        One that was paused keeps its attempts. It may not even be closed yet: then it continues as it is.
+        One that was paused keeps its attempts. It may not even be closed yet: then it continues as
+        it is.
         """
         opened = self.opened.get(trial.number)
-        if trial.finished or trial.state is TrialState.PAUSED or (opened is not None and opened.running):
+        if (
+            trial.finished
+            or trial.state is TrialState.PAUSED
+            or (opened is not None and opened.running)
+        ):
             return
         before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
 
     def is_of_another(self, trial: Trial) -> bool:
-        """Return whether the attempts of this number belong to another trial, which the study has lost.
+        """Return whether the attempts of this number belong to another trial, which the study has
+        lost.
 
-        The study was set back to an older state, and hands out the number again. An attempt that still runs may be
-        taken for the new trial only if both have the same parameters.
+        The study was set back to an older state, and hands out the number again. An attempt that
+        still runs may be taken for the new trial only if both have the same parameters.
         """
         if trial.finished or trial.number not in self._begun or times_handed_out(trial) != 1:
             return False
@@ -161,23 +192,33 @@ class Memory:
 
     def pause(self, trial: Trial, attempts: list[Attempt]) -> None:
         """Note that the study has paused the trial."""
-        self.paused[trial.number] = Opened(trial, attempts, *self.new_readers(trial, attempts), running=False)
+        self.paused[trial.number] = Opened(
+            trial, attempts, *self.new_readers(trial, attempts), running=False
+        )
         self.none_goes_on = False
 
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
-        """Keep the final stage's attempts that belong to `begun`; None means that none of them counts any more."""
-        self.finals = [attempt for attempt in attempts if begun is not None and attempt.number >= begun.first]
+        """Keep the final stage's attempts that belong to `begun`; None means that none of them
+        counts any more.
+        """
+        self.finals = [
+            attempt for attempt in attempts if begun is not None and attempt.number >= begun.first
+        ]
         earlier = [attempt.number for attempt in attempts if attempt not in self.finals]
         self.earlier_finals = max([self.earlier_finals, *earlier])
 
     @property
     def may_choose_final(self) -> bool:
-        """Return whether the final stage takes the parameters that are best now, because no run of it continues."""
+        """Return whether the final stage takes the parameters that are best now, because no run of
+        it continues.
+        """
         return not self.finals or self.finals[-1].stop_cause is StopCause.CANCELLED
 
     def open_final(self, trial: Trial) -> None:
         """Open the final stage with the parameters of `trial`."""
-        self.opened[FINAL] = Opened(trial, self.finals, *self.new_readers(trial, self.finals), running=False)
+        self.opened[FINAL] = Opened(
+            trial, self.finals, *self.new_readers(trial, self.finals), running=False
+        )
 
     def final(self) -> FinalStage | None:
         if self._spec.final is None and not self.finals:
@@ -185,7 +226,9 @@ class Memory:
         return FinalStage(tuple(self.finals), self.earlier_finals, kept=FINAL in self.opened)
 
     def begin(self, opened: Opened, created: Attempt, *, now_s: float) -> None:
-        """Begin a new attempt of an open trial, without anything that was noted for the attempt before."""
+        """Begin a new attempt of an open trial, without anything that was noted for the attempt
+        before.
+        """
         opened.attempts.append(created)
         if created.trial is not FINAL:
             self._begun.add(created.trial)
@@ -204,7 +247,10 @@ class Memory:
         self.removed.discard(number)
 
     def count(self, trial: Trial, newest: Attempt | None = None) -> None:
-        """Count a trial that has its outcome. `newest` is its newest attempt if the trial is not open."""
+        """Count a trial that has its outcome.
+
+        `newest` is its newest attempt if the trial is not open.
+        """
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         self.paused.pop(trial.number, None)
         self.none_goes_on = self.none_begins = False
@@ -224,7 +270,10 @@ class Memory:
 
     @property
     def best_with_imported(self) -> Trial | None:
-        """The best trial as people see it. Imported trials reach no target, so `best` is one of the experiment."""
+        """The best trial as people see it.
+
+        Imported trials reach no target, so `best` is one of the experiment.
+        """
         own = [self.best] if self.best is not None else []
         return self._spec.criteria.first_best(self._spec.criteria.best([*self.imported, *own]))
 
@@ -238,7 +287,10 @@ class Memory:
             self.trend.append(self.best.value)
 
     def _follow(self, trial: Trial, newest: Attempt | None) -> None:
-        """Update the streak of failures. Trials that did not run in this experiment do not change it."""
+        """Update the streak of failures.
+
+        Trials that did not run in this experiment do not change it.
+        """
         if REUSED in trial.labels or newest is None:
             return
         if trial.state is TrialState.FAILED and newest.reviewed:
@@ -249,7 +301,9 @@ class Memory:
             self._failures[trial.number] = newest
         looked_at = {*(self.streak.first or ()), *self.streak.alike}
         if len(self._failures) > len(looked_at):
-            self._failures = {number: streak for number, streak in self._failures.items() if number in looked_at}
+            self._failures = {
+                number: streak for number, streak in self._failures.items() if number in looked_at
+            }
 
     def failures(self, trials: Sequence[int]) -> list[Attempt]:
         """Return the newest attempts of those of these trials that belong to the streak."""
@@ -270,8 +324,8 @@ class Memory:
     def prefetch(self) -> int:
         """Return how many successors may be created before there is a slot for them.
 
-        Successors are created early only if trials are so short that waiting for the controller would cost a notable
-        share of their time, and only as many as do not harm the search.
+        Successors are created early only if trials are so short that waiting for the controller
+        would cost a notable share of their time, and only as many as do not harm the search.
         """
         if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= self._spec.traits.brisk_s:
             return 0
@@ -292,15 +346,19 @@ class Memory:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())
 
     def longest_run_s(self, now_s: float) -> float | None:
-        """Return how many seconds the oldest running attempt has run under this controller; None if none runs."""
-        seen_s = [opened.seen_running[1] for opened in self._at_work() if opened.seen_running is not None]
+        """Return how many seconds the oldest running attempt has run under this controller; None if
+        none runs.
+        """
+        seen_s = [
+            opened.seen_running[1] for opened in self._at_work() if opened.seen_running is not None
+        ]
         return now_s - min(seen_s) if seen_s else None
 
     def judge_canary(self, now_s: float) -> None:
         """Decide whether more than one trial may run, and keep the verdict in `canary_over`.
 
-        Only running attempts count for the canary's time and metric: a failed one has shown nothing, so the next trial
-        runs alone again.
+        Only running attempts count for the canary's time and metric: a failed one has shown
+        nothing, so the next trial runs alone again.
         """
         self.canary_over = self._shown
         if not self.canary_over:
@@ -343,7 +401,14 @@ class Memory:
 
     def waiting(self) -> int:
         """Return how many open trials have no open attempt."""
-        return sum(opened.running and (opened.newest is None or opened.newest.ended) for opened in self.opened.values())
+        return sum(
+            opened.running and (opened.newest is None or opened.newest.ended)
+            for opened in self.opened.values()
+        )
 
     def counted(self) -> Mapping[TrialState, int]:
-        return {**self.counts, TrialState.PAUSED: len(self.paused)} if self.paused else dict(self.counts)
+        return (
+            {**self.counts, TrialState.PAUSED: len(self.paused)}
+            if self.paused
+            else dict(self.counts)
+        )

@@ -6,7 +6,8 @@ import os
 
 
 def open_without_waiting(path: str, flags: int) -> int:
-    """Open for reading, as the `opener` of `open`: a named pipe without a writer is empty, and is not waited for.
+    """Open for reading, as the `opener` of `open`: a named pipe without a writer is empty, and is
+    not waited for.
 
     A pipe with a writer, such as that of `<(zcat results.csv.gz)`, is read to its end.
     """

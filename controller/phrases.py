@@ -1,7 +1,8 @@
 """Parts of messages for people: counts, and commands to type next. Pure.
 
-A message contains a command in its plain form, in backticks. Only the command line knows how tuner was called and with
-which flags; `render` replaces the plain form accordingly. A message that is never rendered is still readable.
+A message contains a command in its plain form, in backticks. Only the command line knows how tuner
+was called and with which flags; `render` replaces the plain form accordingly. A message that is
+never rendered is still readable.
 """
 
 from __future__ import annotations

@@ -9,7 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from controller.core.model import EXPERIMENT_LABEL, UID_LABEL, Experiment, ExperimentSpec, short_name
+from controller.core.model import (
+    EXPERIMENT_LABEL,
+    UID_LABEL,
+    Experiment,
+    ExperimentSpec,
+    short_name,
+)
 from controller.phrases import command
 from suggest import failpoints
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
@@ -40,21 +46,32 @@ class StudyReads(Protocol):
 
     async def list_studies(self, namespace: str = "-") -> list[Study]: ...
 
-    async def study_summaries(self, namespace: str = "-") -> Sequence[tuple[Study, StudySummary | None]]: ...
+    async def study_summaries(
+        self, namespace: str = "-"
+    ) -> Sequence[tuple[Study, StudySummary | None]]: ...
 
     async def get_trial(self, name: StudyName, number: int) -> Trial: ...
 
     async def list_trials(
-        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
+        self,
+        name: StudyName,
+        *,
+        client_id: str = "",
+        states: Iterable[TrialState] = (),
+        first_number: int = 0,
     ) -> list[Trial]: ...
 
-    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]: ...
+    async def trials_page(
+        self, name: StudyName, token: str, *, page_size: int
+    ) -> tuple[list[Trial], str]: ...
 
     async def list_measurements(
         self, name: StudyName, number: int | None = None, *, latest: bool = False
     ) -> list[tuple[int, Measurement]]: ...
 
-    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]: ...
+    async def latest_page(
+        self, name: StudyName, token: str
+    ) -> tuple[list[tuple[int, Measurement]], str]: ...
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
 
@@ -62,7 +79,10 @@ class StudyReads(Protocol):
 
 
 class Studies(StudyReads, Protocol):
-    """The calls of the service that an experiment needs. `suggest.client.AsyncClient` documents the contract."""
+    """The calls of the service that an experiment needs.
+
+    `suggest.client.AsyncClient` documents the contract.
+    """
 
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str]
@@ -78,7 +98,9 @@ class Studies(StudyReads, Protocol):
         constraints: Sequence[Constraint],
     ) -> Study: ...
 
-    async def add_trial(self, name: StudyName, parameters: Assignment, *, request_id: str) -> Trial: ...
+    async def add_trial(
+        self, name: StudyName, parameters: Assignment, *, request_id: str
+    ) -> Trial: ...
 
     async def suggest(
         self,
@@ -91,7 +113,9 @@ class Studies(StudyReads, Protocol):
         paused_only: bool = False,
     ) -> Suggestions: ...
 
-    async def report(self, name: StudyName, number: int, measurements: list[Measurement]) -> StopAdvice: ...
+    async def report(
+        self, name: StudyName, number: int, measurements: list[Measurement]
+    ) -> StopAdvice: ...
 
     async def complete(
         self, name: StudyName, number: int, outcome: Outcome, *, measurements: list[Measurement]
@@ -101,7 +125,9 @@ class Studies(StudyReads, Protocol):
 
 
 def times_handed_out(trial: Trial) -> int:
-    """Return how often the study has handed out a trial; older versions of the service did not count."""
+    """Return how often the study has handed out a trial; older versions of the service did not
+    count.
+    """
     return max(1, trial.tries)
 
 
@@ -120,7 +146,8 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
     return StudySpec(
         space=spec.space,
         objectives=tuple(
-            Objective(objective.metric, objective.direction, objective.value) for objective in spec.objectives
+            Objective(objective.metric, objective.direction, objective.value)
+            for objective in spec.objectives
         ),
         constraints=spec.constraints,
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
@@ -132,13 +159,17 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
 def space_to_have(study: Study, space: Space) -> Space:
     """Return the space that the study should have.
 
-    If another client has extended the study beyond the experiment's file, its space does not change.
+    If another client has extended the study beyond the experiment's file, its space does not
+    change.
     """
     return study.spec.space if any(past.space == space for past in study.past) else space
 
 
 def _settings(spec: ExperimentSpec) -> dict[str, Value]:
-    """Return the algorithm's settings. The default algorithm also gets the facts on which its choice depends."""
+    """Return the algorithm's settings.
+
+    The default algorithm also gets the facts on which its choice depends.
+    """
     if spec.algorithm.name != CHOOSES:
         return dict(spec.algorithm.settings)
     context: dict[str, Value] = {"parallelism": spec.parallelism}
@@ -162,14 +193,16 @@ class ExperimentStudy:
         # These show whose study it is, on a service that many experiments share.
         self._labels = {EXPERIMENT_LABEL: experiment.name, UID_LABEL: experiment.uid}
         self._studies = studies
-        self.unanswered = False  # a lost reply may have handed out trials that this process does not know
+        # a lost reply may have handed out trials that this process does not know
+        self.unanswered = False
 
     def revise(self, spec: ExperimentSpec) -> None:
         """Use a newer revision of the experiment from now on; `make` applies it to the study."""
         self._spec = spec
 
     async def make(self, *, begun: bool) -> None:
-        """Create or update the study, so that it matches the experiment's newest revision and has its initial points.
+        """Create or update the study, so that it matches the experiment's newest revision and has
+        its initial points.
 
         Args:
             begun: The experiment had trials already.
@@ -186,11 +219,18 @@ class ExperimentStudy:
                 raise lost(self._name, self._experiment_name) from error
             failpoints.reach(BEFORE_CREATE)
             study = await self._studies.create_study(
-                self._name, expected, request_id=self._uid, labels={**self._spec.labels, **self._labels}
+                self._name,
+                expected,
+                request_id=self._uid,
+                labels={**self._spec.labels, **self._labels},
             )
             failpoints.reach(AFTER_CREATE)
         space = space_to_have(study, expected.space)
-        if (study.spec.space, study.spec.pruning, study.spec.criteria) != (space, expected.pruning, expected.criteria):
+        if (study.spec.space, study.spec.pruning, study.spec.criteria) != (
+            space,
+            expected.pruning,
+            expected.criteria,
+        ):
             failpoints.reach(BEFORE_UPDATE)
             await self._studies.update_study(
                 self._name,
@@ -202,7 +242,9 @@ class ExperimentStudy:
             failpoints.reach(AFTER_UPDATE)
         for index, point in enumerate(self._spec.initial):
             failpoints.reach(BEFORE_ADD)
-            await self._studies.add_trial(self._name, point, request_id=f"{self._uid}-initial-{index}")
+            await self._studies.add_trial(
+                self._name, point, request_id=f"{self._uid}-initial-{index}"
+            )
             failpoints.reach(AFTER_ADD)
 
     async def trials(self) -> list[Trial]:
@@ -213,13 +255,17 @@ class ExperimentStudy:
 
     async def imported(self) -> list[Trial]:
         """Return the imported trials that are among the best."""
-        return [trial for trial in await self._studies.optimal_trials(self._name) if IMPORTED_FROM in trial.labels]
+        return [
+            trial
+            for trial in await self._studies.optimal_trials(self._name)
+            if IMPORTED_FROM in trial.labels
+        ]
 
     async def best(self) -> Trial:
         """Return the trial whose parameters the final stage takes, which may be an imported one.
 
-        It is the best succeeded trial. With several objectives, it is the trial of the Pareto front that is best in the
-        first objective, or by the weights of `spec.final.choose`.
+        It is the best succeeded trial. With several objectives, it is the trial of the Pareto front
+        that is best in the first objective, or by the weights of `spec.final.choose`.
 
         Raises:
             FailedPrecondition: No trial has succeeded and meets the constraints.
@@ -228,11 +274,15 @@ class ExperimentStudy:
         criteria = self._spec.criteria
         best = criteria.compromise(front, weights) if weights else criteria.first_best(front)
         if best is None:
-            raise FailedPrecondition(f"{self._name} has no succeeded trial that satisfies the constraints")
+            raise FailedPrecondition(
+                f"{self._name} has no succeeded trial that satisfies the constraints"
+            )
         return best
 
     async def regret_bound(self) -> float | None:
-        """Return how much better than the best trial another point may still be; None if the study cannot tell."""
+        """Return how much better than the best trial another point may still be; None if the study
+        cannot tell.
+        """
         failpoints.reach(BEFORE_ESTIMATE)
         try:
             bound: float | None = (await self._studies.estimate(self._name)).regret_bound
@@ -244,11 +294,14 @@ class ExperimentStudy:
     async def trial(self, number: int) -> Trial:
         return await self._studies.get_trial(self._name, number)
 
-    async def suggest(self, count: int, *, handed_out: int, paused_only: bool = False) -> Suggestions:
-        """Request trials; with `paused_only` none but paused ones that continue with a larger fidelity.
+    async def suggest(
+        self, count: int, *, handed_out: int, paused_only: bool = False
+    ) -> Suggestions:
+        """Request trials; with `paused_only` none but paused ones that continue with a larger
+        fidelity.
 
-        The request's id contains how many times trials were handed out so far. If the reply is lost, this process or
-        the next one therefore repeats the request under the same id.
+        The request's id contains how many times trials were handed out so far. If the reply is
+        lost, this process or the next one therefore repeats the request under the same id.
         """
         failpoints.reach(BEFORE_SUGGEST)
         request_id = f"{self._uid}-{handed_out}"
@@ -270,10 +323,14 @@ class ExperimentStudy:
         return suggestions
 
     async def report(self, number: int, measurements: list[Measurement]) -> StopAdvice | Trial:
-        """Report measurements and return the study's advice, or the trial if another client has completed it."""
+        """Report measurements and return the study's advice, or the trial if another client has
+        completed it.
+        """
         failpoints.reach(BEFORE_REPORT)
         try:
-            answer: StopAdvice | Trial = await self._studies.report(self._name, number, measurements)
+            answer: StopAdvice | Trial = await self._studies.report(
+                self._name, number, measurements
+            )
         except NotOwner:
             raise
         except FailedPrecondition:
@@ -281,11 +338,18 @@ class ExperimentStudy:
         failpoints.reach(AFTER_REPORT)
         return answer
 
-    async def complete(self, number: int, outcome: Outcome, measurements: list[Measurement]) -> Trial:
-        """Complete the trial and return it. If another client was first, it has that client's outcome."""
+    async def complete(
+        self, number: int, outcome: Outcome, measurements: list[Measurement]
+    ) -> Trial:
+        """Complete the trial and return it.
+
+        If another client was first, it has that client's outcome.
+        """
         failpoints.reach(BEFORE_COMPLETE)
         try:
-            trial = await self._studies.complete(self._name, number, outcome, measurements=measurements)
+            trial = await self._studies.complete(
+                self._name, number, outcome, measurements=measurements
+            )
         except NotOwner:
             raise
         except FailedPrecondition:
@@ -303,10 +367,12 @@ class ExperimentStudy:
         return trials
 
     def reissued_trials(self, trials: Sequence[Trial]) -> list[int]:
-        """Return which of this experiment's trials are open and have a number that the study may have given before.
+        """Return which of this experiment's trials are open and have a number that the study may
+        have given before.
 
-        A request's id contains how many times trials had been handed out before it. A study that knows of fewer has
-        lost some. With a fidelity that proves nothing: another client may have taken over a paused trial.
+        A request's id contains how many times trials had been handed out before it. A study that
+        knows of fewer has lost some. With a fidelity that proves nothing: another client may have
+        taken over a paused trial.
         """
         if self._spec.fidelity is not None:
             return []
@@ -322,10 +388,12 @@ class ExperimentStudy:
         ]
 
     async def cancel_lost(self, last: int) -> list[Trial]:
-        """Take the numbers up to `last`, which the study no longer knows, as cancelled trials, and return these.
+        """Take the numbers up to `last`, which the study no longer knows, as cancelled trials, and
+        return these.
 
-        A database that was set back (a copy was restored, a standby lagged) has lost its newest trials. Their numbers
-        must not go to new trials, which would be taken for what ran under these numbers. Idempotent.
+        A database that was set back (a copy was restored, a standby lagged) has lost its newest
+        trials. Their numbers must not go to new trials, which would be taken for what ran under
+        these numbers. Idempotent.
         """
         cancelled: list[Trial] = []
         while not cancelled or cancelled[-1].number < last:
@@ -337,5 +405,7 @@ class ExperimentStudy:
     async def _finished(self, number: int) -> Trial:
         trial = await self._studies.get_trial(self._name, number)
         if not trial.finished:
-            raise FailedPrecondition(f"{self._name}: trial {number} is open, but the study refuses its outcome")
+            raise FailedPrecondition(
+                f"{self._name}: trial {number} is open, but the study refuses its outcome"
+            )
         return trial

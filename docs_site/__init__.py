@@ -1,1 +1,4 @@
-"""The documentation site: what `make docs` needs beside `docs/` and `mkdocs.yml`. Not installed with the program."""
+"""The documentation site: what `make docs` needs beside `docs/` and `mkdocs.yml`.
+
+Not installed with the program.
+"""

@@ -1,7 +1,8 @@
-"""The page "API reference": the service, messages and enums of the proto file with their comments, as Markdown.
+"""The page "API reference": the service, messages and enums of the proto file with their comments,
+as Markdown.
 
-Reads the proto file as text: generated stubs have no comments. Knows the style of this file only (one declaration a
-line, comments above it), and raises on any other.
+Reads the proto file as text: generated stubs have no comments. Knows the style of this file only
+(one declaration a line, comments above it), and raises on any other.
 """
 
 from __future__ import annotations
@@ -92,11 +93,17 @@ def _declaration(line: str, comment: list[str]) -> Declaration | None:
 def _table(declared: Declaration, messages: dict[str, Declaration]) -> Iterator[str]:
     rows = list(_rows(declared.members, messages))
     if rows:
-        head = "| value | number | meaning |" if declared.kind == "enum" else "| field | type | meaning |"
+        head = (
+            "| value | number | meaning |"
+            if declared.kind == "enum"
+            else "| field | type | meaning |"
+        )
         yield "\n".join([head, "| --- | --- | --- |", *rows]) + "\n"
 
 
-def _rows(members: Sequence[Declaration], messages: dict[str, Declaration], of: str = "") -> Iterator[str]:
+def _rows(
+    members: Sequence[Declaration], messages: dict[str, Declaration], of: str = ""
+) -> Iterator[str]:
     for each in members:
         meaning = " ".join(each.comment)
         match each.kind:

@@ -1,6 +1,8 @@
-"""The page "Command line reference": `tuner VERB --help` of each verb, as Markdown made from the parsers.
+"""The page "Command line reference": `tuner VERB --help` of each verb, as Markdown made from the
+parsers.
 
-Reads private attributes of argparse (groups and their actions), which has no public way to list them.
+Reads private attributes of argparse (groups and their actions), which has no public way to list
+them.
 """
 
 from __future__ import annotations
@@ -20,14 +22,20 @@ EVERYWHERE = "everywhere"  # the title of the group of options that all commands
 
 
 def page() -> str:
-    leaves = {words: parser for words, parser in _leaves("tuner", parser_of()) if not words.startswith("tuner debug")}
+    leaves = {
+        words: parser
+        for words, parser in _leaves("tuner", parser_of())
+        if not words.startswith("tuner debug")
+    }
     parts = [HEAD, *_everywhere(leaves["tuner run"])]
     for words, parser in leaves.items():
         parts += _verb(words, parser)
     return "\n".join(parts) + "\n"
 
 
-def _leaves(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def _leaves(
+    words: str, parser: argparse.ArgumentParser
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     below = subparsers(parser)
     if not below:
         yield words, parser
@@ -36,22 +44,33 @@ def _leaves(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, 
 
 
 def _verb(words: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    usage = "\n".join(line.removeprefix("usage: ").removeprefix(" " * 7) for line in parser.format_usage().splitlines())
-    description = (parser.description or "").replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n")
+    usage = "\n".join(
+        line.removeprefix("usage: ").removeprefix(" " * 7)
+        for line in parser.format_usage().splitlines()
+    )
+    description = (
+        (parser.description or "").replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n")
+    )
     yield f"## {words}\n\n{_text(description)}\n"
     if example := (parser.epilog or "").partition("example:")[2]:
         lines = "\n".join(f"$ {line.strip()}" for line in example.strip().splitlines())
         yield f"```console\n{lines}\n```\n"
     yield f"```text\n{usage}\n```\n"
     yield from _table(
-        action for group in parser._action_groups if group.title != EVERYWHERE for action in group._group_actions
+        action
+        for group in parser._action_groups
+        if group.title != EVERYWHERE
+        for action in group._group_actions
     )
 
 
 def _everywhere(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield "## Options of every command\n"
     yield from _table(
-        action for group in parser._action_groups if group.title == EVERYWHERE for action in group._group_actions
+        action
+        for group in parser._action_groups
+        if group.title == EVERYWHERE
+        for action in group._group_actions
     )
 
 
@@ -65,7 +84,9 @@ def _row(action: argparse.Action) -> str:
     if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
         return ""
     value = _value(action)
-    names = [f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings] or [f"`{value}`"]
+    names = [f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings] or [
+        f"`{value}`"
+    ]
     return f"| {_cell(', '.join(names))} | {_cell(_text(action.help or ''))} |"
 
 

@@ -1,8 +1,10 @@
-"""MkDocs hooks: pages that are not in `docs/`, links between all of them, and nothing that a browser fetches elsewhere.
+"""MkDocs hooks: pages that are not in `docs/`, links between all of them, and nothing that a
+browser fetches elsewhere.
 
-A page keeps the links that it has in the repository, which work there; here they are resolved against its place in
-the repository and led to the page of the site. A link to a file that has no page becomes its name. A link to nothing
-fails the build, as all warnings do (`make docs` is strict).
+A page keeps the links that it has in the repository, which work there; here they are resolved
+against its place in the repository and led to the page of the site. A link to a file that has no
+page becomes its name. A link to nothing fails the build, as all warnings do (`make docs` is
+strict).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def keys_of_the_file() -> str:
     """The table in docs/experiment.md that `controller.spec.reference` makes, on a page of its own."""
     text = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
     table = re.search(
-        r"^<!-- made by controller.spec.reference[^\n]*begin -->\n(.*?)^<!--", text, re.MULTILINE | re.DOTALL
+        r"^<!-- made by controller.spec.reference[^\n]*begin -->\n(.*?)^<!--",
+        text,
+        re.MULTILINE | re.DOTALL,
     )
     if table is None:
         raise PluginError("docs/experiment.md: the markers around the table of keys are missing")
@@ -61,7 +65,9 @@ GENERATED = {
 STANDS_FOR = {"proto/suggest/v1/suggest.proto": "reference/api.md", "docs/adr": "adr/index.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_LOADED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=\"?(https?:)?//[^\">]*", re.IGNORECASE)
+_LOADED = re.compile(
+    r"<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=\"?(https?:)?//[^\">]*", re.IGNORECASE
+)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -81,7 +87,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     if here in GENERATED:
         return markdown
-    places = {f"docs/{each.src_uri}": each.src_uri for each in files if not each.generated_by} | STANDS_FOR | ELSEWHERE
+    places = (
+        {f"docs/{each.src_uri}": each.src_uri for each in files if not each.generated_by}
+        | STANDS_FOR
+        | ELSEWHERE
+    )
     source = next((source for source, place in ELSEWHERE.items() if place == here), f"docs/{here}")
 
     def led(found: re.Match[str]) -> str:
@@ -91,9 +101,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found[0]
         wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if wanted in places:
-            return (
-                f"{picture}[{text}]({posixpath.relpath(places[wanted], posixpath.dirname(here) or '.')}{mark}{anchor})"
-            )
+            return f"{picture}[{text}]({posixpath.relpath(places[wanted], posixpath.dirname(here) or '.')}{mark}{anchor})"
         if (ROOT / wanted).exists() and not wanted.startswith("docs/"):
             return text
         return found[0]  # MkDocs reports it
@@ -102,9 +110,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Where MkDocs differs from GitHub: escaped bars in a table's code, and lists without an empty line before them."""
+    """Where MkDocs differs from GitHub: escaped bars in a table's code, and lists without an empty
+    line before them.
+    """
     if found := re.search(r"<p>[^<]*(?:<(?!/p>)[^<]*)*?\n([*-] [^<\n]*)", html):
-        raise PluginError(f"{page.file.src_uri}: put an empty line before the list that begins with: {found[1]}")
+        raise PluginError(
+            f"{page.file.src_uri}: put an empty line before the list that begins with: {found[1]}"
+        )
     return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
 
 

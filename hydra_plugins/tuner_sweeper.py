@@ -58,8 +58,11 @@ class TunerSweeper(Sweeper):  # type: ignore[misc]  # Any, see pyproject.toml
         from tuner.integrations.hydra import sweep
 
         params = [f"{name}={value}" for name, value in self._params.items()]
-        options = {name: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-                   for name, value in self._options.items() if value is not None}  # fmt: skip
+        options = {
+            name: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+            for name, value in self._options.items()
+            if value is not None
+        }
         return sweep(
             self.hydra_context, self.task_function, self.config, [*params, *arguments], options
         )

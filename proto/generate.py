@@ -1,8 +1,10 @@
-"""Generates the modules of SOURCES from their protos. `--check` generates them elsewhere, compares, and exits 1 if they
+"""Generates the modules of SOURCES from their protos. `--check` generates them elsewhere, compares,
+and exits 1 if they
 differ.
 
-Needs only Python and pip. The pinned generator has its own environment (.venv-proto), because grpcio-tools 1.75.1
-requires an older protobuf than the service. The code that 1.75.1 generates works with protobuf 6.31 to 7.
+Needs only Python and pip. The pinned generator has its own environment (.venv-proto), because
+grpcio-tools 1.75.1 requires an older protobuf than the service. The code that 1.75.1 generates
+works with protobuf 6.31 to 7.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ PINS = ("grpcio-tools==1.75.1", "mypy-protobuf==4.0.0", "protobuf==6.33.6", "set
 ROOT = Path(__file__).resolve().parent.parent
 PROTO_DIR = ROOT / "proto"
 # A proto's path below proto/ is that of its modules: suggest/v1/suggest_pb2.py.
-WITHOUT_SERVICES = ("suggest/katib/v1beta1/frames.proto", "controller/runtime/local/collectors/tensorboard/event.proto")
+WITHOUT_SERVICES = (
+    "suggest/katib/v1beta1/frames.proto",
+    "controller/runtime/local/collectors/tensorboard/event.proto",
+)
 SOURCES = ("suggest/v1/suggest.proto", "suggest/katib/v1beta1/api.proto", *WITHOUT_SERVICES)
 ENVIRONMENT = ROOT / ".venv-proto"
 MESSAGES, SERVICES = ("_pb2.py", "_pb2.pyi"), ("_pb2_grpc.py", "_pb2_grpc.pyi")
@@ -34,13 +39,18 @@ def _outputs(source: str) -> list[str]:
 
 
 def _generator() -> Path:
-    """Return the Python of an environment with exactly PINS, creating it if it is missing or the pins have changed."""
+    """Return the Python of an environment with exactly PINS, creating it if it is missing or the
+    pins have changed.
+    """
     python = ENVIRONMENT / "bin" / "python"
     made_of = ENVIRONMENT / "pins.txt"
     if not (made_of.exists() and made_of.read_text() == "\n".join(PINS)):
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         venv.create(ENVIRONMENT, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS], check=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS],
+            check=True,
+        )
         made_of.write_text("\n".join(PINS))
     return python
 
@@ -53,7 +63,14 @@ def generate(into: Path) -> None:
     outputs = [f"--{kind}_out={into}" for kind in ("python", "grpc_python")]
     outputs += [f"--{kind}_out=quiet:{into}" for kind in ("mypy", "mypy_grpc")]
     subprocess.run(
-        [python, "-m", "grpc_tools.protoc", f"-I{PROTO_DIR}", *outputs, *(str(PROTO_DIR / s) for s in SOURCES)],
+        [
+            python,
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{PROTO_DIR}",
+            *outputs,
+            *(str(PROTO_DIR / s) for s in SOURCES),
+        ],
         check=True,
         env={**os.environ, "PATH": path},
     )
@@ -72,7 +89,9 @@ def stale() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the modules of all protos.")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the stubs are not fresh")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if the stubs are not fresh"
+    )
     if not parser.parse_args().check:
         generate(ROOT)
         return 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from suggest.errors import InvalidArgument
 
-MAX_SOCKET_PATH = 100  # the system's limit is 108 bytes on Linux and 104 on macOS, with a final zero
+# the system's limit is 108 bytes on Linux and 104 on macOS, with a final zero
+MAX_SOCKET_PATH = 100
 _UNIX = "unix:"
 
 
@@ -47,7 +48,8 @@ def parse_address(text: str) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InvalidArgument.at(
-            "address", f"{text!r} is not an address; use HOST:PORT, such as localhost:8765, or unix:PATH"
+            "address",
+            f"{text!r} is not an address; use HOST:PORT, such as localhost:8765, or unix:PATH",
         )
     return Address(host=host, port=int(port))
 

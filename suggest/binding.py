@@ -1,6 +1,8 @@
-"""Binds a gRPC server to an address that no other process uses, and imports gRPC without its log output.
+"""Binds a gRPC server to an address that no other process uses, and imports gRPC without its log
+output.
 
-All peculiarities of gRPC and the operating system about addresses are here; nothing about the service.
+All peculiarities of gRPC and the operating system about addresses are here; nothing about the
+service.
 """
 
 from __future__ import annotations
@@ -18,8 +20,13 @@ if TYPE_CHECKING:
     import grpc
 
 
-def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
-    """Bind the server, without TLS if there are no credentials, and return its address. Refuses an address in use."""
+def bind(
+    server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None
+) -> Address:
+    """Bind the server, without TLS if there are no credentials, and return its address.
+
+    Refuses an address in use.
+    """
     refuse_taken(address)
     try:
         if credentials is None:
@@ -30,7 +37,8 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
         raise Unavailable(f"cannot listen at {address}: {e}") from e
     if not address.path:
         return Address(host=address.host, port=port)
-    # Do not use umask, because it affects the whole process: a child started in another thread would inherit it.
+    # Do not use umask, because it affects the whole process: a child started in another thread
+    # would inherit it.
     Path(address.path).chmod(0o600)
     return address
 
@@ -59,7 +67,9 @@ def refuse_taken(address: Address, *, clear: bool = True) -> None:
 def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
     """Remove a socket file without a listener, which a killed server leaves behind."""
     if path.parent.is_dir() and _shared(path.parent):
-        raise Unavailable(f"cannot listen at unix:{path}: any user could replace the socket; use a folder of your own")
+        raise Unavailable(
+            f"cannot listen at unix:{path}: any user could replace the socket; use a folder of your own"
+        )
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -79,19 +89,26 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
         except OSError as e:
             raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
         else:
-            raise Unavailable(f"cannot listen at unix:{path}: another server already does; use it, or stop it")
+            raise Unavailable(
+                f"cannot listen at unix:{path}: another server already does; use it, or stop it"
+            )
 
 
 def _shared(folder: Path) -> bool:
-    """Return whether any user may replace files in the folder. In /tmp, users cannot replace files of others."""
+    """Return whether any user may replace files in the folder.
+
+    In /tmp, users cannot replace files of others.
+    """
     rights = folder.stat().st_mode
     return bool(rights & stat.S_IWOTH) and not rights & stat.S_ISVTX
 
 
 def import_grpc_quietly() -> None:
-    """Import gRPC without its log output about forks and failed connections; this program reports what matters.
+    """Import gRPC without its log output about forks and failed connections; this program reports
+    what matters.
 
-    gRPC reads these variables once, when it is imported. The environment that trials inherit does not change.
+    gRPC reads these variables once, when it is imported. The environment that trials inherit does
+    not change.
     """
     wanted = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
     added = {key: value for key, value in wanted.items() if key not in os.environ}

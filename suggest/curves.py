@@ -1,4 +1,5 @@
-"""The reports of a trial: one curve for each attempt and metric, by step. The last report of a step counts.
+"""The reports of a trial: one curve for each attempt and metric, by step. The last report of a step
+counts.
 
 Curves are columns of numbers, so that half a million measurements take a few megabytes.
 """
@@ -60,9 +61,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class TrialCurve:
-    """The curve of the objective's metric in a trial's newest attempt, which is not empty, and the trial's state.
+    """The curve of the objective's metric in a trial's newest attempt, which is not empty, and the
+    trial's state.
 
-    The curve of an unfinished trial grows in place; do not change it. `value` is the trial's value, once it has one.
+    The curve of an unfinished trial grows in place; do not change it. `value` is the trial's value,
+    once it has one.
     """
 
     number: int
@@ -93,7 +96,10 @@ class Report:
             curve.add(step, value)
 
     def fresh(self, measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-        """Return the measurements that are new or have another value. Of equal keys, the last one counts."""
+        """Return the measurements that are new or have another value.
+
+        Of equal keys, the last one counts.
+        """
         curves = self._curves
         last = {(attempt, metric, step): value for attempt, metric, step, value in measurements}
         return tuple(
@@ -103,7 +109,9 @@ class Report:
         )
 
     def newest_with(self, further: Sequence[Measurement], metric: str) -> Curve | None:
-        """Return what newest() would return after adding `further`, as a copy, without changing the report."""
+        """Return what newest() would return after adding `further`, as a copy, without changing the
+        report.
+        """
         attempt = max(self.newest_attempt, max((m.attempt for m in further), default=0))
         curve, known = Curve(), self._curves.get((attempt, metric))
         if known is not None:
@@ -114,5 +122,7 @@ class Report:
         return curve if curve.steps else None
 
     def newest(self, metric: str) -> Curve | None:
-        """Return the metric's curve in the newest attempt that has reported anything; None if it has none."""
+        """Return the metric's curve in the newest attempt that has reported anything; None if it
+        has none.
+        """
         return self._curves.get((self.newest_attempt, metric))

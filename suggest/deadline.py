@@ -1,7 +1,8 @@
 """The deadline of the current call: the client's, or the server's default.
 
-It is known during the call, in its task and in its worker thread. Code that may block asks for the time left; code that
-computes for long calls `check()` between steps, as long as it has written nothing.
+It is known during the call, in its task and in its worker thread. Code that may block asks for the
+time left; code that computes for long calls `check()` between steps, as long as it has written
+nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from contextvars import ContextVar
 from suggest.errors import TimedOut, Unavailable
 
 DEFAULT_S = 60.0  # for calls without a deadline
-LOCK_S = 20.0  # the longest wait for a lock, whatever the deadline; four times as long as a store may hold one
+# the longest wait for a lock, whatever the deadline; four times as long as a store may hold one
+LOCK_S = 20.0
 
 _END: ContextVar[float | None] = ContextVar("deadline", default=None)
 _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)
 
 
 def begin(given_s: float | None, *, stopped: threading.Event | None = None) -> None:
-    """Begin a call with `given_s` seconds, or the server's default. `stopped` is set when the server ends
-    what it has not finished."""
+    """Begin a call with `given_s` seconds, or the server's default. `stopped` is set when the
+    server ends
+    what it has not finished.
+    """
     _END.set(time.monotonic() + (DEFAULT_S if given_s is None else given_s))
     _STOPPED.set(stopped)
 
@@ -39,7 +43,9 @@ def check() -> None:
     if end is None:
         return
     if time.monotonic() > end:
-        raise TimedOut("not computed before the call's deadline; request fewer trials at once, or allow more time")
+        raise TimedOut(
+            "not computed before the call's deadline; request fewer trials at once, or allow more time"
+        )
     stopped = _STOPPED.get()
     if stopped is not None and stopped.is_set():
         raise Unavailable("this server is stopping; send the request again")

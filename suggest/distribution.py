@@ -1,7 +1,8 @@
-"""What is installed: the name on the package index, the version, the commit it was built from, and how to add an extra.
+"""What is installed: the name on the package index, the version, the commit it was built from, and
+how to add an extra.
 
-The version number stands here only; pyproject.toml reads it. The package is called `tuner-hpo` on the index, where
-`tuner` belongs to another project; modules and the command are `tuner`.
+The version number stands here only; pyproject.toml reads it. The package is called `tuner-hpo` on
+the index, where `tuner` belongs to another project; modules and the command are `tuner`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _PACKAGE = Path(__file__).parent
 
 
 def install_command(*extras: str) -> str:
-    """Return the command that adds extras, whether Tuner was installed from a release or from a checkout.
+    """Return the command that adds extras, whether Tuner was installed from a release or from a
+    checkout.
 
     pip and uv take an installed version as it is, and install only what its extras need.
     """
@@ -25,7 +27,8 @@ def install_command(*extras: str) -> str:
 
 
 def commit() -> str:
-    """Return the commit of the build, or of the checkout that runs; `+` follows if files differ from it.
+    """Return the commit of the build, or of the checkout that runs; `+` follows if files differ
+    from it.
 
     It is empty if neither is known: no git here, or an archive of the sources without its history.
     """
@@ -42,7 +45,16 @@ def commit_of(checkout: Path) -> str:
 
     if not (checkout / ".git").exists():
         return ""
-    describe = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
+    describe = [
+        "git",
+        "-C",
+        str(checkout),
+        "describe",
+        "--always",
+        "--exclude=*",
+        "--abbrev=12",
+        "--dirty=+",
+    ]
     try:
         return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

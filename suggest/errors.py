@@ -1,7 +1,7 @@
 """The errors of the suggestion service, which the service, its clients and the controller share.
 
-Pure: gRPC codes are in `suggest.grpc_status`, which maps types to codes and back. Each message is a sentence for a
-person, with the place, the value, the rule and the cure.
+Pure: gRPC codes are in `suggest.grpc_status`, which maps types to codes and back. Each message is a
+sentence for a person, with the place, the value, the rule and the cure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ MAX_HINTED = 100  # names to compare, and characters of each; one comparison tak
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence, such as `; did you mean momentum?`; "" if no known word is similar.
+    """Return the end of a sentence, such as `; did you mean momentum?`; "" if no known word is
+    similar.
 
     Returns "" as well if there are more than MAX_HINTED known words.
     """
-    from difflib import get_close_matches  # lazy: takes milliseconds, and is needed only for mistyped names
+    # lazy: takes milliseconds, and is needed only for mistyped names
+    from difflib import get_close_matches
 
     among = [name for name in known if len(name) <= MAX_HINTED]
     if len(among) > MAX_HINTED or len(word) > MAX_HINTED:
@@ -36,7 +38,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Hints:
-    """`did_you_mean` among the same words, for the first few calls only, because each takes milliseconds."""
+    """`did_you_mean` among the same words, for the first few calls only, because each takes
+    milliseconds.
+    """
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = list(known)
@@ -63,7 +67,9 @@ class InvalidArgument(TunerError):
 
     def __init__(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems))
+        super().__init__(
+            "; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems)
+        )
 
     @classmethod
     def at(cls, path: str, message: str) -> InvalidArgument:
@@ -96,7 +102,9 @@ class AlreadyExists(TunerError):
 
 
 class FailedPrecondition(TunerError):
-    """The state does not allow the request, for example to complete a trial that has ended in another way."""
+    """The state does not allow the request, for example to complete a trial that has ended in
+    another way.
+    """
 
     reason = "FAILED_PRECONDITION"
 
@@ -112,7 +120,10 @@ class NotOwner(FailedPrecondition):
 
 
 class LeaseExpired(FailedPrecondition):
-    """The caller's lease expired and the trial was handed out to another client. The caller must stop running it."""
+    """The caller's lease expired and the trial was handed out to another client.
+
+    The caller must stop running it.
+    """
 
     reason = "LEASE_EXPIRED"
 
@@ -130,19 +141,28 @@ class PermissionDenied(TunerError):
 
 
 class Unavailable(TunerError):
-    """The store or the server cannot answer now: it is locked, full, read-only or gone. Retry; nothing was lost."""
+    """The store or the server cannot answer now: it is locked, full, read-only or gone.
+
+    Retry; nothing was lost.
+    """
 
     reason = "UNAVAILABLE"
 
 
 class StoreBroken(TunerError):
-    """The store is damaged, or has a newer schema. Retrying does not help; the message says what does."""
+    """The store is damaged, or has a newer schema.
+
+    Retrying does not help; the message says what does.
+    """
 
     reason = "STORE_BROKEN"
 
 
 class TimedOut(Unavailable):
-    """The server gave up waiting for its own answer. The request may or may not have been carried out."""
+    """The server gave up waiting for its own answer.
+
+    The request may or may not have been carried out.
+    """
 
     reason = "DEADLINE_EXCEEDED"
 

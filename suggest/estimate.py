@@ -10,14 +10,16 @@ NOISY = 0.01  # share of the variance; less makes no difference to which trial i
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a Gaussian process says of the objective without the noise of single trials. Values are in its unit.
+    """What a Gaussian process says of the objective without the noise of single trials. Values are
+    in its unit.
 
     trial: the succeeded trial with the best estimated value.
     value, low, high: its estimated value, and the bounds of the 95 % interval.
     noise: the standard deviation of trials with the parameters of this trial.
     noise_share: the share of the variance of all values that is noise, 0 to 1.
-    regret_bound: with probability 0.9, no point of the space is better than `value` by more than this (Makarova et al.
-        2022, Automatic termination for hyperparameter optimization). At least 0.
+    regret_bound: with probability 0.9, no point of the space is better than `value` by more than
+        this (Makarova et al. 2022, Automatic termination for hyperparameter optimization). At least
+        0.
     trials: how many values the process is fitted to.
     """
 

@@ -1,7 +1,7 @@
 """One log line per event of a server: `event=study_created study=…`.
 
-Values from others (names, messages) are quoted unless they are plain characters, so that they cannot forge a line
-or a field, and cut when they are long. A field never holds a secret.
+Values from others (names, messages) are quoted unless they are plain characters, so that they
+cannot forge a line or a field, and cut when they are long. A field never holds a secret.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def warn(event: str, /, **fields: object) -> None:
 
 def line(event: str, /, **fields: object) -> str:
     return " ".join(
-        [f"event={event}"] + [f"{key}={_quoted(value)}" for key, value in fields.items() if value not in (None, "")]
+        [f"event={event}"]
+        + [f"{key}={_quoted(value)}" for key, value in fields.items() if value not in (None, "")]
     )
 
 

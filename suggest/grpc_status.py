@@ -1,7 +1,7 @@
 """Conversion between errors and gRPC statuses: the table that server and client share.
 
-A status carries google.rpc.ErrorInfo (reason, metadata) and, for invalid arguments, google.rpc.BadRequest with every
-problem. Nothing else about the inside of the server is sent.
+A status carries google.rpc.ErrorInfo (reason, metadata) and, for invalid arguments,
+google.rpc.BadRequest with every problem. Nothing else about the inside of the server is sent.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ _LATER = {c.reason: c for c in (RateLimited, StudyBusy)}
 # A gRPC peer may refuse metadata of more than 8 KiB, which contains the message twice, escaped.
 _MAX_MESSAGE = 1000
 _MAX_PROBLEMS = 3000
-# Texts in gRPC's errors about a connection. WRONG_VERSION_NUMBER is a server without TLS. The error of a client without
-# TLS at a server with TLS ("Socket closed") looks like a restart, so it is not listed and the call is retried.
+# Texts in gRPC's errors about a connection. WRONG_VERSION_NUMBER is a server without TLS. The error
+# of a client without TLS at a server with TLS ("Socket closed") looks like a restart, so it is not
+# listed and the call is retried.
 _MISMATCHES = (
     "CERTIFICATE_VERIFY_FAILED",
     "Hostname Verification Check failed",
@@ -73,7 +74,9 @@ class InternalError(TunerError):
 
 
 def code_of(error: TunerError) -> grpc.StatusCode:
-    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+    return next(
+        (code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL
+    )
 
 
 def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
@@ -108,7 +111,8 @@ def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
 
 def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
     """Return the error that a client raises for a failed call to `address`."""
-    # The errors that grpc raises are also calls, with metadata as pairs, which its types do not show.
+    # The errors that grpc raises are also calls, with metadata as pairs, which its types do not
+    # show.
     call: Any = failure
     code: grpc.StatusCode = call.code()
     message: str = call.details() or code.name.lower()
@@ -127,31 +131,45 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
                 f"that both sides use TLS or neither does (--tls-ca, TUNER_TLS_CA): {message}"
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
+            return Unavailable(
+                f"the suggestion service at {address} did not answer within {timeout_s:g} s"
+            )
         case grpc.StatusCode.UNIMPLEMENTED:
-            return Unavailable(f"the server at {address} is not a suggestion service, or an older version ({message})")
+            return Unavailable(
+                f"the server at {address} is not a suggestion service, or an older version ({message})"
+            )
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument.at("", message)
         case grpc.StatusCode.UNAUTHENTICATED:  # without details, so from a proxy in between
-            return Unauthenticated(f"the server at {address} does not accept this client ({message})")
+            return Unauthenticated(
+                f"the server at {address} does not accept this client ({message})"
+            )
         case grpc.StatusCode.PERMISSION_DENIED:
             return PermissionDenied(f"the server at {address} denies permission ({message})")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return InvalidArgument.at("", f"larger than the service at {address} accepts ({message})")
+            return InvalidArgument.at(
+                "", f"larger than the service at {address} accepts ({message})"
+            )
     return InternalError(f"the suggestion service at {address} failed: {message}")
 
 
 def is_mismatch(failure: grpc.RpcError) -> bool:
-    """Return whether gRPC could not connect for a reason that waiting does not cure: TLS, or another protocol."""
+    """Return whether gRPC could not connect for a reason that waiting does not cure: TLS, or
+    another protocol.
+    """
     call: Any = failure  # as in error_of
     message: str = call.details() or ""
-    return call.code() is grpc.StatusCode.UNAVAILABLE and any(sign in message for sign in _MISMATCHES)
+    return call.code() is grpc.StatusCode.UNAVAILABLE and any(
+        sign in message for sign in _MISMATCHES
+    )
 
 
 def is_without_connection(failure: grpc.RpcError) -> bool:
     """Return whether there was no connection, so that the request was certainly not sent."""
     call: Any = failure  # as in error_of
-    return call.code() is grpc.StatusCode.UNAVAILABLE and (call.details() or "").startswith(_NO_CONNECTION)
+    return call.code() is grpc.StatusCode.UNAVAILABLE and (call.details() or "").startswith(
+        _NO_CONNECTION
+    )
 
 
 def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types
@@ -163,7 +181,9 @@ def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types
         room -= len(description.encode()) + len(path.encode())
         if room < 0:
             remaining = len(error.problems) - i
-            bad.field_violations.add(description=f"and {remaining} more problem{'' if remaining == 1 else 's'}")
+            bad.field_violations.add(
+                description=f"and {remaining} more problem{'' if remaining == 1 else 's'}"
+            )
             break
         bad.field_violations.add(field=path, description=description)
     return bad
@@ -173,20 +193,26 @@ def _retry_info(error: RateLimited) -> Any:  # google.rpc has no types
     from google.rpc import error_details_pb2
 
     info = error_details_pb2.RetryInfo()
-    info.retry_delay.FromMilliseconds(ceil(error.retry_s * 1000))  # rounded down, the retry would come too early
+    # rounded down, the retry would come too early
+    info.retry_delay.FromMilliseconds(ceil(error.retry_s * 1000))
     return info
 
 
 def _from_details(serialized: bytes, message: str) -> TunerError:
     from google.rpc import error_details_pb2, status_pb2
 
-    info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    info, bad, retry = (
+        error_details_pb2.ErrorInfo(),
+        error_details_pb2.BadRequest(),
+        error_details_pb2.RetryInfo(),
+    )
     for detail in status_pb2.Status.FromString(serialized).details:
         # Unpack returns whether the detail has that type.
         detail.Unpack(info) or detail.Unpack(bad) or detail.Unpack(retry)
     if info.reason == InvalidArgument.reason:
         return InvalidArgument(
-            [Problem(v.field, v.description) for v in bad.field_violations] or [Problem("", message)]
+            [Problem(v.field, v.description) for v in bad.field_violations]
+            or [Problem("", message)]
         )
     if info.reason == NotOwner.reason:
         return NotOwner(message, address=info.metadata["address"])
@@ -198,4 +224,6 @@ def _from_details(serialized: bytes, message: str) -> TunerError:
 
 
 def _shortened(text: str, limit: int) -> str:
-    return text if len(text.encode()) <= limit else text.encode()[:limit].decode(errors="ignore") + "…"
+    return (
+        text if len(text.encode()) <= limit else text.encode()[:limit].decode(errors="ignore") + "…"
+    )

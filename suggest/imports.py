@@ -1,7 +1,7 @@
 """Finished trials from elsewhere: the values of an import, and which of them a space accepts.
 
-Pure. A value outside of the space is kept and reported: it counts once the space has grown to include it. A trial that
-lacks a required value, or has text for a number, is refused.
+Pure. A value outside of the space is kept and reported: it counts once the space has grown to
+include it. A trial that lacks a required value, or has text for a number, is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ MAX_ROWS = 100_000  # trials of one source, because a study is held in memory
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """A finished trial to import. `source_id` identifies it in its source; "" uses its place in the request."""
+    """A finished trial to import.
+
+    `source_id` identifies it in its source; "" uses its place in the request.
+    """
 
     parameters: Assignment
     outcome: Outcome
@@ -35,7 +38,8 @@ class Source:
 
     title: the name for people.
     identity: the same text whenever the same source is read again.
-    objectives: the source's objectives, if known, that of the value first; a metric is "" if it has no name.
+    objectives: the source's objectives, if known, that of the value first; a metric is "" if it has
+    no name.
     trials: the trials with their places in the source, such as `line 7`.
     left_out: what cannot be imported, and how many of it.
     refused: the problems of other trials; paths are places.
@@ -57,7 +61,8 @@ class ImportResult:
 
     number: its number in the study; None if it was refused, for the reasons in `problems`.
     known: it was imported before.
-    problems: with a number, what lies outside of the space or was left out; paths are names of parameters.
+    problems: with a number, what lies outside of the space or was left out; paths are names of
+    parameters.
     """
 
     number: int | None
@@ -67,7 +72,10 @@ class ImportResult:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Which values a space accepts, with remarks on those. `refused` says why the trial cannot be accepted."""
+    """Which values a space accepts, with remarks on those.
+
+    `refused` says why the trial cannot be accepted.
+    """
 
     parameters: Assignment
     remarks: tuple[Problem, ...] = ()
@@ -81,7 +89,11 @@ def fit(space: Space, given: Assignment) -> Fit:
     known = space.by_name
     for name in given:
         if name not in known:
-            remarks.append(Problem(name, f"not a parameter of the space, and ignored{did_you_mean(name, known)}"))
+            remarks.append(
+                Problem(
+                    name, f"not a parameter of the space, and ignored{did_you_mean(name, known)}"
+                )
+            )
     for parameter in space.ordered:
         name, domain = parameter.name, parameter.domain
         if not parameter.active(kept):

@@ -1,7 +1,9 @@
-"""Names that are imported when first used, declared once: by a package for its users, or by a module for itself.
+"""Names that are imported when first used, declared once: by a package for its users, or by a
+module for itself.
 
-A package that defines `__getattr__ = lazily(__name__)` costs nothing to import: a module of it is loaded when somebody
-first uses it as an attribute. So others import the package at their top, instead of its modules in functions.
+A package that defines `__getattr__ = lazily(__name__)` costs nothing to import: a module of it is
+loaded when somebody first uses it as an attribute. So others import the package at their top,
+instead of its modules in functions.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import importlib
 from types import MappingProxyType, ModuleType
 
-TYPE_CHECKING = False  # `tuner --help` does without typing, whose import takes longer than this module
+# `tuner --help` does without typing, whose import takes longer than this module
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -18,7 +21,10 @@ NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class LazyModule(ModuleType):
-    """A stand-in for the module `name`. Import the module itself under `TYPE_CHECKING`, for its types."""
+    """A stand-in for the module `name`.
+
+    Import the module itself under `TYPE_CHECKING`, for its types.
+    """
 
     def __getattr__(self, name: str) -> Any:  # whatever the module has
         value = getattr(importlib.import_module(self.__name__), name)
@@ -27,7 +33,9 @@ class LazyModule(ModuleType):
 
 
 def lazily(package: str, names: Mapping[str, str] = NO_NAMES) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package: its modules, and the `names` that it exports, each from one of them."""
+    """Return the `__getattr__` of a package: its modules, and the `names` that it exports, each
+    from one of them.
+    """
 
     def load(name: str) -> Any:  # a module, or whatever it has
         if name in names:

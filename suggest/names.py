@@ -57,7 +57,9 @@ def parse_trial(text: str, field: str) -> tuple[StudyName, int]:
 
 def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
     """Parse the name of a trial; its number is None for `trials/-`, all trials of the study."""
-    namespace, study, number = _split(text, field, "namespaces/{namespace}/studies/{study}/trials/{number}")
+    namespace, study, number = _split(
+        text, field, "namespaces/{namespace}/studies/{study}/trials/{number}"
+    )
     _check_labels(field, namespace, study)
     if number == ALL:
         return StudyName(namespace, study), None
@@ -76,7 +78,9 @@ def _split(text: str, field: str, form: str) -> list[str]:
     """Return the variable segments of `text`, whose fixed ones must be those of `form`."""
     segments, expected = text.split("/"), form.split("/")
     if len(segments) != len(expected) or segments[::2] != expected[::2]:
-        raise InvalidArgument.at(field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}")
+        raise InvalidArgument.at(
+            field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}"
+        )
     return segments[1::2]
 
 

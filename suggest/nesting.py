@@ -1,8 +1,8 @@
 """How deep a document from outside may be nested, checked before it is parsed.
 
-Parsers recurse: a megabyte of `[` overflows the stack of libyaml's composer, which ends the process, and raises
-RecursionError in Python's json. Each use of an alias counts, because a few lines of aliases can expand to billions of
-values. Pure.
+Parsers recurse: a megabyte of `[` overflows the stack of libyaml's composer, which ends the
+process, and raises RecursionError in Python's json. Each use of an alias counts, because a few
+lines of aliases can expand to billions of values. Pure.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ class TooNested(ValueError):
 
 
 def check_yaml(content: str | bytes) -> None:
-    """Check a YAML document by its events, which takes no recursion. Raises TooNested, yaml.YAMLError."""
+    """Check a YAML document by its events, which takes no recursion.
+
+    Raises TooNested, yaml.YAMLError.
+    """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     sizes: dict[str, int] = {}  # by anchor
-    open_: list[tuple[str | None, int]] = []  # collections: their anchors, and how many nodes came before them
+    # collections: their anchors, and how many nodes came before them
+    open_: list[tuple[str | None, int]] = []
     nodes = 0
     for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -48,11 +52,16 @@ def check_yaml(content: str | bytes) -> None:
             if len(open_) > MAX_DEPTH:
                 raise TooNested(f"nested more than {MAX_DEPTH} levels deep", line=line)
             if nodes > MAX_NODES:
-                raise TooNested(f"more than {MAX_NODES:,} values once every alias is written out", line=line)
+                raise TooNested(
+                    f"more than {MAX_NODES:,} values once every alias is written out", line=line
+                )
 
 
 def load_json(text: str | bytes) -> Any:
-    """Parse JSON as json.loads does. Raises ValueError: it is not JSON, or nested too deep (TooNested)."""
+    """Parse JSON as json.loads does.
+
+    Raises ValueError: it is not JSON, or nested too deep (TooNested).
+    """
     if isinstance(text, bytes):
         text = text.decode(errors="surrogateescape")
     if text.count("[") + text.count("{") > MAX_DEPTH and is_nested_deeper(text, MAX_DEPTH):
@@ -61,7 +70,9 @@ def load_json(text: str | bytes) -> Any:
 
 
 def is_nested_deeper(text: str, levels: int) -> bool:
-    """Return whether brackets outside of strings are nested deeper than this, reading no further than necessary."""
+    """Return whether brackets outside of strings are nested deeper than this, reading no further
+    than necessary.
+    """
     depth = 0
     for token in _JSON_TOKEN.finditer(text):
         first = text[token.start()]

@@ -1,7 +1,7 @@
 """Several objectives: which points are not dominated, and the volume that they dominate.
 
-Pure functions on losses: the smaller, the better, in each objective. A point dominates another one if it is at least
-as good in each objective and better in one.
+Pure functions on losses: the smaller, the better, in each objective. A point dominates another one
+if it is at least as good in each objective and better in one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ def dominates(one: Losses, other: Losses) -> bool:
 
 
 def front(points: Sequence[Losses]) -> list[int]:
-    """Return the indexes of the points that no other one dominates, ascending; of equal points only the first.
+    """Return the indexes of the points that no other one dominates, ascending; of equal points only
+    the first.
 
     The time grows with the number of points times that of the front.
     """
@@ -24,16 +25,21 @@ def front(points: Sequence[Losses]) -> list[int]:
     # In lexicographic order no point is dominated by a later one.
     for place in sorted(range(len(points)), key=lambda place: (tuple(points[place]), place)):
         point = points[place]
-        if not any(all(a <= b for a, b in zip(points[other], point, strict=True)) for other in reversed(kept)):
+        if not any(
+            all(a <= b for a, b in zip(points[other], point, strict=True))
+            for other in reversed(kept)
+        ):
             kept.append(place)
     return sorted(kept)
 
 
 def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
-    """Return the index of the point with the smallest weighted sum of losses; of equal points the first.
+    """Return the index of the point with the smallest weighted sum of losses; of equal points the
+    first.
 
-    Each objective is scaled to [0, 1] between its best and its worst value among the points. With equal weights this is
-    the knee of a front: the point farthest below the hyperplane through the best points of each objective (Das, 1999).
+    Each objective is scaled to [0, 1] between its best and its worst value among the points. With
+    equal weights this is the knee of a front: the point farthest below the hyperplane through the
+    best points of each objective (Das, 1999).
 
     Raises:
         ValueError: There are no points.
@@ -44,10 +50,15 @@ def compromise(points: Sequence[Losses], weights: Sequence[float]) -> int:
 
 
 def _scaled(points: Sequence[Losses]) -> list[list[float]]:
-    """Return the points with each objective scaled to [0, 1]; an objective with a single value becomes 0."""
+    """Return the points with each objective scaled to [0, 1]; an objective with a single value
+    becomes 0.
+    """
     sides = [(min(axis), max(axis)) for axis in zip(*points, strict=True)]
     return [
-        [(x - low) / (high - low) if high > low else 0.0 for x, (low, high) in zip(point, sides, strict=True)]
+        [
+            (x - low) / (high - low) if high > low else 0.0
+            for x, (low, high) in zip(point, sides, strict=True)
+        ]
         for point in points
     ]
 
@@ -55,18 +66,20 @@ def _scaled(points: Sequence[Losses]) -> list[list[float]]:
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
     """Return the volume that the points dominate, bounded by the reference point.
 
-    Computed by slices along the last objective (HSO; While et al., 2006). Exact. For two objectives the time is that of
-    sorting, and each further objective multiplies it by the number of points.
+    Computed by slices along the last objective (HSO; While et al., 2006). Exact. For two objectives
+    the time is that of sorting, and each further objective multiplies it by the number of points.
     """
     inside = [tuple(p) for p in points if all(a < b for a, b in zip(p, reference, strict=True))]
     return _volume([inside[place] for place in front(inside)], tuple(reference))
 
 
 def dominated_share(points: Sequence[Losses]) -> float:
-    """Return the share, from 0 to 1, that the points dominate of the hypervolume between the best and the worst
+    """Return the share, from 0 to 1, that the points dominate of the hypervolume between the best
+    and the worst
     value of each objective among all of them.
 
-    It needs no reference point, but cannot be compared between studies, because each has its own box.
+    It needs no reference point, but cannot be compared between studies, because each has its own
+    box.
     """
     if not points:
         return 0.0

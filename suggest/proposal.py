@@ -1,7 +1,9 @@
-"""A request for a point, and the steps in which a sampler answers it. Pure: samplers and workers share it.
+"""A request for a point, and the steps in which a sampler answers it. Pure: samplers and workers
+share it.
 
-A sampler whose model computes in a worker process proposes in steps: it yields each computation, which does not touch
-the sampler, and is sent the resulting points. Its owner therefore need not hold the study's lock meanwhile.
+A sampler whose model computes in a worker process proposes in steps: it yields each computation,
+which does not touch the sampler, and is sent the resulting points. Its owner therefore need not
+hold the study's lock meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class PointRequest:
         return self.number, self.again
 
     def source(self, seed: int, purpose: str) -> random.Random:
-        return generator(seed, self.number, f"{purpose} again {self.again}" if self.again else purpose)
+        return generator(
+            seed, self.number, f"{purpose} again {self.again}" if self.again else purpose
+        )
 
 
 def generator(seed: int, number: int, purpose: str) -> random.Random:

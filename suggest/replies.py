@@ -1,4 +1,7 @@
-"""Arguments and results of calls that are not nouns themselves. Pure; for `suggest.studies` and `suggest.client`."""
+"""Arguments and results of calls that are not nouns themselves.
+
+Pure; for `suggest.studies` and `suggest.client`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class Suggestions:
 
     exhausted: there are fewer than requested, because the search space has no further point.
     waiting: there are fewer than requested, because a running trial has to end first.
-    independent: the next points do not depend on the outcome of any trial, so they may be requested ahead of need.
+    independent: the next points do not depend on the outcome of any trial, so they may be requested
+    ahead of need.
     """
 
     trials: tuple[Trial, ...]
@@ -43,7 +47,10 @@ class StudySummary:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmInfo:
-    """An algorithm that the service offers. `settings` maps names to a sentence with type, default and meaning."""
+    """An algorithm that the service offers.
+
+    `settings` maps names to a sentence with type, default and meaning.
+    """
 
     name: str
     description: str

@@ -1,6 +1,8 @@
-"""Settings of algorithms: declared once as a dataclass, and read from what people send, with all problems at once.
+"""Settings of algorithms: declared once as a dataclass, and read from what people send, with all
+problems at once.
 
-A field made by `setting` has a meaning and bounds; its type is that of its default. Names are camelCase for people.
+A field made by `setting` has a meaning and bounds; its type is that of its default. Names are
+camelCase for people.
 Pure: this module does not depend on any algorithm.
 """
 
@@ -37,7 +39,11 @@ class Setting:
 
     def problem_with(self, value: Value) -> str:
         if self.kind is str:
-            return "" if value in self.words else f"{show(value)} is not one of {', '.join(self.words)}"
+            return (
+                ""
+                if value in self.words
+                else f"{show(value)} is not one of {', '.join(self.words)}"
+            )
         if self.kind is bool:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
         x = number(value)
@@ -54,10 +60,17 @@ class Setting:
 
 # Any: dataclasses.field is typed as whatever the field is, and so is this.
 def setting(
-    default: Value, meaning: str, *, min: float | None = None, max: float | None = None, words: tuple[str, ...] = ()
+    default: Value,
+    meaning: str,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+    words: tuple[str, ...] = (),
 ) -> Any:
     """Return a field of a settings dataclass. `words` are the values that a text may have."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "min": min, "max": max, "words": words})
+    return dataclasses.field(
+        default=default, metadata={"meaning": meaning, "min": min, "max": max, "words": words}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,15 @@ def declared(settings: type) -> tuple[Setting, ...]:
         (f.name, f.default, f.metadata) for f in dataclasses.fields(settings)
     ]
     return tuple(
-        Setting(_camel(name), type(default), default, about["meaning"], about["min"], about["max"], about["words"])
+        Setting(
+            _camel(name),
+            type(default),
+            default,
+            about["meaning"],
+            about["min"],
+            about["max"],
+            about["words"],
+        )
         for name, default, about in fields
     )
 
@@ -82,7 +103,9 @@ def problems(settings: type, given: Mapping[str, Value]) -> tuple[Problem, ...]:
     found: list[Problem] = []
     for name, value in given.items():
         if name not in known:
-            hint = did_you_mean(name, known) or (f"; there are {', '.join(known)}" if known else "; there are none")
+            hint = did_you_mean(name, known) or (
+                f"; there are {', '.join(known)}" if known else "; there are none"
+            )
             found.append(Problem(name, f"no such setting{hint}"))
         elif problem := known[name].problem_with(value):
             found.append(Problem(name, problem))
@@ -112,7 +135,8 @@ C = TypeVar("C", bound=Choosable)
 
 
 class Catalog(Generic[C]):
-    """All choices of one kind, by name. The module of a choice is imported when the choice is first used.
+    """All choices of one kind, by name. The module of a choice is imported when the choice is first
+    used.
 
     Args:
         what: one of them in a sentence, such as `an algorithm`.
@@ -123,7 +147,9 @@ class Catalog(Generic[C]):
     def __init__(self, what: str, modules: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
         self._what = what
         self._modules = modules
-        self._elsewhere = {name: choice for choice, names in elsewhere.items() for name in names.split()}
+        self._elsewhere = {
+            name: choice for choice, names in elsewhere.items() for name in names.split()
+        }
         self._loaded: dict[str, C] = {}
 
     def __iter__(self) -> Iterator[C]:
@@ -144,16 +170,20 @@ class Catalog(Generic[C]):
         entry = self.get(name)
         if entry is None:
             choices = f"; there are {', '.join(self._modules)}"
-            yield Problem("name", f"{name!r} is not {self._what}{choices}{self._did_you_mean(name)}")
+            yield Problem(
+                "name", f"{name!r} is not {self._what}{choices}{self._did_you_mean(name)}"
+            )
             return
         yield from under("settings", problems(entry.settings_type, given))
 
     def _did_you_mean(self, name: str) -> str:
         """Return a hint at the choice that other tools call so, or at the most similar name.
 
-        Names are compared also without the prefix `optuna:`, without hyphens, and without words such as `Sampler`.
+        Names are compared also without the prefix `optuna:`, without hyphens, and without words
+        such as `Sampler`.
         """
-        from difflib import get_close_matches  # lazy: takes milliseconds, and is needed only for mistyped names
+        # lazy: takes milliseconds, and is needed only for mistyped names
+        from difflib import get_close_matches
 
         spelled = {entry.rpartition(":")[2]: entry for entry in reversed(tuple(self._modules))}
         spelled |= {entry: entry for entry in self._modules}

@@ -75,18 +75,25 @@ class Constraint:
 
     def __str__(self) -> str:
         bounds = [
-            f"at {word} {bound:g}" for word, bound in (("least", self.min), ("most", self.max)) if bound is not None
+            f"at {word} {bound:g}"
+            for word, bound in (("least", self.min), ("most", self.max))
+            if bound is not None
         ]
         return f"{self.metric} {' and '.join(bounds)}"
 
 
 def better(objectives: Sequence[Objective], values: Sequence[float], than: Sequence[float]) -> bool:
-    """Return whether a trial with `values` is better than one with the values `than`, one for each objective.
+    """Return whether a trial with `values` is better than one with the values `than`, one for each
+    objective.
 
-    This is the only definition of "better": at least as good in each objective, and better in one (Pareto dominance).
-    Of equal trials neither is better, and the first one counts. NaN is never better.
+    This is the only definition of "better": at least as good in each objective, and better in one
+    (Pareto dominance). Of equal trials neither is better, and the first one counts. NaN is never
+    better.
     """
-    losses = ([o.direction.sign * value for o, value in zip(objectives, each, strict=True)] for each in (values, than))
+    losses = (
+        [o.direction.sign * value for o, value in zip(objectives, each, strict=True)]
+        for each in (values, than)
+    )
     return pareto.dominates(*losses)
 
 
@@ -100,59 +107,91 @@ class Criteria:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Return the metrics that a trial must report to succeed."""
-        named = [each.metric for each in self.objectives] + [each.metric for each in self.constraints]
+        named = [each.metric for each in self.objectives] + [
+            each.metric for each in self.constraints
+        ]
         return tuple(dict.fromkeys(named))
 
     @property
     def is_plain(self) -> bool:
-        """Return whether a single value orders the trials: there is one objective and no constraint."""
+        """Return whether a single value orders the trials: there is one objective and no
+        constraint.
+        """
         return len(self.objectives) == 1 and not self.constraints
 
     def losses(self, trial: Trial) -> tuple[float, ...] | None:
-        """Return a loss for each objective, the smaller the better; None unless the trial has finite values of all."""
+        """Return a loss for each objective, the smaller the better; None unless the trial has
+        finite values of all.
+        """
         values = trial.values
         if len(self.objectives) == 1:  # as below, without loops: there may be thousands of trials
             one = len(values) == 1 and math.isfinite(values[0])
             return (self.objectives[0].direction.sign * values[0],) if one else None
         if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
             return None
-        return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
+        return tuple(
+            o.direction.sign * value for o, value in zip(self.objectives, values, strict=True)
+        )
 
     def violation(self, trial: Trial) -> float:
-        """Return the sum by which the trial breaks the constraints: 0 if it keeps them, infinity if that is unknown."""
+        """Return the sum by which the trial breaks the constraints: 0 if it keeps them, infinity if
+        that is unknown.
+        """
         if not self.constraints:
             return 0.0
         if len(trial.constraint_values) != len(self.constraints):
             return math.inf
-        return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))
+        return sum(
+            c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True)
+        )
 
     def first_best(self, best: Iterable[Trial]) -> Trial | None:
-        """Return the trial of `best` with the best value of the first objective; None if there are no trials."""
+        """Return the trial of `best` with the best value of the first objective; None if there are
+        no trials.
+        """
         sign = self.objectives[0].direction.sign
-        return min(best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+        return min(
+            best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None
+        )
 
     def compromise(self, best: Iterable[Trial], weights: Sequence[float]) -> Trial | None:
-        """Return the trial of the Pareto front `best` with the smallest weighted loss; None if there are no trials.
+        """Return the trial of the Pareto front `best` with the smallest weighted loss; None if
+        there are no trials.
 
         weights: one for each objective. See `suggest.pareto.compromise`.
         """
         scored = [(losses, trial) for trial in best if (losses := self.losses(trial)) is not None]
-        return scored[pareto.compromise([losses for losses, _ in scored], weights)][1] if scored else None
+        return (
+            scored[pareto.compromise([losses for losses, _ in scored], weights)][1]
+            if scored
+            else None
+        )
 
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the best of the succeeded trials that satisfy the constraints, in the order of their numbers.
+        """Return the best of the succeeded trials that satisfy the constraints, in the order of
+        their numbers.
 
-        With one objective this is at most one trial. With several objectives it is the Pareto front: each trial that no
-        other one dominates. Of trials with equal values, only the first one counts.
+        With one objective this is at most one trial. With several objectives it is the Pareto
+        front: each trial that no other one dominates. Of trials with equal values, only the first
+        one counts.
         """
-        ordered = sorted((t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number)
-        scored = [(losses, t) for t in ordered if (losses := self.losses(t)) is not None and self.violation(t) == 0]
+        ordered = sorted(
+            (t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number
+        )
+        scored = [
+            (losses, t)
+            for t in ordered
+            if (losses := self.losses(t)) is not None and self.violation(t) == 0
+        ]
         return [scored[place][1] for place in pareto.front([losses for losses, _ in scored])]
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """The algorithm of a study, by its name in `suggest.samplers.registry`. Settings have keys in camelCase."""
+    """The algorithm of a study, by its name in `suggest.samplers.registry`.
+
+    Settings have keys in camelCase.
+    """
 
     name: str
     seed: int | None = None
@@ -161,7 +200,10 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """A pruning rule, by its name in `suggest.pruners.registry`. Settings have keys in camelCase."""
+    """A pruning rule, by its name in `suggest.pruners.registry`.
+
+    Settings have keys in camelCase.
+    """
 
     name: str
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -176,8 +218,9 @@ WIDEST = 1e305  # of max / min: powers of eta beyond it are no floats
 class Fidelity:
     """A quantity that says how far a trial runs, such as epochs or a share of the data.
 
-    Trials begin with a small fidelity, and those among the best 1/eta continue with a larger one. With the brackets of
-    Hyperband, some trials begin with a larger one. Fidelities are whole numbers if `min` and `max` are.
+    Trials begin with a small fidelity, and those among the best 1/eta continue with a larger one.
+    With the brackets of Hyperband, some trials begin with a larger one. Fidelities are whole
+    numbers if `min` and `max` are.
     """
 
     parameter: str
@@ -187,16 +230,19 @@ class Fidelity:
 
     @classmethod
     def of_resource(cls, parameter: str, most: float, eta: int) -> Fidelity:
-        """Return the fidelity of Katib's hyperband, which names the largest one: whole numbers, as many as fit."""
+        """Return the fidelity of Katib's hyperband, which names the largest one: whole numbers, as
+        many as fit.
+        """
         rungs = int(math.log(most, eta) + 1e-9) if most > 1 else 0
         return cls(parameter, max(1, round(most / eta**rungs)), max(1, round(most)), eta)
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Return the fidelities at which trials are compared, ascending: max / eta**k, down to `min`.
+        """Return the fidelities at which trials are compared, ascending: max / eta**k, down to
+        `min`.
 
-        Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81. A fidelity with more than
-        MOST_RUNGS levels is invalid, and only one more is returned.
+        Li et al. 2018 (Hyperband), algorithm 1: with eta 3, 1 to 81 gives 1, 3, 9, 27, 81. A
+        fidelity with more than MOST_RUNGS levels is invalid, and only one more is returned.
         """
         count, reach = 1, self.min * self.eta
         while count <= MOST_RUNGS and reach <= self.max * (1 + 1e-9):
@@ -210,8 +256,8 @@ class Fidelity:
 class StudySpec:
     """What to search, for which objectives, and how.
 
-    Pruning watches the first objective, and `Trial.value` is its value. With several objectives the best trials are the
-    Pareto front. A trial that breaks a constraint is never among the best.
+    Pruning watches the first objective, and `Trial.value` is its value. With several objectives the
+    best trials are the Pareto front. A trial that breaks a constraint is never among the best.
     """
 
     space: Space
@@ -232,7 +278,10 @@ class StudySpec:
 
 @dataclass(frozen=True, slots=True)
 class StudyName:
-    """The name `namespaces/{namespace}/studies/{study}`. Both parts are DNS labels of at most 63 characters."""
+    """The name `namespaces/{namespace}/studies/{study}`.
+
+    Both parts are DNS labels of at most 63 characters.
+    """
 
     namespace: str
     study: str
@@ -243,7 +292,10 @@ class StudyName:
 
 @dataclass(frozen=True, slots=True)
 class PastSpace:
-    """An earlier space of a study. `trials` is how many trials the study had when its space grew, at `end_time`."""
+    """An earlier space of a study.
+
+    `trials` is how many trials the study had when its space grew, at `end_time`.
+    """
 
     space: Space
     trials: int
@@ -277,8 +329,8 @@ class Importance:
     """How much a parameter matters for good values.
 
     trials: how many succeeded and pruned trials have the parameter.
-    value: its share of the importance of all parameters, from 0 to 1. None if there are too few trials, or all of them
-        have the same value of it.
+    value: its share of the importance of all parameters, from 0 to 1. None if there are too few
+        trials, or all of them have the same value of it.
     spread: the standard deviation of `value`.
     """
 

@@ -1,9 +1,9 @@
 """A trial: one assignment of parameters and its outcome, numbered within its study.
 
-Pure values: this module reads neither a clock nor a store. A trial is queued, then running, and ends in one of five
-outcomes, which never change. A running trial whose lease expires is queued again. In a study with a fidelity, a running
-trial that succeeds below the largest fidelity is paused; it then runs again with a larger one, or ends as pruned or
-cancelled.
+Pure values: this module reads neither a clock nor a store. A trial is queued, then running, and
+ends in one of five outcomes, which never change. A running trial whose lease expires is queued
+again. In a study with a fidelity, a running trial that succeeds below the largest fidelity is
+paused; it then runs again with a larger one, or ends as pruned or cancelled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from suggest.space import Assignment, Value
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 IMPORTED_FROM = "tuner.dev/imported-from"  # label: the source of an imported trial
-REUSED = "tuner.dev/value-of-trial"  # label: the trial whose value this one took over without running
-PROPOSED_BY = "tuner.dev/proposed-by"  # label: the sampler that proposed the point while the study's own was not ready
+# label: the trial whose value this one took over without running
+REUSED = "tuner.dev/value-of-trial"
+# label: the sampler that proposed the point while the study's own was not ready
+PROPOSED_BY = "tuner.dev/proposed-by"
 OWN_LABELS = frozenset({IMPORTED_FROM, REUSED, PROPOSED_BY})  # only the service sets them
 
 
@@ -55,10 +57,12 @@ class RungResult(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """The value of one metric at one step of one attempt. Of reports with the same three, only the first one counts.
+    """The value of one metric at one step of one attempt. Of reports with the same three, only the
+    first one counts.
 
-    `value` may be NaN or infinite, as the trial reported it, but is then never a best value. A named tuple is created
-    in a third of the time of a dataclass, and measurements come in thousands.
+    `value` may be NaN or infinite, as the trial reported it, but is then never a best value. A
+    named tuple is created in a third of the time of a dataclass, and measurements come in
+    thousands.
     """
 
     attempt: int
@@ -71,9 +75,10 @@ class Measurement(NamedTuple):
 class Outcome:
     """How a trial ended.
 
-    value: the value of the first objective. It is finite if the trial succeeded, may be absent if it was pruned, and is
-        absent otherwise.
-    further: the values of the other objectives, in their order; if empty, they are taken from the measurements.
+    value: the value of the first objective. It is finite if the trial succeeded, may be absent if
+        it was pruned, and is absent otherwise.
+    further: the values of the other objectives, in their order; if empty, they are taken from the
+    measurements.
     """
 
     state: TrialState
@@ -90,8 +95,10 @@ class Trial:
     parameters: the active parameters. Those of a queued trial may be incomplete.
     value: the value of the study's first objective.
     further: the values of the other objectives, in their order; empty unless all are known.
-    constraint_values: the values of the constraints' metrics, in their order; empty unless all are known.
-    fidelity: how far the trial runs, or ran last; None before it is handed out, and in studies without a fidelity.
+    constraint_values: the values of the constraints' metrics, in their order; empty unless all are
+    known.
+    fidelity: how far the trial runs, or ran last; None before it is handed out, and in studies
+    without a fidelity.
     rungs: its values at the fidelities below the largest, ascending.
     parent: the trial from whose checkpoint it continues (`pbt`).
     """
@@ -100,7 +107,8 @@ class Trial:
     state: TrialState
     parameters: Assignment
     value: float | None = None
-    step: int | None = None  # of its value; if that was not measured, of the objective's last measurement
+    # of its value; if that was not measured, of the objective's last measurement
+    step: int | None = None
     reason: str = ""
     failure_class: str = ""
     client_id: str = ""
@@ -167,7 +175,8 @@ class Trial:
 class ValueColumn(NamedTuple):
     """The values of one parameter in many trials, and the same values as JSON.
 
-    A reader of numbers from text has their JSON already. Encoding it again takes longer than storing the trials.
+    A reader of numbers from text has their JSON already. Encoding it again takes longer than
+    storing the trials.
     """
 
     values: Sequence[Value]
@@ -178,8 +187,8 @@ class ValueColumn(NamedTuple):
 class TrialBatch:
     """Trials that ended elsewhere, as columns. Their numbers are `first` and those that follow.
 
-    A history has thousands of trials, and creating a `Trial` for each takes longer than to store them. Every trial has
-    all `parameters`, and those `labels` that are not None.
+    A history has thousands of trials, and creating a `Trial` for each takes longer than to store
+    them. Every trial has all `parameters`, and those `labels` that are not None.
     """
 
     first: int
@@ -202,7 +211,11 @@ class TrialBatch:
             value=self.values[place],
             reason=self.reasons[place],
             failure_class=self.failure_classes[place],
-            labels={key: text for key, texts in self.labels.items() if (text := texts[place]) is not None},
+            labels={
+                key: text
+                for key, texts in self.labels.items()
+                if (text := texts[place]) is not None
+            },
             create_time=self.time,
             end_time=self.time,
         )
@@ -211,14 +224,18 @@ class TrialBatch:
         return map(self.trial, range(len(self)))
 
     def result(self, place: int) -> Trial:
-        """Return a trial with its point and its value only: each object delays the garbage collector."""
+        """Return a trial with its point and its value only: each object delays the garbage
+        collector.
+        """
         point = {name: column.values[place] for name, column in self.parameters.items()}
         return Trial(self.first + place, self.states[place], point, value=self.values[place])
 
 
 @dataclass(frozen=True, slots=True)
 class StopAdvice:
-    """The answer to a report: whether the trial should stop, and the reason as a sentence with figures."""
+    """The answer to a report: whether the trial should stop, and the reason as a sentence with
+    figures.
+    """
 
     should_stop: bool
     reason: str = ""

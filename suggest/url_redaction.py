@@ -1,4 +1,7 @@
-"""Removes the secrets from a storage URL. Both halves use it wherever such a URL is printed, logged or stored."""
+"""Removes the secrets from a storage URL.
+
+Both halves use it wherever such a URL is printed, logged or stored.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_SECRET = re.compile(r"passw(or)?d|passphrase|pwd|secret|token|credential|(^|[_-])key$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"passw(or)?d|passphrase|pwd|secret|token|credential|(^|[_-])key$", re.IGNORECASE
+)
 # Secrets in a query, and in libpq's `name=value` form, where a value may be quoted.
 _SETTING = re.compile(r"(?P<name>[\w%.-]+)(?P<equals>\s*=\s*)(?P<value>'(?:\\.|[^'\\])*'|[^&;\s]*)")
 
 
 def redacted_url(text: str) -> str:
-    """Return the URL without password and secret parameters (`password`, `sslpassword`, …), even if it is malformed.
+    """Return the URL without password and secret parameters (`password`, `sslpassword`, …), even if
+    it is malformed.
 
     In doubt, too much is hidden, because a password may contain unescaped @, / and ?.
     """

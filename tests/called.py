@@ -1,8 +1,10 @@
-"""Call commands of `tuner` in this process: without a fork, and with what earlier commands have cached.
+"""Call commands of `tuner` in this process: without a fork, and with what earlier commands have
+cached.
 
-A command that is called has its own arguments, folder, environment, output and empty standard input, and must end by
-itself. Commands that a test signals, that run beside it, or that die at a failpoint are processes: `tests.forked`.
-tests/e2e/test_called.py compares both; the commands in tests/e2e/test_cli.py are always processes.
+A command that is called has its own arguments, folder, environment, output and empty standard
+input, and must end by itself. Commands that a test signals, that run beside it, or that die at a
+failpoint are processes: `tests.forked`. tests/e2e/test_called.py compares both; the commands in
+tests/e2e/test_cli.py are always processes.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def run_tuner(
 
 
 def ends_here(words: Sequence[str | Path], *, env: Mapping[str, str]) -> bool:
-    """Return whether the command can be called here. `redirect_stdout` and signal handlers need the main thread."""
+    """Return whether the command can be called here.
+
+    `redirect_stdout` and signal handlers need the main thread.
+    """
     return (
         words[0] not in SERVERS
         and not any(word in FOLLOWS for word in words)
@@ -57,12 +62,20 @@ def _in_an_event_loop() -> bool:
 
 
 def tuner(
-    words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str], program: Path = forked.TUNER
+    words: Sequence[str | Path],
+    *,
+    folder: Path,
+    env: Mapping[str, str],
+    program: Path = forked.TUNER,
 ) -> subprocess.CompletedProcess[str]:
     """Call `tuner WORDS`. `program` is what was typed for it; hints repeat it."""
     argv = [str(program), *map(str, words)]
     out, err = Captured(), Captured()
-    with _standing_in(folder, env, argv), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        _standing_in(folder, env, argv),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             code = main()
         except SystemExit as end:  # wrong usage, or --help
@@ -84,9 +97,14 @@ class Captured(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def _standing_in(folder: Path, env: Mapping[str, str], argv: list[str]) -> Iterator[None]:
-    """Give this process the folder, the environment and the arguments of the command; then restore its own."""
+    """Give this process the folder, the environment and the arguments of the command; then restore
+    its own.
+    """
     environment, given, before = dict(os.environ), dict(env), (sys.argv, sys.stdin)
-    handlers, levels = logging.root.handlers[:], {name: logging.getLogger(name).level for name in LOGGERS}
+    handlers, levels = (
+        logging.root.handlers[:],
+        {name: logging.getLogger(name).level for name in LOGGERS},
+    )
     with contextlib.chdir(folder):
         os.environ.clear()
         os.environ.update(given)

@@ -1,8 +1,10 @@
-"""Run programs without their start-up: a process that has imported the packages forks once for each of them.
+"""Run programs without their start-up: a process that has imported the packages forks once for each
+of them.
 
-Such a program is a separate process with its own arguments, environment, folder, files, signals and exit code. Values
-that only a new interpreter reads (`READ_AT_START`) are those of the tests; for other values, a program uses `exec`.
-Tests of the start-up itself, and of the interpreter's teardown, start their programs without this module.
+Such a program is a separate process with its own arguments, environment, folder, files, signals and
+exit code. Values that only a new interpreter reads (`READ_AT_START`) are those of the tests; for
+other values, a program uses `exec`. Tests of the start-up itself, and of the interpreter's
+teardown, start their programs without this module.
 
 This module is the client if imported, and the forking process if run as a program.
 """
@@ -35,7 +37,9 @@ TUNER = Path(sys.executable).parent / "tuner"
 READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "OMP_", "OPENBLAS_", "GRPC_")
 
 
-def tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+def tuner(
+    words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]
+) -> subprocess.Popen[str]:
     """Start `tuner WORDS` without standard input and with pipes for its output."""
     argv = [str(TUNER), *map(str, words)]
     return _started(argv, {"argv": argv, "cwd": str(folder), "env": dict(env)})
@@ -57,28 +61,43 @@ def run_tuner(
 def python(code: str, *arguments: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Start `python -c CODE ARGUMENTS` in the same way."""
     command = [sys.executable, "-c", code, *arguments]
-    return _started(command, {"code": code, "argv": ["-c", *arguments], "cwd": str(Path.cwd()), "env": dict(env)})
+    return _started(
+        command,
+        {"code": code, "argv": ["-c", *arguments], "cwd": str(Path.cwd()), "env": dict(env)},
+    )
 
 
 def script(file: Path, *, env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Start `python FILE` in the file's folder in the same way."""
     command = [sys.executable, file.name]
-    return _started(command, {"script": file.name, "argv": [file.name], "cwd": str(file.parent), "env": dict(env)})
+    return _started(
+        command,
+        {"script": file.name, "argv": [file.name], "cwd": str(file.parent), "env": dict(env)},
+    )
 
 
 def _started(command: Sequence[str], request: dict[str, Any]) -> subprocess.Popen[str]:
     if read_at_start(request["env"]) == read_at_start(_forking().env):
         return Forked(command, request)
     return subprocess.Popen(
-        command, cwd=request["cwd"], env=request["env"], text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        command,
+        cwd=request["cwd"],
+        env=request["env"],
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def running_with(setting: str) -> Iterator[int]:
-    """Whose environment has a line that begins so; /proc shows that of the process that forked them."""
+    """Whose environment has a line that begins so; /proc shows that of the process that forked
+    them.
+    """
     for process in list(Forked.living):
-        if process.poll() is None and any(f"{key}={value}".startswith(setting) for key, value in process.env.items()):
+        if process.poll() is None and any(
+            f"{key}={value}".startswith(setting) for key, value in process.env.items()
+        ):
             yield process.pid
 
 
@@ -100,7 +119,9 @@ class Forked(subprocess.Popen[str]):
         self.returncode: int | None = None  # type: ignore[assignment]  # as it is at run time
         self.stdin = None
         ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
-        self.stdout, self.stderr = cast("tuple[IO[str], IO[str]]", tuple(os.fdopen(fd) for fd in ours[:2]))
+        self.stdout, self.stderr = cast(
+            "tuple[IO[str], IO[str]]", tuple(os.fdopen(fd) for fd in ours[:2])
+        )
         self._readers: list[_Reader] = []
         self._over = threading.Event()
         try:
@@ -128,10 +149,14 @@ class Forked(subprocess.Popen[str]):
         assert self.returncode is not None, "the process that forks has died"
         return self.returncode
 
-    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(
+        self, input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
         assert input is None
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._readers = self._readers or [_Reader(file) for file in (self.stdout, self.stderr) if file is not None]
+        self._readers = self._readers or [
+            _Reader(file) for file in (self.stdout, self.stderr) if file is not None
+        ]
         for reader in self._readers:
             reader.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if reader.is_alive():
@@ -166,9 +191,12 @@ class _Forking:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=self.env,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
 
     def fork(self, request: dict[str, Any], files: Sequence[int]) -> int:
         """files: its standard output and error, and where to write its exit code."""
@@ -195,15 +223,31 @@ def _forking() -> _Forking:
 # The process that forks
 
 PACKAGES = (
-    "controller", "controller.app", "controller.cli", "controller.core", "controller.report", "controller.runtime",
-    "controller.runtime.kubernetes", "controller.spec", "suggest", "suggest.client", "suggest.server",
-    "suggest.storage", "suggest.studies", "tuner",
-)  # fmt: skip
+    "controller",
+    "controller.app",
+    "controller.cli",
+    "controller.core",
+    "controller.report",
+    "controller.runtime",
+    "controller.runtime.kubernetes",
+    "controller.spec",
+    "suggest",
+    "suggest.client",
+    "suggest.server",
+    "suggest.storage",
+    "suggest.studies",
+    "tuner",
+)
 IMPORTED_LATE = (
-    "controller.ui.server", "controller.ui.study_server", "google.rpc.error_details_pb2", "google.rpc.status_pb2",
-    "grpc_health.v1.health", "grpc_reflection.v1alpha.reflection", "suggest.pruners.percentile",
+    "controller.ui.server",
+    "controller.ui.study_server",
+    "google.rpc.error_details_pb2",
+    "google.rpc.status_pb2",
+    "grpc_health.v1.health",
+    "grpc_reflection.v1alpha.reflection",
+    "suggest.pruners.percentile",
     "suggest.samplers.tpe_model",
-)  # fmt: skip
+)
 
 
 def import_all() -> None:
@@ -230,7 +274,10 @@ spec:
 
 
 def warm_up() -> None:
-    """Do what almost every command does. What SQLAlchemy, `re` and `importlib` keep of it is a fifth of a command."""
+    """Do what almost every command does.
+
+    What SQLAlchemy, `re` and `importlib` keep of it is a fifth of a command.
+    """
     from controller.app.experiment_file import ExperimentFile, FileOptions
     from controller.app.local_experiments import opened
     from controller.app.state_directory import StateDirectory
@@ -249,7 +296,10 @@ def warm_up() -> None:
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
-    """Fork for each request. Returns it in the child; ends the process when the tests have ended."""
+    """Fork for each request.
+
+    Returns it in the child; ends the process when the tests have ended.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, and for what they run
     ended, wakes = socket.socketpair()
     for end in (ended, wakes):
@@ -309,7 +359,9 @@ def become(request: dict[str, Any], files: Sequence[int]) -> None:
     # The streams of the parent believe that they can seek, as in its own files.
     encoding = sys.stdout.encoding
     sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
-    sys.stderr = os.fdopen(2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(
+        2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False
+    )
     from suggest import failpoints
 
     os.chdir(request["cwd"])
@@ -359,10 +411,13 @@ exit_codes: list[int] = []  # one, once the program has ended by itself
 
 
 def leave() -> None:
-    """End without the interpreter's teardown, which writes to every shared page: nine tenths of a short program."""
+    """End without the interpreter's teardown, which writes to every shared page: nine tenths of a
+    short program.
+    """
     if exit_codes:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it, or the program has closed it
+            # nobody reads it, or the program has closed it
+            with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(exit_codes[0] & 0xFF)
 

@@ -1,8 +1,11 @@
-"""A private PostgreSQL for tests, from the system's own programs: a temporary folder, a Unix socket, nothing durable.
+"""A private PostgreSQL for tests, from the system's own programs: a temporary folder, a Unix
+socket, nothing durable.
 
-A database is three hundred files. Making them takes a tenth of a second on a disk, and a quarter of that in memory.
+A database is three hundred files. Making them takes a tenth of a second on a disk, and a quarter of
+that in memory.
 
-It ends with the tests, also when those are killed: the guard of `tests.cluster.processes` sees to it.
+It ends with the tests, also when those are killed: the guard of `tests.cluster.processes` sees to
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from tests.cluster.processes import Processes
 REQUIRED = "TUNER_TEST_POSTGRES_REQUIRED"
 PORT = 5432  # of a socket in a folder of its own: nobody else has it
 IN_MEMORY = Path("/dev/shm")
-IN_MEMORY_BYTES = 4 << 30  # that must be free there: several workers take some hundred megabytes each
+# that must be free there: several workers take some hundred megabytes each
+IN_MEMORY_BYTES = 4 << 30
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -42,13 +46,19 @@ def programs() -> Path | None:
     """The folder of the newest initdb and postgres."""
     on_path = shutil.which("initdb")
     there = [Path(on_path).resolve().parent] if on_path else []
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name)
+    )
     there += reversed(found)
-    return next((path for path in there if (path / "initdb").exists() and (path / "postgres").exists()), None)
+    return next(
+        (path for path in there if (path / "initdb").exists() and (path / "postgres").exists()),
+        None,
+    )
 
 
 class Postgres:
-    """Starts with the object. `new_database()` names an empty one; stop() and start() as an outage would.
+    """Starts with the object. `new_database()` names an empty one; stop() and start() as an outage
+    would.
 
     `settings`: other than SETTINGS.
     """
@@ -63,17 +73,36 @@ class Postgres:
         self._as_user: list[str] = []
         if os.geteuid() == 0:  # which PostgreSQL refuses
             user = _unprivileged_user()
-            self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+            self._as_user = [
+                "setpriv",
+                f"--reuid={user.pw_uid}",
+                f"--regid={user.pw_gid}",
+                "--clear-groups",
+            ]
             for path in (folder, self._socket):
                 os.chown(path, user.pw_uid, user.pw_gid)
         self._processes = Processes(folder)
         self._numbers = itertools.count()
         try:
             made = subprocess.run(
-                [*self._as_user, binaries / "initdb", "-D", self._data, "-U", "tuner", "--auth=trust", "--no-sync",
-                 "--encoding=UTF8", "--locale=C"],
-                capture_output=True, text=True, cwd=folder, timeout=120, check=False,
-            )  # fmt: skip
+                [
+                    *self._as_user,
+                    binaries / "initdb",
+                    "-D",
+                    self._data,
+                    "-U",
+                    "tuner",
+                    "--auth=trust",
+                    "--no-sync",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                ],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                timeout=120,
+                check=False,
+            )
             assert made.returncode == 0, made.stderr
             self.start()
         except BaseException:
@@ -82,7 +111,16 @@ class Postgres:
 
     def start(self) -> None:
         settings = [f"-c{name}={value}" for name, value in self._settings.items()]
-        command = [*self._as_user, self._binaries / "postgres", "-D", self._data, "-k", self._socket, "-p", str(PORT)]
+        command = [
+            *self._as_user,
+            self._binaries / "postgres",
+            "-D",
+            self._data,
+            "-k",
+            self._socket,
+            "-p",
+            str(PORT),
+        ]
         self._processes.start("postgres", [*command, *settings])
         deadline = time.monotonic() + 60
         while not self._answers():
@@ -121,12 +159,18 @@ class Postgres:
 
     def restore(self, url: str, dump: str) -> None:
         """While everybody stays connected."""
-        self._client("psql", url, "--quiet", "--set=ON_ERROR_STOP=1", "--single-transaction", given=dump)
+        self._client(
+            "psql", url, "--quiet", "--set=ON_ERROR_STOP=1", "--single-transaction", given=dump
+        )
 
     def _client(self, program: str, url: str, *options: str, given: str = "") -> str:
         target = url.replace("+psycopg", "")
         done = subprocess.run(
-            [self._binaries / program, *options, target], input=given, capture_output=True, text=True, check=False
+            [self._binaries / program, *options, target],
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

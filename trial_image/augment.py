@@ -15,7 +15,8 @@ from recipe import Recipe
 from torch import Tensor
 
 SIDE = 32
-ROWS = 6  # rows of a plan: image, down, right, mirrored, and the row and column of the cutout's corner
+# rows of a plan: image, down, right, mirrored, and the row and column of the cutout's corner
+ROWS = 6
 MEAN = (0.4914, 0.4822, 0.4465)  # published values of the whole training set
 STD = (0.2470, 0.2435, 0.2616)
 COINS = 1 << 31  # in place of an epoch, for draws that hold for all epochs
@@ -35,7 +36,8 @@ class Views:
     def __call__(self, plan: Tensor) -> Tensor:
         """(n, 3, 32, 32), channels last. plan: (6, n) int64, the rows as above."""
         image, down, right, mirrored, top, left = plan.unsqueeze(2)
-        # Reflect positions beyond the edge, which gives the same pixels as a padded copy of all images.
+        # Reflect positions beyond the edge, which gives the same pixels as a padded copy of all
+        # images.
         rows = _reflected(self.line + down)
         columns = _reflected(torch.where(mirrored > 0, SIDE - 1 - self.line, self.line) + right)
         pixels = ((image * SIDE + rows) * SIDE).unsqueeze(2) + columns.unsqueeze(1)
@@ -67,26 +69,32 @@ def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
     match recipe.knobs["flip"]:
         case "random":
             plan[3] = rng.integers(0, 2, count)
-        case "alternate":  # one random bit per image, inverted each epoch, so that successive epochs differ
+        # one random bit per image, inverted each epoch, so that successive epochs differ
+        case "alternate":
             coins = np.random.default_rng([recipe.seed, COINS]).integers(0, 2, images)
             plan[3] = coins[plan[0]] ^ (epoch & 1)
     if recipe.cutout:
         plan[4:] = rng.integers(0, SIDE - recipe.cutout + 1, (2, count))
-    return torch.from_numpy(np.ascontiguousarray(plan.reshape(ROWS, steps, recipe.batch).transpose(1, 0, 2)))
+    return torch.from_numpy(
+        np.ascontiguousarray(plan.reshape(ROWS, steps, recipe.batch).transpose(1, 0, 2))
+    )
 
 
 def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = False) -> Tensor:
-    """Return a plan that leaves images as they are, or changes all in the same way. images: (n,) int64."""
+    """Return a plan that leaves images as they are, or changes all in the same way. images: (n,)
+    int64.
+    """
     plan = torch.zeros(ROWS, len(images), dtype=torch.int64, device=images.device)
     plan[0], plan[1], plan[2], plan[3] = images, down, right, int(mirrored)
     return plan
 
 
 def split(labels: np.ndarray, valid: int, train: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split the rows of the training set into (training, held-out) rows. The split is fixed, with balanced classes.
+    """Split the rows of the training set into (training, held-out) rows. The split is fixed, with
+    balanced classes.
 
-    Held-out rows are taken from one end of a fixed order and training rows from the other, so that smaller trainings
-    never learn from rows that larger ones hold out, as far as there is room.
+    Held-out rows are taken from one end of a fixed order and training rows from the other, so that
+    smaller trainings never learn from rows that larger ones hold out, as far as there is room.
     """
     shuffled = np.random.default_rng(0).permutation(len(labels))
     rank = np.empty(len(labels), np.int64)  # the rank of each row within its class

@@ -1,8 +1,9 @@
 """Checkpoints: the state of a training in one file, which is complete or absent.
 
-Problems with checkpoints never end a training: it continues on a full disk, and starts from the beginning if a file
-cannot be read or belongs to other parameters. Each problem is printed to stderr, a persistent one only once. Packing a
-state and waiting for the disk takes longer than an epoch on a GPU, so `Keeper` does both in the background.
+Problems with checkpoints never end a training: it continues on a full disk, and starts from the
+beginning if a file cannot be read or belongs to other parameters. Each problem is printed to
+stderr, a persistent one only once. Packing a state and waiting for the disk takes longer than an
+epoch on a GPU, so `Keeper` does both in the background.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ _warned: set[Path] = set()
 
 
 def save(folder: Path, state: dict[str, Any]) -> bool:
-    """Save a state and return whether this succeeded. Until then, and on failure, the previous checkpoint stays.
+    """Save a state and return whether this succeeded. Until then, and on failure, the previous
+    checkpoint stays.
 
-    `state` may contain tensors, numbers, text, lists and dictionaries of these; state["fingerprint"] identifies the
-    parameters.
+    `state` may contain tensors, numbers, text, lists and dictionaries of these;
+    state["fingerprint"] identifies the parameters.
     """
     packed = BytesIO()  # if torch itself writes to a file, a full disk raises an unspecific error
     torch.save(state, packed)
-    beside = folder / f".{NAME}.new"  # only one trial writes here, so overwrite the leftover of a killed attempt
+    # only one trial writes here, so overwrite the leftover of a killed attempt
+    beside = folder / f".{NAME}.new"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
@@ -45,14 +48,18 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
             beside.unlink(missing_ok=True)
         if folder not in _warned:
             _warned.add(folder)
-            _tell(f"{folder}: no checkpoint is written ({problem.strerror}); training continues; this is reported once")
+            _tell(
+                f"{folder}: no checkpoint is written ({problem.strerror}); training continues; this is reported once"
+            )
         return False
     _warned.discard(folder)
     return True
 
 
 def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
-    """Return the last state saved here with this fingerprint, with tensors on the CPU, or None if there is none."""
+    """Return the last state saved here with this fingerprint, with tensors on the CPU, or None if
+    there is none.
+    """
     path = folder / NAME
     try:
         content = path.read_bytes()
@@ -86,12 +93,18 @@ class Keeper:
         self._last: Future[bool] | None = None
 
     def save(self, state: dict[str, Any]) -> None:
-        """Start saving, after any save in progress. The caller must not change `state` from now on."""
+        """Start saving, after any save in progress.
+
+        The caller must not change `state` from now on.
+        """
         self.wait()
         self._last = self._background.submit(save, self.folder, state)
 
     def wait(self) -> None:
-        """Wait until the last `save` has succeeded or its problem was printed. Raises what it raised."""
+        """Wait until the last `save` has succeeded or its problem was printed.
+
+        Raises what it raised.
+        """
         last, self._last = self._last, None
         if last is not None:
             last.result()

@@ -1,7 +1,9 @@
-"""Train a small network on CIFAR-10 as one trial, alone or as one of several workers: command line and exit codes.
+"""Train a small network on CIFAR-10 as one trial, alone or as one of several workers: command line
+and exit codes.
 
-For Tuner, a trial only has to print one line per epoch and return an exit code: 42 if these parameters cannot be used,
-75 if another worker was lost, 2 for an invalid command, 1 for other errors, each with a sentence.
+For Tuner, a trial only has to print one line per epoch and return an exit code: 42 if these
+parameters cannot be used, 75 if another worker was lost, 2 for an invalid command, 1 for other
+errors, each with a sentence.
 """
 
 from __future__ import annotations
@@ -37,21 +39,42 @@ def parser() -> argparse.ArgumentParser:
     knobs = parser.add_argument_group("knobs")
     add_knobs(knobs)
     data = parser.add_argument_group("data")
-    data.add_argument("--data", metavar="PATH", help="folder with cifar-10-batches-py (default: CIFAR10_DATA)")
-    data.add_argument("--no-verify", action="store_true", help="accept copies of the data, which are unpickled")
+    data.add_argument(
+        "--data", metavar="PATH", help="folder with cifar-10-batches-py (default: CIFAR10_DATA)"
+    )
+    data.add_argument(
+        "--no-verify", action="store_true", help="accept copies of the data, which are unpickled"
+    )
     count = whole("a number of images from 1", 1, 1_000_000)
-    data.add_argument("--train-images", type=count, metavar="N", help="learn from so many (default: all not held out)")
-    data.add_argument("--valid-images", type=count, metavar="N", help="hold out so many (default: a tenth)")
-    data.add_argument("--final", action="store_true", help="learn from all, hold out none, read the test set once")
+    data.add_argument(
+        "--train-images",
+        type=count,
+        metavar="N",
+        help="learn from so many (default: all not held out)",
+    )
+    data.add_argument(
+        "--valid-images", type=count, metavar="N", help="hold out so many (default: a tenth)"
+    )
+    data.add_argument(
+        "--final", action="store_true", help="learn from all, hold out none, read the test set once"
+    )
     run = parser.add_argument_group("how it runs")
-    run.add_argument("--device", default="auto", help="auto | cpu | cuda | cuda:N (default: a GPU if there is one)")
+    run.add_argument(
+        "--device",
+        default="auto",
+        help="auto | cpu | cuda | cuda:N (default: a GPU if there is one)",
+    )
     run.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="auto",
         help="of the images inside the network; weights are float32 (default: float16 on a GPU, else float32)",
     )
-    run.add_argument("--tta", action="store_true", help="judge the trained network on six views of each image as well")
+    run.add_argument(
+        "--tta",
+        action="store_true",
+        help="judge the trained network on six views of each image as well",
+    )
     run.add_argument("--sync-bn", action="store_true", help="batch norm over all workers' images")
     run.add_argument(
         "--join-seconds",
@@ -64,8 +87,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def processors() -> int:
-    """Return the number of CPUs that this process may use: the container's limit, else the machine's."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of CPUs that this process may use: the container's limit, else the
+    machine's.
+    """
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         if quota != "max":
@@ -88,7 +115,8 @@ def keep_memory() -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    # A container's first process gets SIGTERM only if it has a handler. All output is already flushed.
+    # A container's first process gets SIGTERM only if it has a handler. All output is already
+    # flushed.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED_EXIT_CODE))
     os.environ.setdefault("OMP_NUM_THREADS", str(processors()))  # before torch reads it
     keep_memory()
@@ -100,12 +128,15 @@ def main() -> int:
             # need neither.
             from trial import Trial
         except ModuleNotFoundError as missing:
-            raise TrialError(f"{missing.name} is not installed: pip install {missing.name}") from missing
+            raise TrialError(
+                f"{missing.name} is not installed: pip install {missing.name}"
+            ) from missing
         trial = Trial(options, recipe, started=STARTED)
         trial.seconds["imports"] = time.perf_counter() - began
         result = trial.run()
     except Infeasible as reason:
-        print(reason, flush=True)  # in every worker, because the reason is read from the one that ends first
+        # in every worker, because the reason is read from the one that ends first
+        print(reason, flush=True)
         return reason.exit_code
     except TrialError as error:
         print(f"cifar10.py: {error}", file=sys.stderr, flush=True)

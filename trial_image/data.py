@@ -1,4 +1,6 @@
-"""CIFAR-10 as torchvision stores it: the folder `cifar-10-batches-py`, whose files have published hashes."""
+"""CIFAR-10 as torchvision stores it: the folder `cifar-10-batches-py`, whose files have published
+hashes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ CURE = (
 
 
 class UnverifiedCIFAR10(CIFAR10):
-    """Files with the names and the format of CIFAR-10, and any contents. torchvision compares no hash that is None."""
+    """Files with the names and the format of CIFAR-10, and any contents. torchvision compares no
+    hash that is None.
+    """
 
     train_list = tuple((name, None) for name, _ in CIFAR10.train_list)
     test_list = tuple((name, None) for name, _ in CIFAR10.test_list)
@@ -30,7 +34,8 @@ class UnverifiedCIFAR10(CIFAR10):
 class Dataset:
     """images: (n, 32, 32, 3) uint8, contiguous; labels: (n,) int64.
 
-    The first `train` images are the training set, the others the test set. `name` is printed with every figure.
+    The first `train` images are the training set, the others the test set. `name` is printed with
+    every figure.
     """
 
     images: np.ndarray[Any, np.dtype[np.uint8]]
@@ -40,7 +45,8 @@ class Dataset:
 
 
 def load(folder: str | None, *, verify: bool, test: bool) -> Dataset:
-    """Load the training set, and with `test` the test set, from a folder, or from CIFAR10_DATA if it is None.
+    """Load the training set, and with `test` the test set, from a folder, or from CIFAR10_DATA if
+    it is None.
 
     With `verify`, torchvision compares every file with its published hash before it unpickles any.
 
@@ -62,4 +68,6 @@ def load(folder: str | None, *, verify: bool, test: bool) -> Dataset:
     except Exception as problem:  # an unverified pickle can raise nearly any exception
         reason = next(iter(str(problem).splitlines()), type(problem).__name__)
         raise DataError(f"{folder}: {reason}; {CURE}") from problem
-    return Dataset(np.ascontiguousarray(images), labels, len(parts[0]), VERIFIED if verify else UNVERIFIED)
+    return Dataset(
+        np.ascontiguousarray(images), labels, len(parts[0]), VERIFIED if verify else UNVERIFIED
+    )

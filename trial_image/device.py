@@ -1,7 +1,7 @@
 """The device on which a training runs, and its precision.
 
-With `auto`, a GPU is used if there is one. If this process was assigned a GPU but finds none, that is an error: a trial
-that silently used the CPU would hold the GPU for hours.
+With `auto`, a GPU is used if there is one. If this process was assigned a GPU but finds none, that
+is an error: a trial that silently used the CPU would hold the GPU for hours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def chosen_device(name: str, local: int) -> torch.device:
-    """Return the device, with the context of a GPU already created. `local` is this worker's number on its machine.
+    """Return the device, with the context of a GPU already created. `local` is this worker's number
+    on its machine.
 
     Raises:
         NoDevice: there is no such device.
@@ -33,8 +34,14 @@ def chosen_device(name: str, local: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        reason = "it is built without CUDA" if torch.version.cuda is None else "see nvidia-smi and CUDA_VISIBLE_DEVICES"
-        raise NoDevice(f"{request}: torch {torch.__version__} finds no GPU here ({reason}); use --device cpu")
+        reason = (
+            "it is built without CUDA"
+            if torch.version.cuda is None
+            else "see nvidia-smi and CUDA_VISIBLE_DEVICES"
+        )
+        raise NoDevice(
+            f"{request}: torch {torch.__version__} finds no GPU here ({reason}); use --device cpu"
+        )
     count = torch.cuda.device_count()
     index = int(number) if number else local % count
     if index >= count:
@@ -48,7 +55,9 @@ def chosen_device(name: str, local: int) -> torch.device:
 
 
 def _lent(environment: Mapping[str, str]) -> str:
-    """Return the variable by which Tuner or a cluster assigns GPUs to this process, "" if there is none."""
+    """Return the variable by which Tuner or a cluster assigns GPUs to this process, "" if there is
+    none.
+    """
     named = environment.get("CUDA_VISIBLE_DEVICES", "").strip()
     if named and named != "NoDevFiles" and not named.startswith("-1"):
         return f"CUDA_VISIBLE_DEVICES={named}"
@@ -59,7 +68,9 @@ def _lent(environment: Mapping[str, str]) -> str:
 
 
 def chosen_precision(name: str, device: torch.device) -> str:
-    """Resolve `auto`. Also disable TF32 for float32: by default torch lets cuDNN round convolutions to its ten bits."""
+    """Resolve `auto`. Also disable TF32 for float32: by default torch lets cuDNN round convolutions
+    to its ten bits.
+    """
     if name == "auto":
         name = "float16" if device.type == "cuda" else "float32"
     if device.type == "cuda" and name == "float32":

@@ -1,4 +1,7 @@
-"""Errors that end a trial with one sentence and an exit code that Tuner understands. Other exceptions are bugs."""
+"""Errors that end a trial with one sentence and an exit code that Tuner understands.
+
+Other exceptions are bugs.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,17 @@ class ConfigurationError(TrialError):
 
 
 class Infeasible(TrialError):
-    """These parameters cannot be used with these data. Tuner reads the reason as the last line of stdout."""
+    """These parameters cannot be used with these data.
+
+    Tuner reads the reason as the last line of stdout.
+    """
 
     exit_code = 42
 
 
 class Lost(TrialError):
-    """Another worker is gone or never joined: the parameters are fine, and another attempt may succeed."""
+    """Another worker is gone or never joined: the parameters are fine, and another attempt may
+    succeed.
+    """
 
     exit_code = 75  # EX_TEMPFAIL of sysexits

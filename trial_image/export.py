@@ -1,4 +1,6 @@
-"""Export of the trained network as TorchScript, which runs without this code: images in, scores out."""
+"""Export of the trained network as TorchScript, which runs without this code: images in, scores
+out.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ class ExportedNetwork(nn.Module):
 def export(recipe: Recipe, weights: Mapping[str, Tensor], folders: Sequence[Path]) -> Path:
     """Write the same file to each of these folders, atomically, and return the path of the first.
 
-    Before the file gets its name, it is loaded again and its scores are compared with the network's. `weights` is a
-    network's `state_dict`.
+    Before the file gets its name, it is loaded again and its scores are compared with the
+    network's. `weights` is a network's `state_dict`.
 
     Raises:
         OSError: the file cannot be written.
@@ -47,12 +49,15 @@ def export(recipe: Recipe, weights: Mapping[str, Tensor], folders: Sequence[Path
     path, beside = folders[0] / NAME, folders[0] / f".{NAME}.new"
     folders[0].mkdir(parents=True, exist_ok=True)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about TorchScript being deprecated, and about constant shapes in a trace
+        # about TorchScript being deprecated, and about constant shapes in a trace
+        warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.trace(served, images[:2], check_trace=False), str(beside))
         expected, actual = served(images), torch.jit.load(str(beside))(images)
     if not torch.allclose(expected, actual, rtol=1e-4, atol=1e-4):
         beside.unlink()
-        raise RuntimeError(f"{path}: the exported model does not answer as the trained one does; it is not kept")
+        raise RuntimeError(
+            f"{path}: the exported model does not answer as the trained one does; it is not kept"
+        )
     os.replace(beside, path)  # noqa: PTH105
     for folder in folders[1:]:
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,8 @@ def out_of_memory(recipe: Recipe, error: BaseException) -> OutOfMemory:
 def _gpu() -> str:
     try:
         free, whole = torch.cuda.mem_get_info()
-    except (RuntimeError, AssertionError):  # the query needs a CUDA context, for which there is no memory
+    # the query needs a CUDA context, for which there is no memory
+    except (RuntimeError, AssertionError):
         return "the GPU"
     return f"the GPU, of whose {whole / 2**30:.1f} GiB {free / 2**30:.1f} are free,"
 

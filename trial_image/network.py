@@ -1,6 +1,8 @@
-"""The two networks. Weights are float32 and are cast to the precision of the images where they are used.
+"""The two networks. Weights are float32 and are cast to the precision of the images where they are
+used.
 
-Thus the same weights work with float32, float16 and bfloat16, and an update is never too small for its weight.
+Thus the same weights work with float32, float16 and bfloat16, and an update is never too small for
+its weight.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from world import World, shared_moments
 
 CLASSES = 10
 WHITENED = 24  # 2 x 2 pixels of 3 colors have 12 directions, each with both signs
-WHITENING_FLOOR = 5e-4  # added to the variances, so that directions without variance are not amplified
+# added to the variances, so that directions without variance are not amplified
+WHITENING_FLOOR = 5e-4
 
 
 class Conv(nn.Conv2d):
     """A convolution, by default 3 x 3 without bias."""
 
-    def __init__(self, inputs: int, outputs: int, side: int = 3, *, padding: int = 1, bias: bool = False) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, side: int = 3, *, padding: int = 1, bias: bool = False
+    ) -> None:
         super().__init__(inputs, outputs, side, padding=padding, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -30,13 +35,17 @@ class Conv(nn.Conv2d):
 
 
 class Norm(nn.Module):
-    """Batch norm in float32 for any input; over the images of all workers if `world` is given, else of this worker."""
+    """Batch norm in float32 for any input; over the images of all workers if `world` is given, else
+    of this worker.
+    """
 
     weight: Tensor
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, *, momentum: float, eps: float, scaled: bool, world: World | None) -> None:
+    def __init__(
+        self, channels: int, *, momentum: float, eps: float, scaled: bool, world: World | None
+    ) -> None:
         super().__init__()
         self.momentum, self.eps, self.world = momentum, eps, world
         ones = torch.ones(channels)
@@ -51,7 +60,9 @@ class Norm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         mean, var = self.running_mean, self.running_var
         if not self.training or self.world is None:
-            return F.batch_norm(x, mean, var, self.weight, self.bias, self.training, self.momentum, self.eps)
+            return F.batch_norm(
+                x, mean, var, self.weight, self.bias, self.training, self.momentum, self.eps
+            )
         batch_mean, batch_var, count = shared_moments(x.float(), self.world)
         with torch.no_grad():
             mean.lerp_(batch_mean, self.momentum)
@@ -86,7 +97,9 @@ class ConvGroup(nn.Module):
 
 
 def _fast_norm(channels: int, recipe: Recipe, world: World | None) -> Norm:
-    return Norm(channels, momentum=recipe.number("bn_momentum"), eps=1e-12, scaled=False, world=world)
+    return Norm(
+        channels, momentum=recipe.number("bn_momentum"), eps=1e-12, scaled=False, world=world
+    )
 
 
 class Fast(nn.Module):
@@ -109,15 +122,19 @@ class Fast(nn.Module):
         return self.head(F.max_pool2d(x, 3).flatten(1))
 
     def look_at(self, portions: Iterable[Tensor]) -> None:
-        """Set the first layer's filters to whiten 2 x 2 patches of these images, (n, 3, 32, 32) in float32."""
+        """Set the first layer's filters to whiten 2 x 2 patches of these images, (n, 3, 32, 32) in
+        float32.
+        """
         self.whitening.weight.data.copy_(whitening_filters(portions))
 
 
 def whitening_filters(portions: Iterable[Tensor]) -> Tensor:
-    """Return the principal directions of the patches, each divided by its standard deviation, with both signs.
+    """Return the principal directions of the patches, each divided by its standard deviation, with
+    both signs.
 
-    The directions are ordered by falling variance; those with the opposite sign follow. The images come in portions,
-    because there is a patch for each pixel, which takes four times the memory of the images.
+    The directions are ordered by falling variance; those with the opposite sign follow. The images
+    come in portions, because there is a patch for each pixel, which takes four times the memory of
+    the images.
     """
     sums, count = [], 0
     for images in portions:
@@ -139,7 +156,11 @@ class Layer(nn.Module):
         normed = recipe.on("batch_norm")
         self.conv = Conv(inputs, outputs, bias=not normed)
         momentum = recipe.number("bn_momentum")
-        self.norm = Norm(outputs, momentum=momentum, eps=1e-5, scaled=True, world=world) if normed else nn.Identity()
+        self.norm = (
+            Norm(outputs, momentum=momentum, eps=1e-5, scaled=True, world=world)
+            if normed
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)))
@@ -178,7 +199,8 @@ class Sweep(nn.Module):
 
 
 def build(recipe: Recipe, world: World | None = None) -> Fast | Sweep:
-    """Build the network on the CPU from the recipe's seed, so that weights are the same on every machine.
+    """Build the network on the CPU from the recipe's seed, so that weights are the same on every
+    machine.
 
     With `world`, batch norm is over all workers.
     """
@@ -187,7 +209,9 @@ def build(recipe: Recipe, world: World | None = None) -> Fast | Sweep:
 
 
 def averaged(network: nn.Module) -> list[Tensor]:
-    """Return everything that training changes, in a fixed order: weights, biases and running statistics."""
+    """Return everything that training changes, in a fixed order: weights, biases and running
+    statistics.
+    """
     constant = {"whitening.weight"}
     for name, module in network.named_modules():
         if isinstance(module, Norm) and not isinstance(module.weight, nn.Parameter):

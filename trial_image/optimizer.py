@@ -19,7 +19,10 @@ LOOK_EVERY = 5  # steps
 
 @dataclass(frozen=True, slots=True)
 class WeightGroup:
-    """Parameters with the same learning rate. They are trained for `epochs` epochs and then frozen."""
+    """Parameters with the same learning rate.
+
+    They are trained for `epochs` epochs and then frozen.
+    """
 
     weights: list[Tensor]
     rate: float
@@ -33,7 +36,11 @@ def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[WeightGroup]:
     first = [network.whitening.bias] if isinstance(network, Fast) else []
     assert all(bias is not None for bias in first)
     apart = {id(bias) for bias in (*biases, *first)}
-    other_weights = [weight for weight in network.parameters() if weight.requires_grad and id(weight) not in apart]
+    other_weights = [
+        weight
+        for weight in network.parameters()
+        if weight.requires_grad and id(weight) not in apart
+    ]
     groups = [WeightGroup(other_weights, rate, decay)]
     if biases:
         groups.append(WeightGroup(biases, bias_rate, bias_decay))
@@ -52,7 +59,9 @@ class NesterovSGD:
         self.rates = torch.zeros(len(groups), device=self.weights[0].device)
 
     def rates_at(self, part: float, epoch: int) -> list[float]:
-        """Return each group's rate in an epoch, counted from 0, with the schedule at `part` of the peak."""
+        """Return each group's rate in an epoch, counted from 0, with the schedule at `part` of the
+        peak.
+        """
         return [group.rate * part if epoch < group.epochs else 0.0 for group in self.groups]
 
     @torch.no_grad()
@@ -63,7 +72,9 @@ class NesterovSGD:
             part = slice(start, start := start + len(group.weights))
             self._update(group, gradients[part], self.velocity[part], self.rates[number])
 
-    def _update(self, group: WeightGroup, gradients: list[Tensor], velocity: list[Tensor], rate: Tensor) -> None:
+    def _update(
+        self, group: WeightGroup, gradients: list[Tensor], velocity: list[Tensor], rate: Tensor
+    ) -> None:
         if group.decay:
             torch._foreach_add_(gradients, group.weights, alpha=group.decay)
         torch._foreach_mul_(velocity, self.momentum)
@@ -74,7 +85,9 @@ class NesterovSGD:
 
 
 class Lookahead:
-    """A slow average of all tensors, to which the network is reset every fifth step (Zhang et al. 2019)."""
+    """A slow average of all tensors, to which the network is reset every fifth step (Zhang et al.
+    2019).
+    """
 
     def __init__(self, network: Fast | Sweep) -> None:
         self.fast = averaged(network)
@@ -82,7 +95,9 @@ class Lookahead:
 
     @staticmethod
     def weight(step: int, total: int) -> float:
-        """Return the weight of the slow average after `step` steps: small at first, 0.95**5 at the end."""
+        """Return the weight of the slow average after `step` steps: small at first, 0.95**5 at the
+        end.
+        """
         return 0.95**LOOK_EVERY * (step / total) ** 3
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
 """One training: steps, epochs, state and accuracy. Prints nothing.
 
-A step consists of the same few calls on every device. On a GPU it is captured once as a CUDA graph and replayed,
-because the kernels of a small network take less time than their launches. Everything that differs between steps is read
-from two buffers.
+A step consists of the same few calls on every device. On a GPU it is captured once as a CUDA graph
+and replayed, because the kernels of a small network take less time than their launches. Everything
+that differs between steps is read from two buffers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from world import World
 
-EAGER_STEPS = 3  # steps before capturing, in which libraries choose their algorithms and allocate memory
+# steps before capturing, in which libraries choose their algorithms and allocate memory
+EAGER_STEPS = 3
 LOOKED_AT = 5_000  # images from whose patches the whitening filters are computed
 AT_ONCE = {"cuda": 2_500, "cpu": 500}  # batch size of inference
 
@@ -42,7 +43,10 @@ class Images:
 
 
 class TrainingRun:
-    """A training on the given rows of images. `dtype` is that of activations; everything learned is float32."""
+    """A training on the given rows of images.
+
+    `dtype` is that of activations; everything learned is float32.
+    """
 
     def __init__(
         self,
@@ -56,24 +60,32 @@ class TrainingRun:
     ) -> None:
         self.recipe, self.images, self.world = recipe, images, world
         self.rows = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int64))
-        self.total = recipe.steps(len(rows))  # raises Infeasible, so call it before building anything
+        # raises Infeasible, so call it before building anything
+        self.total = recipe.steps(len(rows))
         self.per_epoch = len(rows) // recipe.batch
         self.parts = recipe.schedule(self.total)
         self.device = images.pixels.device
-        self.wide = torch.promote_types(dtype, torch.float32)  # for sums of many values, never half precision
+        # for sums of many values, never half precision
+        self.wide = torch.promote_types(dtype, torch.float32)
         self.views = Views(images.pixels, dtype=dtype, cutout=recipe.cutout)
         self.seen_plain = Views(images.pixels, dtype=dtype)
         self.network = build(recipe, world if sync_bn and not world.alone else None)
         if isinstance(self.network, Fast):
-            seen, looked_at = Views(images.pixels, dtype=torch.float32), plain(self.rows[:LOOKED_AT].to(self.device))
+            seen, looked_at = (
+                Views(images.pixels, dtype=torch.float32),
+                plain(self.rows[:LOOKED_AT].to(self.device)),
+            )
             self.network.look_at(seen(part) for part in looked_at.split(AT_ONCE["cpu"], dim=1))
         self.network.to(self.device, memory_format=torch.channels_last)
         self.optimizer = NesterovSGD(groups_of(self.network, recipe), recipe.number("momentum"))
         self.lookahead = Lookahead(self.network) if recipe.on("lookahead") else None
         self.done = 0  # completed epochs
         self.first_step_s: float | None = None
-        self.plan = torch.zeros(ROWS, recipe.batch // world.size, dtype=torch.int64, device=self.device)
-        self.loss = torch.zeros((), device=self.device)  # sum over this worker's images since the start of the epoch
+        self.plan = torch.zeros(
+            ROWS, recipe.batch // world.size, dtype=torch.int64, device=self.device
+        )
+        # sum over this worker's images since the start of the epoch
+        self.loss = torch.zeros((), device=self.device)
         graphed = self.device.type == "cuda" and world.alone
         self.step: Callable[[], None] = Captured(self.compute) if graphed else self.compute
 
@@ -97,14 +109,19 @@ class TrainingRun:
         self.loss += loss.detach()
 
     def epoch(self) -> tuple[float, int]:
-        """Train for one more, perhaps partial, epoch. Return the mean loss, and the images seen by all workers."""
+        """Train for one more, perhaps partial, epoch.
+
+        Return the mean loss, and the images seen by all workers.
+        """
         number, self.done = self.done, self.done + 1
         plans = drawn(self.recipe, number, len(self.rows))
         plans[:, 0] = self.rows[plans[:, 0]]
         plans = plans[:, :, self.world.share_of(self.recipe.batch)].contiguous().to(self.device)
         first = number * self.per_epoch
         last = min(first + self.per_epoch, self.total)
-        rates = torch.tensor([self.optimizer.rates_at(self.parts[step], number) for step in range(first, last)])
+        rates = torch.tensor(
+            [self.optimizer.rates_at(self.parts[step], number) for step in range(first, last)]
+        )
         rates = rates.to(self.device)
         self.network.train()
         self.loss.zero_()
@@ -132,30 +149,52 @@ class TrainingRun:
         self.first_step_s = time.perf_counter() - began
 
     def _agree_on_statistics(self) -> None:
-        """Average the running statistics of batch norm, because each worker's has seen only its own images."""
+        """Average the running statistics of batch norm, because each worker's has seen only its own
+        images.
+        """
         norms = [module for module in self.network.modules() if isinstance(module, Norm)]
-        self.world.average([statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)])
+        self.world.average(
+            [statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)]
+        )
 
     @torch.inference_mode()
     def accuracy(self, rows: np.ndarray, *, views: int = 1) -> tuple[float, float]:
-        """Return (accuracy, mean loss) on these images; each worker evaluates a part. `views` per image: 1 or 6."""
+        """Return (accuracy, mean loss) on these images; each worker evaluates a part.
+
+        `views` per image: 1 or 6.
+        """
         self.network.eval()
-        mine = torch.from_numpy(np.ascontiguousarray(rows[self.world.rank :: self.world.size], dtype=np.int64))
+        mine = torch.from_numpy(
+            np.ascontiguousarray(rows[self.world.rank :: self.world.size], dtype=np.int64)
+        )
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for part in mine.to(self.device).split(AT_ONCE[self.device.type]):
-            scores = self.six_views(part) if views > 1 else self.network(self.seen_plain(plain(part))).to(self.wide)
+            scores = (
+                self.six_views(part)
+                if views > 1
+                else self.network(self.seen_plain(plain(part))).to(self.wide)
+            )
             labels = self.images.labels[part]
-            sums += torch.stack([(scores.argmax(1) == labels).sum(), F.cross_entropy(scores, labels, reduction="sum")])
+            sums += torch.stack(
+                [
+                    (scores.argmax(1) == labels).sum(),
+                    F.cross_entropy(scores, labels, reduction="sum"),
+                ]
+            )
         self.world.add_up([sums])
         right, loss = (sums / len(rows)).tolist()
         return right, loss
 
     def six_views(self, part: Tensor) -> Tensor:
-        """Return mean scores: half from the image and its mirror image, half from both shifted by one pixel."""
+        """Return mean scores: half from the image and its mirror image, half from both shifted by
+        one pixel.
+        """
 
         def both(shift: int) -> Tensor:
             straight, mirrored = (
-                self.network(self.seen_plain(plain(part, down=shift, right=shift, mirrored=mirrored))).to(self.wide)
+                self.network(
+                    self.seen_plain(plain(part, down=shift, right=shift, mirrored=mirrored))
+                ).to(self.wide)
                 for mirrored in (False, True)
             )
             return (straight + mirrored) / 2
@@ -169,7 +208,10 @@ class TrainingRun:
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the present state."""
-        return {"epochs": self.done, "tensors": [tensor.detach().to("cpu", copy=True) for tensor in self.tensors()]}
+        return {
+            "epochs": self.done,
+            "tensors": [tensor.detach().to("cpu", copy=True) for tensor in self.tensors()],
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.done = int(state["epochs"])
@@ -181,8 +223,8 @@ class TrainingRun:
 class Captured:
     """A step that runs eagerly a few times, and is then captured as a CUDA graph and replayed.
 
-    The first steps are real ones, on a separate stream, as capturing requires; capturing itself runs nothing. If it
-    fails, a message is printed once and all steps run eagerly.
+    The first steps are real ones, on a separate stream, as capturing requires; capturing itself
+    runs nothing. If it fails, a message is printed once and all steps run eagerly.
     """
 
     def __init__(self, step: Callable[[], None]) -> None:
@@ -214,7 +256,10 @@ class Captured:
             raise
         except RuntimeError as error:
             print(
-                f"the step is not captured as a CUDA graph, and runs as it is: {error}".splitlines()[0], file=sys.stderr
+                f"the step is not captured as a CUDA graph, and runs as it is: {error}".splitlines()[
+                    0
+                ],
+                file=sys.stderr,
             )
             return None
         return graph

@@ -1,7 +1,8 @@
-"""One training from start to end: device, data, other workers, epochs with a line each, checkpoints, the result.
+"""One training from start to end: device, data, other workers, epochs with a line each,
+checkpoints, the result.
 
-Only the first of several workers prints and writes. All of them train, and each evaluates a part of the held-out
-images.
+Only the first of several workers prints and writes. All of them train, and each evaluates a part of
+the held-out images.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Trial:
         self.lines: list[str] = []
         self.resumed = 0  # epochs done by an earlier attempt
         self.speed = 0.0
-        self.measured: tuple[float, float] = (math.nan, math.nan)  # accuracy and loss of the last epoch
+        # accuracy and loss of the last epoch
+        self.measured: tuple[float, float] = (math.nan, math.nan)
 
     def run(self) -> dict[str, Any]:
         """Run the training and return the result, which is empty for all workers but the first.
@@ -75,13 +77,20 @@ class Trial:
         recipe.steps(len(learn))  # check feasibility before waiting for other workers
         identity = self._identity(data, learn, judge)
         if not world.alone:
-            about = {"parameters": identity, "data": fingerprint(data), "device": device.type, "precision": precision}
+            about = {
+                "parameters": identity,
+                "data": fingerprint(data),
+                "device": device.type,
+                "precision": precision,
+            }
             with self._timed("joining"):
                 world.join(about, device, gpu_of(device), patience_s=options.join_seconds)
         with self._timed("data"):
             images = Images.on(device, data.images, data.labels)
         with self._timed("network"):
-            training = TrainingRun(recipe, images, learn, world=world, dtype=DTYPES[precision], sync_bn=options.sync_bn)
+            training = TrainingRun(
+                recipe, images, learn, world=world, dtype=DTYPES[precision], sync_bn=options.sync_bn
+            )
         self._resume(training, identity)
         try:
             while training.done < training.epochs:
@@ -117,19 +126,24 @@ class Trial:
         return learn, np.arange(data.train, len(data.labels))
 
     def _identity(self, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> str:
-        """Return a text that must be equal for a checkpoint to be used, and for all workers of a training."""
+        """Return a text that must be equal for a checkpoint to be used, and for all workers of a
+        training.
+        """
         options = self.options
         flags = f"final={options.final} precision={options.precision} sync_bn={options.sync_bn}"
         return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
 
     def _resume(self, training: TrainingRun, identity: str) -> None:
-        """Distribute the first worker's checkpoint to all workers, or its weights if it has no checkpoint."""
+        """Distribute the first worker's checkpoint to all workers, or its weights if it has no
+        checkpoint.
+        """
         if self.keeper and self.worker.first:
             state = checkpoints.load(self.keeper.folder, fingerprint=identity)
             if state is not None:
                 training.restore(state)
                 self.lines, self.measured = state["lines"], tuple(state["measured"])
-                for line in self.lines:  # print them again, so that this attempt reports all measurements
+                # print them again, so that this attempt reports all measurements
+                for line in self.lines:
                     print(line, flush=True)
         done = torch.tensor([float(training.done)], device=training.device)
         training.world.from_first([done, *training.tensors()])
@@ -153,7 +167,11 @@ class Trial:
             )
         self.measured = measured or self.measured
         self.speed = images_seen / (learned - began)
-        result = f"accuracy={measured[0]:.5f} loss={measured[1]:.5f}" if measured else f"train_loss={mean_loss:.5f}"
+        result = (
+            f"accuracy={measured[0]:.5f} loss={measured[1]:.5f}"
+            if measured
+            else f"train_loss={mean_loss:.5f}"
+        )
         self.lines.append(
             f"epoch={training.done} {result} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
         )
@@ -174,7 +192,9 @@ class Trial:
             with self._timed("checkpoints"):
                 self.keeper.wait()
 
-    def _result(self, training: TrainingRun, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> dict[str, Any]:
+    def _result(
+        self, training: TrainingRun, data: Dataset, learn: np.ndarray, judge: np.ndarray
+    ) -> dict[str, Any]:
         options, device = self.options, training.device
         views = model = None
         if options.tta:
@@ -190,12 +210,15 @@ class Trial:
         self.seconds["total"] = time.perf_counter() - self.started
         on_gpu = device.type == "cuda"
         result = {
-            # Tuner reads numbers on this level as measurements, so repeat those of the last line and add no others.
+            # Tuner reads numbers on this level as measurements, so repeat those of the last line
+            # and add no others.
             "epoch": training.done,
             "accuracy": round(accuracy, 5),
             "loss": round(loss, 5),
             "accuracySixViews": round(views[0], 5) if views else None,
-            "of": f"the test set, read once: {len(judge)} images" if options.final else f"{len(judge)} held-out images",
+            "of": f"the test set, read once: {len(judge)} images"
+            if options.final
+            else f"{len(judge)} held-out images",
             "data": data.name,
             "model": str(model) if model else None,
             "training": {
@@ -208,7 +231,9 @@ class Trial:
                 "resumedAfterEpoch": self.resumed,
             },
             "machine": {
-                "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
+                "device": torch.cuda.get_device_name(device)
+                if on_gpu
+                else f"cpu, {torch.get_num_threads()} threads",
                 "precision": str(training.views.dtype).removeprefix("torch."),
                 "captured": isinstance(training.step, Captured) and training.step.graph is not None,
                 "workers": training.world.size,
@@ -221,11 +246,16 @@ class Trial:
         return {name: value for name, value in result.items() if value is not None}
 
     def _export(self, training: TrainingRun) -> Path | None:
-        """Export to the output and beside the checkpoints, because the output of a pod is lost when the pod ends."""
+        """Export to the output and beside the checkpoints, because the output of a pod is lost when
+        the pod ends.
+        """
         names = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")
         folders = [Path(folder) for folder in map(os.environ.get, names) if folder]
         if not folders:
-            print(f"cifar10.py: {' and '.join(names)} are not set: the model is not exported", file=sys.stderr)
+            print(
+                f"cifar10.py: {' and '.join(names)} are not set: the model is not exported",
+                file=sys.stderr,
+            )
             return None
         try:
             return export(self.recipe, training.network.state_dict(), folders)
@@ -236,6 +266,8 @@ class Trial:
 
 
 def fingerprint(data: Dataset) -> str:
-    """Return a quick hash of the name, the size, all labels and the first images, which tells data sets apart."""
+    """Return a quick hash of the name, the size, all labels and the first images, which tells data
+    sets apart.
+    """
     check = zlib.crc32(data.images[:64], zlib.crc32(data.labels))
     return f"{data.name}, {data.train} + {len(data.labels) - data.train} images, {check:08x}"

@@ -1,8 +1,10 @@
-"""The workers of one training and their collective operations. A world of one worker needs no sockets.
+"""The workers of one training and their collective operations. A world of one worker needs no
+sockets.
 
-The workers are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. All workers draw
-the same plan and take their part of each batch; gradients are summed over all of them. If a worker is lost, `Lost` ends
-the process, and the next attempt resumes from the checkpoint.
+The workers are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE,
+RANK. All workers draw the same plan and take their part of each batch; gradients are summed over
+all of them. If a worker is lost, `Lost` ends the process, and the next attempt resumes from the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ from errors import ConfigurationError, Lost
 from memory import is_lacking
 from torch import Tensor
 
-SILENCE_S = 30.0  # a step takes far less, so a worker that is silent for this long hangs, or its node is gone
+# a step takes far less, so a worker that is silent for this long hangs, or its node is gone
+SILENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker of `size`, as given by the environment. `local` is its number on its machine, hence its GPU."""
+    """One worker of `size`, as given by the environment.
+
+    `local` is its number on its machine, hence its GPU.
+    """
 
     rank: int = 0
     size: int = 1
@@ -54,7 +60,9 @@ def worker_of(environment: Mapping[str, str]) -> Worker:
         raise ConfigurationError(f"RANK={rank} is not below WORLD_SIZE={size}: ranks count from 0")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not environment.get(name):
-            raise ConfigurationError(f"WORLD_SIZE is {size}, and {name} is not set: torchrun and tuner set it")
+            raise ConfigurationError(
+                f"WORLD_SIZE is {size}, and {name} is not set: torchrun and tuner set it"
+            )
     return Worker(rank, size, _number(environment, "LOCAL_RANK", "0"))
 
 
@@ -62,7 +70,9 @@ def _number(environment: Mapping[str, str], name: str, default: str) -> int:
     text = environment.get(name) or default
     if not text.isdecimal():
         raise ConfigurationError(
-            f"{name}={text} is not a whole number" if text else f"{name} is not set: torchrun and tuner set it"
+            f"{name}={text} is not a whole number"
+            if text
+            else f"{name} is not set: torchrun and tuner set it"
         )
     return int(text)
 
@@ -91,8 +101,12 @@ class World:
             if is_lacking(error):  # also of NCCL's own buffers
                 raise
             if "invalid usage" in str(error):
-                raise ConfigurationError(f"NCCL does not take these workers: {_last_line(error)}") from error
-            raise Lost(f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too") from error
+                raise ConfigurationError(
+                    f"NCCL does not take these workers: {_last_line(error)}"
+                ) from error
+            raise Lost(
+                f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too"
+            ) from error
         start = 0
         for tensor in tensors:
             tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
@@ -120,8 +134,11 @@ class World:
         part = count // self.size
         return slice(self.rank * part, (self.rank + 1) * part)
 
-    def join(self, about: dict[str, str], device: torch.device, gpu: str, *, patience_s: float) -> None:
-        """Join the other workers. `about` has values that must be equal for all; `gpu` must be different.
+    def join(
+        self, about: dict[str, str], device: torch.device, gpu: str, *, patience_s: float
+    ) -> None:
+        """Join the other workers. `about` has values that must be equal for all; `gpu` must be
+        different.
 
         Raises:
             Lost: the workers were not complete within `patience_s`.
@@ -134,7 +151,8 @@ class World:
             # Otherwise gloo resolves this machine's host name, which may fail in a container.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if device.type == "cuda":
-            # Make waits block and raise on a timeout. Otherwise a thread of torch aborts the process.
+            # Make waits block and raise on a timeout. Otherwise a thread of torch aborts the
+            # process.
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         try:
             self._store = self._meet(address, timedelta(seconds=patience_s))
@@ -153,7 +171,8 @@ class World:
             ) from error
 
     def _meet(self, address: str, patience: timedelta) -> Any:
-        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun has a store already
+        # torchrun has a store already
+        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         store = dist.TCPStore(
             address,
             int(os.environ["MASTER_PORT"]),
@@ -165,7 +184,9 @@ class World:
         return dist.PrefixStore(f"cifar10/{round_}", store)
 
     def _compare(self, about: dict[str, str], gpu: str, patience_s: float) -> None:
-        """Compare with the first worker, which compares with all others, so that both sides report a difference."""
+        """Compare with the first worker, which compares with all others, so that both sides report
+        a difference.
+        """
         mine = json.dumps([about, gpu])
         ranks = {gpu: self.rank}
         if self.rank > 0:
@@ -178,13 +199,22 @@ class World:
             try:
                 self._store.wait([str(rank)], timedelta(seconds=patience_s))
             except RuntimeError as error:
-                raise Lost(f"rank {rank} of {self.size} did not join within {patience_s:g} s; rank 0 ends") from error
+                raise Lost(
+                    f"rank {rank} of {self.size} did not join within {patience_s:g} s; rank 0 ends"
+                ) from error
             self._refuse(about, ranks, json.loads(self._store.get(str(rank))), rank)
 
     def _refuse(
-        self, about: dict[str, str], ranks: dict[str, int], reported: tuple[dict[str, str], str], rank: int
+        self,
+        about: dict[str, str],
+        ranks: dict[str, int],
+        reported: tuple[dict[str, str], str],
+        rank: int,
     ) -> None:
-        """Add `rank` to `ranks`, which maps known GPUs to ranks. Raises ConfigurationError if its values differ."""
+        """Add `rank` to `ranks`, which maps known GPUs to ranks.
+
+        Raises ConfigurationError if its values differ.
+        """
         other, gpu = reported
         for key in about:
             if about[key] != other.get(key):
@@ -206,14 +236,21 @@ class World:
             if self.rank > 0:
                 self._store.set(f"left/{self.rank}", "")
                 return
-            self._store.wait([f"left/{rank}" for rank in range(1, self.size)], timedelta(seconds=SILENCE_S))
+            self._store.wait(
+                [f"left/{rank}" for rank in range(1, self.size)], timedelta(seconds=SILENCE_S)
+            )
         except RuntimeError as error:
             # All sums are done and the result is printed, so only report the error.
-            print(f"{socket.gethostname()}: rank {self.rank} left alone: {_first_line(error)}", file=sys.stderr)
+            print(
+                f"{socket.gethostname()}: rank {self.rank} left alone: {_first_line(error)}",
+                file=sys.stderr,
+            )
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line without the position in torch's source, with which gloo's messages begin."""
+    """Return the first line without the position in torch's source, with which gloo's messages
+    begin.
+    """
     return re.sub(r"^\[\S+\] ", "", next(iter(str(error).splitlines()), type(error).__name__))[:200]
 
 
@@ -240,7 +277,8 @@ class _Moments(torch.autograd.Function):
         world.add_up([rows])
         means, variances = rows[:, 0], rows[:, 1]
         mean = means.mean(0)
-        # All workers have equally many images, so the variance is the mean variance plus the variance of the means.
+        # All workers have equally many images, so the variance is the mean variance plus the
+        # variance of the means.
         var = variances.mean(0) + (means - mean).square().mean(0)
         context.save_for_backward(x, mean)
         context.world = world
@@ -253,4 +291,6 @@ class _Moments(torch.autograd.Function):
         context.world.add_up([by_mean, by_var])
         count = context.world.size * x.numel() // x.shape[1]
         shape = (1, -1, 1, 1)
-        return by_mean.view(shape) / count + (x - mean.view(shape)) * (by_var.view(shape) * 2 / count), None
+        return by_mean.view(shape) / count + (x - mean.view(shape)) * (
+            by_var.view(shape) * 2 / count
+        ), None

@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 
 
 _ARGUMENTS = (
-    "name", "parameters", "command", "metric", "direction", "objectives", "constraints", "trials", "parallelism",
-)  # fmt: skip
+    "name",
+    "parameters",
+    "command",
+    "metric",
+    "direction",
+    "objectives",
+    "constraints",
+    "trials",
+    "parallelism",
+)
 
 BOUNDS = "a dict of metrics to bounds, such as {'latency_ms': {'max': 20}}"
 

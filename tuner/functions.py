@@ -237,7 +237,6 @@ def _search(
         temporary.replace(file)
         (folders.root / HASH_FILE).write_text(code, encoding="utf-8")
 
-
     workspace = workspace_of(options.get("state_dir"))
     where = FileOptions(
         namespace=options.get("namespace"),

@@ -40,7 +40,9 @@ def import_into(
     """
     chosen = _chosen(caller, given)
     try:
-        importing = app.import_trials.import_trials(workspace, file, chosen, namespace=None, context=context)
+        importing = app.import_trials.import_trials(
+            workspace, file, chosen, namespace=None, context=context
+        )
         imported = waited_for(importing)
     except InvalidArgument as error:
         problems = [
@@ -79,7 +81,9 @@ def _chosen(caller: str, given: object) -> SourceChoice:
         )
     words = tuple(f"{name}={_text(value)}" for name, value in fill.items())
     source = os.fspath(written["source"])
-    return app.import_sources.SourceChoice(source, str(written.get("study", "")), str(written.get("value", "")), words)
+    return app.import_sources.SourceChoice(
+        source, str(written.get("study", "")), str(written.get("value", "")), words
+    )
 
 
 def _text(value: object) -> str:

@@ -1,7 +1,8 @@
 """A run in this process and how it ends, for `tuner.run` and for the methods of a study.
 
-In the main thread, Ctrl-C is handled as on the command line. Elsewhere, and where an event loop runs (a notebook), the
-run has a thread of its own, and KeyboardInterrupt in the waiting thread interrupts it.
+In the main thread, Ctrl-C is handled as on the command line. Elsewhere, and where an event loop
+runs (a notebook), the run has a thread of its own, and KeyboardInterrupt in the waiting thread
+interrupts it.
 """
 
 from __future__ import annotations
@@ -61,15 +62,22 @@ def run_session(
 
         async def done(controls: Interruptions) -> RunResult:
             session = Session(
-                workspace, experiments, view=view, controls=controls, context=context, on_admitted=on_admitted,
+                workspace,
+                experiments,
+                view=view,
+                controls=controls,
+                context=context,
+                on_admitted=on_admitted,
                 on_trial=on_trial,
-            )  # fmt: skip
+            )
             return await act(session)
 
         return _interruptible(done, view.print_line)
 
 
-def raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Signals | None) -> None:
+def raise_if_unfinished(
+    result: RunResult, study: Study, interrupted: signal.Signals | None
+) -> None:
     """Raise SearchFailed, KeyboardInterrupt or SystemExit, unless the run ended well."""
 
     if interrupted is signal.SIGINT:
@@ -88,8 +96,14 @@ def raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Sig
 def _cure(experiment: StoredExperiment) -> str:
 
     if experiment.state is ExperimentState.PAUSED:
-        return cure(experiment) if experiment.spec.trial.calls_function else "correct it, and run it again"
-    return continuation(experiment) if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES else ""
+        return (
+            cure(experiment)
+            if experiment.spec.trial.calls_function
+            else "correct it, and run it again"
+        )
+    return (
+        continuation(experiment) if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES else ""
+    )
 
 
 def _interruptible(

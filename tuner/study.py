@@ -242,9 +242,13 @@ class Study:
         async def extended(session: Session) -> RunResult:
             changes = app.extend.Extension(f"+{trials}" if trials else "", tuple(overrides))
             admitted = await app.extend.extend(
-                session.workspace, session.experiments, self.name, changes, namespace=self._namespace,
+                session.workspace,
+                session.experiments,
+                self.name,
+                changes,
+                namespace=self._namespace,
                 print_line=session.view.print_line,
-            )  # fmt: skip
+            )
             return await session.go_on(admitted)
 
         return self._controlled(extended, progress)
@@ -277,7 +281,9 @@ class Study:
             for name, value in values.items()
         ]
         waited_for(
-            app.revise.set_values(self._workspace, self.name, self._namespace, overrides, print_line=_nothing)
+            app.revise.set_values(
+                self._workspace, self.name, self._namespace, overrides, print_line=_nothing
+            )
         )
 
     def stop(self) -> None:
@@ -304,7 +310,9 @@ class Study:
         Raises FailedPrecondition (a TunerError): it is running.
         """
         waited_for(
-            app.delete.delete(self._workspace, [self.name], self._namespace, confirm=lambda _target: True)
+            app.delete.delete(
+                self._workspace, [self.name], self._namespace, confirm=lambda _target: True
+            )
         )
 
     def last_failure(self) -> str:

@@ -13,9 +13,11 @@ Result = TypeVar("Result")
 
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a notebook.
+    """Run the coroutine and return its result, also if an event loop runs in this thread, as in a
+    notebook.
 
-    Raises what it raises; a TunerError without the frames of the coroutine, because its message says all to people.
+    Raises what it raises; a TunerError without the frames of the coroutine, because its message
+    says all to people.
     """
     try:
         if not in_event_loop():

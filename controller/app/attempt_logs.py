@@ -42,9 +42,18 @@ class LogPart:
 
     @classmethod
     def parse(
-        cls, name: str, trial: TrialOrFinal | None, *, tail: int | None, since: str | None, attempt: int | None
+        cls,
+        name: str,
+        trial: TrialOrFinal | None,
+        *,
+        tail: int | None,
+        since: str | None,
+        attempt: int | None,
     ) -> LogPart:
-        """Parse the flags for the log of an experiment or of one of its trials. Raises InvalidArgument."""
+        """Parse the flags for the log of an experiment or of one of its trials.
+
+        Raises InvalidArgument.
+        """
         if attempt is not None and trial is None:
             raise InvalidArgument.at("--attempt", f"requires a trial: {name}/N --attempt {attempt}")
         if tail is not None and tail < 0:
@@ -54,9 +63,13 @@ class LogPart:
     def begins_at(self, file: BinaryIO, log: Path, attempt: Attempt) -> int:
         """Return the offset of the first byte to print."""
         begin = 0
-        if self.since is not None and (attempt.start_time is None or attempt.start_time < self.since):
+        if self.since is not None and (
+            attempt.start_time is None or attempt.start_time < self.since
+        ):
             over = attempt.end_time is not None and attempt.end_time < self.since
-            begin = file.seek(0, 2) if over else _line_at(file, size_at(log, self.since.timestamp()))
+            begin = (
+                file.seek(0, 2) if over else _line_at(file, size_at(log, self.since.timestamp()))
+            )
         return begin if self.tail is None else max(begin, _tail(file, self.tail))
 
 
@@ -113,18 +126,25 @@ async def _no_log(
         found = await app.query.look_up(workspace, name, namespace)
         record = app.query.find_trial(found, trial)  # raises NotFound for an unknown trial
         if record.trial.finished:
-            return NotFound(f"{label} was not run here: there is no log; see {command('describe', label)}")
+            return NotFound(
+                f"{label} was not run here: there is no log; see {command('describe', label)}"
+            )
     return NotFound(f"{label} has not started yet: there is no log; see {trials}")
 
 
 def read_kept(log: BinaryIO, offset: int) -> tuple[int, bytes]:
-    """Return the next bytes of a log that spec.trial.logLimit has kept, and their offset; no bytes at its end."""
+    """Return the next bytes of a log that spec.trial.logLimit has kept, and their offset; no bytes
+    at its end.
+    """
     begin, end = kept_part(log.fileno(), offset)
     return begin, os.pread(log.fileno(), min(PORTION, end - begin), begin)
 
 
 def parse_moment(text: str) -> datetime:
-    """Parse a duration before now, such as `10m`, or a time with its zone. Raises InvalidArgument."""
+    """Parse a duration before now, such as `10m`, or a time with its zone.
+
+    Raises InvalidArgument.
+    """
     try:
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError):
@@ -174,7 +194,11 @@ def _line_at(file: BinaryIO, offset: int) -> int:
 
 class _LogFollower:
     def __init__(
-        self, experiments: LocalExperiments, experiment: Experiment, part: LogPart, write: Callable[[bytes], None]
+        self,
+        experiments: LocalExperiments,
+        experiment: Experiment,
+        part: LogPart,
+        write: Callable[[bytes], None],
     ) -> None:
         self._experiments = experiments
         self._experiment = experiment
@@ -186,8 +210,8 @@ class _LogFollower:
     def chosen(self, number: TrialOrFinal | None) -> list[Attempt]:
         """Return the attempts whose logs to print.
 
-        For a trial, this is the newest attempt or the requested one. Without a trial, these are the newest attempts of
-        all running trials, or of the trial that started last if none runs.
+        For a trial, this is the newest attempt or the requested one. Without a trial, these are the
+        newest attempts of all running trials, or of the trial that started last if none runs.
         """
         attempts = self._experiments.attempts(self._experiment.uid, number)
         if self._part.attempt is not None:
@@ -206,7 +230,11 @@ class _LogFollower:
         return False
 
     def write_new(self, attempt: Attempt, *, prefix: bool, last: bool) -> None:
-        path = self._experiments.folders(self._experiment.uid).attempt(attempt.trial, attempt.number).log
+        path = (
+            self._experiments.folders(self._experiment.uid)
+            .attempt(attempt.trial, attempt.number)
+            .log
+        )
         try:
             with path.open("rb") as file:
                 if path not in self._offsets:
@@ -224,7 +252,10 @@ class _LogFollower:
             self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), partial))
 
     def _prefixed(self, path: Path, data: bytes, trial: TrialOrFinal) -> bytes:
-        """Return whole lines with their trial's number before each. An incomplete last line is kept for later."""
+        """Return whole lines with their trial's number before each.
+
+        An incomplete last line is kept for later.
+        """
         *lines, self._partial[path] = (self._partial.get(path, b"") + data).split(b"\n")
         return b"".join(b"%s| %s\n" % (trial_label(trial).encode(), line) for line in lines)
 

@@ -1,7 +1,8 @@
 """Read finished trials from a CSV file with a column for each parameter, objective and constraint.
 
-This reads the output of `tuner export`, of Optuna's `trials_dataframe`, of W&B, MLflow and Ray Tune, and files written
-by hand. The domain of a parameter determines how a text is interpreted. Problems are reported by line.
+This reads the output of `tuner export`, of Optuna's `trials_dataframe`, of W&B, MLflow and Ray
+Tune, and files written by hand. The domain of a parameter determines how a text is interpreted.
+Problems are reported by line.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.imports import MAX_ROWS, Source
 from suggest.space import Parameter
 
-_PREFIXES = ("parameters.", "params_", "params.", "config/")  # in the columns of tuner, Optuna, MLflow and Ray Tune
+# in the columns of tuner, Optuna, MLflow and Ray Tune
+_PREFIXES = ("parameters.", "params_", "params.", "config/")
 _METRICS = "metrics."  # in the columns of tuner and MLflow
 _VALUES = ("value", "values_0")
 _WRITTEN = (  # how the headers of tuner and Optuna begin
@@ -40,8 +42,8 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     """Read the trials of a file. Raises InvalidArgument, NotFound.
 
     Args:
-        value: The column of the value; "" means the objective's metric, or else `value`. In a file that `tuner export`
-            or Optuna wrote, it means `value`, or else the objective's metric.
+        value: The column of the value; "" means the objective's metric, or else `value`. In a file
+            that `tuner export` or Optuna wrote, it means `value`, or else the objective's metric.
         fill: The text for parameters that have no column or an empty cell.
     """
     title = "standard input" if path == "-" else path
@@ -60,7 +62,9 @@ def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, 
     except IsADirectoryError:
         raise _wrong(title, "is a directory; name a file in it") from None
     except UnicodeDecodeError as error:
-        raise _wrong(title, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        raise _wrong(
+            title, f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,19 @@ class _Columns:
         names = rows[0].keys() if rows else ()
         taken = {*self.parameters.values(), self.value, *self.further.values()}
         if self.ours:
-            return StateColumns([StateColumn(_STATE)] if _STATE in names and _STATE not in taken else [])
-        own = (*_PREFIXES, _METRICS)  # those of parameters and metrics that the experiment does not have
-        return state_columns([name for name in names if name not in taken and not name.startswith(own)], rows)
+            return StateColumns(
+                [StateColumn(_STATE)] if _STATE in names and _STATE not in taken else []
+            )
+        # those of parameters and metrics that the experiment does not have
+        own = (*_PREFIXES, _METRICS)
+        return state_columns(
+            [name for name in names if name not in taken and not name.startswith(own)], rows
+        )
 
 
-def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> Source:
+def _read(
+    file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]
+) -> Source:
     reader = csv.reader(_lines(file, title))
     rows: dict[str, Mapping[str, str]] = {}  # by place
     refused: list[Problem] = []
@@ -96,16 +107,22 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
         if not any(header):
             raise _wrong(title, "is empty; expected a line with the names of the columns")
         if header[0].startswith(("{", "[")):
-            raise _wrong(title, "is JSON; expected CSV, or a file that `export --format json` wrote")
+            raise _wrong(
+                title, "is JSON; expected CSV, or a file that `export --format json` wrote"
+            )
         columns = _columns(header, title, spec, value, fill)
         for count, cells in enumerate(reader):
             place = f"line {reader.line_num}"
             if count == MAX_ROWS:
-                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the most important part")
+                raise _wrong(
+                    title, f"has more than {MAX_ROWS:,} rows; import the most important part"
+                )
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
-                refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
+                refused.append(
+                    Problem(place, f"has {len(cells)} cells, and the header {len(header)}")
+                )
                 continue
             rows[place] = dict(zip(header, cells, strict=True))
     except csv.Error as error:
@@ -123,12 +140,22 @@ def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapp
                 continue
             occurrences[digest] += 1
             outcome = _outcome(row, columns, end, column)
-            trials.append((place, _trial(row, columns, spec, fill, outcome, f"{digest}-{occurrences[digest]}")))
+            trials.append(
+                (
+                    place,
+                    _trial(row, columns, spec, fill, outcome, f"{digest}-{occurrences[digest]}"),
+                )
+            )
         except ValueError as error:
             refused.append(Problem(place, str(error)))
     # The id depends only on the rows, because the same row in another file is the same result.
     return Source(
-        title[-256:], "csv", trials, left_out=left_out, refused=refused, remark=_remark(states, columns, trials)
+        title[-256:],
+        "csv",
+        trials,
+        left_out=left_out,
+        refused=refused,
+        remark=_remark(states, columns, trials),
     )
 
 
@@ -136,12 +163,18 @@ def _lines(file: TextIO, title: str) -> Iterator[str]:
     """Yield the lines. Raises InvalidArgument for a line that may never end, as in /dev/zero."""
     while line := file.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
-            raise _wrong(title, f"has a line of more than {MAX_LINE:,} characters; it is not a CSV file")
+            raise _wrong(
+                title, f"has a line of more than {MAX_LINE:,} characters; it is not a CSV file"
+            )
         yield line
 
 
-def _remark(states: StateColumns, columns: _Columns, trials: Sequence[tuple[str, FinishedTrial]]) -> str:
-    """Return a sentence about the columns of another program that say how trials ended; "" without such columns."""
+def _remark(
+    states: StateColumns, columns: _Columns, trials: Sequence[tuple[str, FinishedTrial]]
+) -> str:
+    """Return a sentence about the columns of another program that say how trials ended; "" without
+    such columns.
+    """
     if columns.ours or not (states.used or states.unused):
         return ""
     ended = Counter(trial.outcome.state.value for _, trial in trials)
@@ -149,14 +182,22 @@ def _remark(states: StateColumns, columns: _Columns, trials: Sequence[tuple[str,
     used = ", ".join(column.name for column in states.used)
     told = [f"how trials ended is taken from {used} ({counts})"] if used else []
     if states.unused:
-        told.append(f"{', '.join(states.unused)} may also say it, but not in words such as failed, and is not used")
+        told.append(
+            f"{', '.join(states.unused)} may also say it, but not in words such as failed, and is not used"
+        )
     return "; ".join(told)
 
 
-def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> _Columns:
+def _columns(
+    header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]
+) -> _Columns:
     """Assign the columns of the header. Raises InvalidArgument."""
     shown = ", ".join(header[:12]) + (", …" if len(header) > 12 else "")
-    problems = [_problem(title, f"has two columns {name!r}") for name, n in Counter(header).items() if n > 1 and name]
+    problems = [
+        _problem(title, f"has two columns {name!r}")
+        for name, n in Counter(header).items()
+        if n > 1 and name
+    ]
     parameters: dict[str, str] = {}
     for parameter in spec.space.parameters:
         name = parameter.name
@@ -165,7 +206,9 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
             parameters[name] = matching[0]
         elif not parameter.when and name not in fill:
             hint = did_you_mean(name, header) or f"; it has {shown}"
-            problems.append(_problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE"))
+            problems.append(
+                _problem(title, f"has no column for {name}{hint}; or add --fill {name}=VALUE")
+            )
     metric = spec.objective.metric
     candidates = [metric, *_VALUES, _METRICS + metric]
     named = header if header[0] else header[1:]  # without the index of a frame
@@ -179,25 +222,43 @@ def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str
     if value:
         candidates, present = [value], [value] * (value in header)
     if not present:
-        column = f"column {value!r}" if value else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
-        problems.append(_problem(title, f"has no {column}; it has {shown}; select one with --value COLUMN"))
+        column = (
+            f"column {value!r}"
+            if value
+            else f"column {' or '.join(map(repr, candidates[:2]))} for the value"
+        )
+        problems.append(
+            _problem(title, f"has no {column}; it has {shown}; select one with --value COLUMN")
+        )
     further: dict[str, str] = {}
     if present and any(constraint.metric == metric for constraint in spec.constraints):
         further[metric] = present[0]
     for place, other in enumerate(spec.criteria.metrics[1:], start=1):
-        names = [_METRICS + other, other, *([f"values_{place}"] if place < len(spec.criteria.objectives) else [])]
+        names = [
+            _METRICS + other,
+            other,
+            *([f"values_{place}"] if place < len(spec.criteria.objectives) else []),
+        ]
         matching = [column for column in names if column in header and column not in taken]
         if matching:
             further[other] = matching[0]
         else:
-            problems.append(_problem(title, f"has no column {other!r}, and a succeeded trial needs it; it has {shown}"))
+            problems.append(
+                _problem(
+                    title,
+                    f"has no column {other!r}, and a succeeded trial needs it; it has {shown}",
+                )
+            )
     if problems:
         raise InvalidArgument(problems)
     return _Columns(parameters, present[0], further, ours)
 
 
 def _outcome(row: Mapping[str, str], columns: _Columns, state: TrialState, column: str) -> Outcome:
-    """Return the outcome of a trial that ended in a state, as a column says. Raises ValueError with the problem."""
+    """Return the outcome of a trial that ended in a state, as a column says.
+
+    Raises ValueError with the problem.
+    """
     reason = row.get("reason", "").strip()
     if state is TrialState.SUCCEEDED:
         return Outcome(state, _value(row, columns.value, state))
@@ -229,7 +290,8 @@ def _trial(
     state = outcome.state
     if state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
         return FinishedTrial(parameters, outcome, source_id=source_id)
-    # As measurements, because `tuner export` takes the values of all metrics but the first from there.
+    # As measurements, because `tuner export` takes the values of all metrics but the first from
+    # there.
     values = ((metric, _value(row, column, state)) for metric, column in columns.further.items())
     measured = [Measurement(1, metric, 0, value) for metric, value in values if value is not None]
     return FinishedTrial(parameters, outcome, measured, source_id=source_id)
@@ -247,16 +309,29 @@ def _value(row: Mapping[str, str], column: str, state: TrialState) -> float | No
 
 
 def read_value(parameter: Parameter, text: str) -> Value:
-    """Return the parameter's value for a text. Raises ValueError if the domain needs a number and this is not one."""
-    value = text if _is_choice(parameter, text) else next(_readings(parameter.domain, text.strip()), NO_MEMBER)
+    """Return the parameter's value for a text.
+
+    Raises ValueError if the domain needs a number and this is not one.
+    """
+    value = (
+        text
+        if _is_choice(parameter, text)
+        else next(_readings(parameter.domain, text.strip()), NO_MEMBER)
+    )
     if value is NO_MEMBER:
-        raise ValueError(f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number")
+        raise ValueError(
+            f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number"
+        )
     return value
 
 
 def _is_choice(parameter: Parameter, text: str) -> bool:
-    """Return whether the text is one of the parameter's choices as it stands, with the spaces around it."""
-    return isinstance(parameter.domain, Choice) and parameter.domain.canonical(text) is not NO_MEMBER
+    """Return whether the text is one of the parameter's choices as it stands, with the spaces
+    around it.
+    """
+    return (
+        isinstance(parameter.domain, Choice) and parameter.domain.canonical(text) is not NO_MEMBER
+    )
 
 
 def _readings(domain: Domain, text: str) -> Iterator[Value]:
@@ -273,12 +348,18 @@ def _readings(domain: Domain, text: str) -> Iterator[Value]:
             if number is not None:
                 readings.append(_whole(text, number))
             readings += _json(text)
-            yield from (member for reading in readings if (member := domain.canonical(reading)) is not NO_MEMBER)
+            yield from (
+                member
+                for reading in readings
+                if (member := domain.canonical(reading)) is not NO_MEMBER
+            )
             yield readings[-1]
 
 
 def _json(text: str) -> list[Value]:
-    """Return the value of a text that `tuner export` writes for null, a list or an object; [] for other text."""
+    """Return the value of a text that `tuner export` writes for null, a list or an object; [] for
+    other text.
+    """
     if text != "null" and not text.startswith(("[", "{")):
         return []
     try:

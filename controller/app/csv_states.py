@@ -1,9 +1,9 @@
 """Which columns of a CSV file say how a trial ended, and what their words mean. Pure.
 
-The exports of W&B, MLflow, Ray Tune and others name such columns and their words in their own ways, and a trial whose
-column is overlooked counts as a success. A column is recognized by its name (`State`, `run.status`), by its words
-(`crashed`) or, if its cells are true and false, by a name that is such a word (`failed`). An exit code of 0 is a
-success.
+The exports of W&B, MLflow, Ray Tune and others name such columns and their words in their own ways,
+and a trial whose column is overlooked counts as a success. A column is recognized by its name
+(`State`, `run.status`), by its words (`crashed`) or, if its cells are true and false, by a name
+that is such a word (`failed`). An exit code of 0 is a success.
 """
 
 from __future__ import annotations
@@ -38,22 +38,30 @@ _WORDS: Mapping[End, str] = {
 _ENDS: Mapping[str, End] = {word: end for end, words in _WORDS.items() for word in words.split()}
 _NAMES = ("state", "status")  # the last word of the column's name
 _ANSWERS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_NO_QUESTIONS = {"error", "failure", "fail", "new", "active"}  # a column of this name may have numbers for a reason
+# a column of this name may have numbers for a reason
+_NO_QUESTIONS = {"error", "failure", "fail", "new", "active"}
 _WHOLE = re.compile(r"-?\d{1,9}(?:\.0)?")
 _EXIT_CODES = {"exitcode", "returncode", "exitstatus"}  # columns of numbers: 0 is a success
-_VAGUE = {"new", "active", "created", "invalid"}  # words that say nothing of a trial in a column of another name
+# words that say nothing of a trial in a column of another name
+_VAGUE = {"new", "active", "created", "invalid"}
 
 
 @dataclass(frozen=True, slots=True)
 class StateColumn:
-    """A column that says how trials ended. `answers` is what true means if its cells are true and false."""
+    """A column that says how trials ended.
+
+    `answers` is what true means if its cells are true and false.
+    """
 
     name: str
     answers: End | None = None
     is_exit_code: bool = False
 
     def end(self, row: Mapping[str, str]) -> End:
-        """Return how the trial of a row ended; an empty cell says nothing. Raises ValueError for an unknown word."""
+        """Return how the trial of a row ended; an empty cell says nothing.
+
+        Raises ValueError for an unknown word.
+        """
         text = row[self.name].strip()
         if not text:
             return TrialState.SUCCEEDED
@@ -64,7 +72,10 @@ class StateColumn:
         word = _plain(text)
         if word not in _ENDS:
             known = "succeeded, finished, failed, crashed, pruned, infeasible, running"
-            hint = did_you_mean(word, _ENDS) or "; rename the column if it does not say how a trial ended"
+            hint = (
+                did_you_mean(word, _ENDS)
+                or "; rename the column if it does not say how a trial ended"
+            )
             raise ValueError(f"{self.name}: {text!r} is not a state such as {known}{hint}")
         return _ENDS[word]
 
@@ -82,19 +93,28 @@ class StateColumns:
     unused: Sequence[str] = ()
 
     def end(self, row: Mapping[str, str]) -> tuple[End, str]:
-        """Return how the trial of a row ended, and the column that says so: the first that says more than success.
+        """Return how the trial of a row ended, and the column that says so: the first that says
+        more than success.
 
         Raises ValueError for an unknown word.
         """
         ends = [(column.end(row), column.name) for column in self.used]
-        return next((told for told in ends if told[0] is not TrialState.SUCCEEDED), (TrialState.SUCCEEDED, ""))
+        return next(
+            (told for told in ends if told[0] is not TrialState.SUCCEEDED),
+            (TrialState.SUCCEEDED, ""),
+        )
 
 
 def state_columns(names: Iterable[str], rows: Sequence[Mapping[str, str]]) -> StateColumns:
-    """Return which of the columns say how trials ended. Of columns by their name, `state` and `status` come first."""
+    """Return which of the columns say how trials ended.
+
+    Of columns by their name, `state` and `status` come first.
+    """
     used: list[StateColumn] = []
     unused: list[str] = []
-    for name in sorted(names, key=lambda name: (name.lower() not in _NAMES, _last_word(name) not in _NAMES)):
+    for name in sorted(
+        names, key=lambda name: (name.lower() not in _NAMES, _last_word(name) not in _NAMES)
+    ):
         cells = {text for row in rows if (text := row[name].strip().lower())}
         known = all(_plain(cell) in _ENDS for cell in cells)
         question = _ENDS.get(_plain(re.split(r"[/:]", name)[-1]))
@@ -109,25 +129,36 @@ def state_columns(names: Iterable[str], rows: Sequence[Mapping[str, str]]) -> St
                 unused.append(name)
         elif known and any(_tells(cell) for cell in cells):
             used.append(StateColumn(name))
-        elif cells and question is not None and cells <= _ANSWERS.keys() and _plain(name) not in _NO_QUESTIONS:
+        elif (
+            cells
+            and question is not None
+            and cells <= _ANSWERS.keys()
+            and _plain(name) not in _NO_QUESTIONS
+        ):
             used.append(StateColumn(name, question))
     return StateColumns(used, unused)
 
 
 def _tells(cell: str) -> bool:
-    """Return whether a word is about the end of a trial, and not of a success, in a column of whatever name."""
+    """Return whether a word is about the end of a trial, and not of a success, in a column of
+    whatever name.
+    """
     word = _plain(cell)
     return _ENDS[word] is not TrialState.SUCCEEDED and word not in _VAGUE
 
 
 def _last_word(name: str) -> str:
-    """Return the last word of a column's name, in lower case: state for `run_state`, `Run State` and `runState`."""
+    """Return the last word of a column's name, in lower case: state for `run_state`, `Run State`
+    and `runState`.
+    """
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
     return words[-1].lower() if words else ""
 
 
 def _plain(text: str) -> str:
-    """Return a word without its enumeration and separators: `TrialState.IN_PROGRESS` is `inprogress`."""
+    """Return a word without its enumeration and separators: `TrialState.IN_PROGRESS` is
+    `inprogress`.
+    """
     word = text.strip().lower().rpartition(".")[2]
     word = re.sub(r"^(\w*_)?(state|status)_", "", word)
     return re.sub(r"[\W_]", "", word)

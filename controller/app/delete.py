@@ -1,4 +1,5 @@
-"""Delete experiments: their running attempts, their studies, the folders of their trials and their rows.
+"""Delete experiments: their running attempts, their studies, the folders of their trials and their
+rows.
 
 The rows are deleted last, so that a delete that was killed halfway can be repeated.
 """
@@ -53,11 +54,13 @@ async def delete(
     force: bool = False,
     local_only: bool = False,
 ) -> bool:
-    """Delete experiments, or none of them if one is unknown or running. Returns False if `confirm` refused.
+    """Delete experiments, or none of them if one is unknown or running. Returns False if `confirm`
+    refused.
 
     Args:
         confirm: Called once, with a description of what would be deleted.
-        on_deleted: Called for each deleted experiment. An error ends the deletion before the next one.
+        on_deleted: Called for each deleted experiment. An error ends the deletion before the next
+            one.
         force: Delete what is on this machine even if the suggestion service does not answer.
         local_only: Send nothing to the cluster, because it no longer exists.
     """
@@ -66,14 +69,18 @@ async def delete(
         services = [workspace.service_of(experiment) for experiment in found]
         for experiment in found:
             if local_only and not experiment.spec.traits.on_cluster:
-                raise InvalidArgument.at("--local-only", f"{experiment.name} ran on this machine, not on a cluster")
+                raise InvalidArgument.at(
+                    "--local-only", f"{experiment.name} ran on this machine, not on a cluster"
+                )
         if not confirm(_what(experiments, found)):
             return False
         for experiment in found:
             try:
                 admitted = ExperimentService(experiments).take_over(experiment)
             except ControlledElsewhere as error:
-                raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
+                raise FailedPrecondition(
+                    f"{experiment.name} cannot be deleted now: {error}"
+                ) from error
             leases.callback(admitted.lease.release)
         for experiment, service in zip(found, services, strict=True):
             if not local_only:
@@ -87,8 +94,13 @@ async def delete(
     return True
 
 
-def _found(experiments: LocalExperiments, names: Sequence[str], namespace: str | None) -> list[Experiment]:
-    """Find the experiments, each once. Raises NotFound, which names all that are not there, and FailedPrecondition."""
+def _found(
+    experiments: LocalExperiments, names: Sequence[str], namespace: str | None
+) -> list[Experiment]:
+    """Find the experiments, each once.
+
+    Raises NotFound, which names all that are not there, and FailedPrecondition.
+    """
     found: list[Experiment] = []
     missing: list[str] = []
     for name in dict.fromkeys(names):
@@ -102,7 +114,9 @@ def _found(experiments: LocalExperiments, names: Sequence[str], namespace: str |
 
 
 def _what(experiments: LocalExperiments, found: Sequence[Experiment]) -> str:
-    attempts = quantity(sum(len(experiments.attempts(experiment.uid)) for experiment in found), "attempt")
+    attempts = quantity(
+        sum(len(experiments.attempts(experiment.uid)) for experiment in found), "attempt"
+    )
     folders = [experiments.folders(experiment.uid).root for experiment in found]
     if len(found) == 1:
         return f"{found[0].name}, the logs and outputs of its {attempts} in {folders[0]}"
@@ -110,7 +124,9 @@ def _what(experiments: LocalExperiments, found: Sequence[Experiment]) -> str:
     return f"{len(found)} experiments ({names}), the logs and outputs of their {attempts} in {folders[0].parent}"
 
 
-async def _delete_study(workspace: Workspace, experiment: Experiment, service: str, *, force: bool) -> str:
+async def _delete_study(
+    workspace: Workspace, experiment: Experiment, service: str, *, force: bool
+) -> str:
     """Delete the study, and return what is left of it.
 
     Raises Unavailable and similar errors. Without `force`, nothing else may be deleted then.
@@ -118,7 +134,8 @@ async def _delete_study(workspace: Workspace, experiment: Experiment, service: s
     name = study_name(experiment)
     try:
         async with workspace.connected(service) as client:
-            with suppress(NotFound):  # the run was killed before it created the study, or this is a repeated delete
+            # the run was killed before it created the study, or this is a repeated delete
+            with suppress(NotFound):
                 async with asyncio.timeout(FORCED_PATIENCE_S if force else None):
                     await client.delete_study(name)
     except (Unavailable, Unauthenticated, PermissionDenied, StoreBroken, TimeoutError) as error:
@@ -126,13 +143,22 @@ async def _delete_study(workspace: Workspace, experiment: Experiment, service: s
             cure = f"its records are kept; {command('delete', experiment.name, '--force')} removes what is here"
             kind = Unavailable if isinstance(error, Unavailable | TimeoutError) else type(error)
             raise kind(f"{error}\n{cure}") from error
-        why = f"no answer within {FORCED_PATIENCE_S:g} s" if isinstance(error, TimeoutError) else str(error)
+        why = (
+            f"no answer within {FORCED_PATIENCE_S:g} s"
+            if isinstance(error, TimeoutError)
+            else str(error)
+        )
         return f"the study {name} with its trials, in the {described(service)} ({why})"
     return ""
 
 
-async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, experiment: Experiment) -> None:
-    """Kill attempts that a killed controller left running. Raises Unavailable if the cluster does not answer."""
+async def _end_leftovers(
+    workspace: Workspace, experiments: LocalExperiments, experiment: Experiment
+) -> None:
+    """Kill attempts that a killed controller left running.
+
+    Raises Unavailable if the cluster does not answer.
+    """
     from controller.kube.errors import BadKubeconfig, Unreachable
 
     unended = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
@@ -142,20 +168,28 @@ async def _end_leftovers(workspace: Workspace, experiments: LocalExperiments, ex
         await runtimes.discard(workspace.state, experiment)
     except (BadKubeconfig, Unreachable) as error:
         cure = command("delete", experiment.name, "--local-only")
-        raise Unavailable(f"{error}\n{experiment.name} was not deleted; if the cluster is gone: {cure}") from error
+        raise Unavailable(
+            f"{error}\n{experiment.name} was not deleted; if the cluster is gone: {cure}"
+        ) from error
 
 
-async def _remove_attempts(workspace: Workspace, experiment: Experiment, attempts: Sequence[Attempt]) -> None:
+async def _remove_attempts(
+    workspace: Workspace, experiment: Experiment, attempts: Sequence[Attempt]
+) -> None:
     runtime = await runtimes.of(workspace.state, experiment)
     try:
         for attempt in attempts:
-            await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
+            await runtime.remove(
+                attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
+            )
     finally:
         await runtime.close()
 
 
 def _left_on_cluster(experiment: Experiment) -> str:
-    """Describe what may be left on the cluster, with the command that deletes the object that owns the rest."""
+    """Describe what may be left on the cluster, with the command that deletes the object that owns
+    the rest.
+    """
     owner = short_name(experiment.name, experiment.uid)
     context = f"--context {experiment.context} " if experiment.context else ""
     cure = f"kubectl {context}-n {experiment.namespace} delete configmap {owner}"

@@ -19,12 +19,16 @@ from controller.core.model import Experiment
 from suggest.errors import FailedPrecondition
 
 POLL_S = 0.1
-PATIENCE_S = 20.0  # until the controller takes its experiment; imports take a second on a busy machine
+# until the controller takes its experiment; imports take a second on a busy machine
+PATIENCE_S = 20.0
 LAST_BYTES = 4096
 
 
-async def control_detached(workspace: Workspace, experiment: Experiment, verb: Sequence[str]) -> None:
-    """Run `verb` with the experiment's name, and return when it controls the experiment or has exited with 0.
+async def control_detached(
+    workspace: Workspace, experiment: Experiment, verb: Sequence[str]
+) -> None:
+    """Run `verb` with the experiment's name, and return when it controls the experiment or has
+    exited with 0.
 
     Args:
         verb: The words of the verb, such as `("extend", "--trials", "+20")`.
@@ -42,7 +46,9 @@ async def control_detached(workspace: Workspace, experiment: Experiment, verb: S
             code = process.poll()
             if code is not None:
                 if code != 0:
-                    raise FailedPrecondition(_printed(log, begin) or f"{verb[0]} ended with exit code {code}")
+                    raise FailedPrecondition(
+                        _printed(log, begin) or f"{verb[0]} ended with exit code {code}"
+                    )
                 return
             holder = experiments.holder(experiment.uid)
             now = find(experiments, experiment.name, experiment.namespace)
@@ -51,10 +57,19 @@ async def control_detached(workspace: Workspace, experiment: Experiment, verb: S
             await asyncio.sleep(POLL_S)
 
 
-def _start(workspace: Workspace, experiment: Experiment, verb: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def _start(
+    workspace: Workspace, experiment: Experiment, verb: Sequence[str], log: Path
+) -> subprocess.Popen[bytes]:
     # -P, because the folder in which it starts must not be searched for modules.
     command = [sys.executable, "-P", "-m", "controller", verb[0], experiment.name, *verb[1:]]
-    command += ["-n", experiment.namespace, "--state-dir", str(workspace.state.root), "--color", "never"]
+    command += [
+        "-n",
+        experiment.namespace,
+        "--state-dir",
+        str(workspace.state.root),
+        "--color",
+        "never",
+    ]
     credentials = workspace.credentials
     given = {
         "--token-file": credentials.token_file,
@@ -62,11 +77,21 @@ def _start(workspace: Workspace, experiment: Experiment, verb: Sequence[str], lo
         "--tls-cert": credentials.tls_cert,
         "--tls-key": credentials.tls_key,
     }
-    command += [word for flag, value in given.items() if value for word in (flag, str(Path(value).absolute()))]
+    command += [
+        word
+        for flag, value in given.items()
+        if value
+        for word in (flag, str(Path(value).absolute()))
+    ]
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor, start_new_session=True, cwd="/"
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            cwd="/",
         )
     finally:
         os.close(descriptor)

@@ -1,4 +1,5 @@
-"""Find what prevents trials from running, on this machine or on a cluster, each with its cure. Changes nothing.
+"""Find what prevents trials from running, on this machine or on a cluster, each with its cure.
+Changes nothing.
 
 The checks of the cluster are in `controller.runtime.kubernetes.preflight`.
 """
@@ -22,7 +23,15 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
 from controller.core.runtime_traits import is_on_cluster
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
-from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
+from controller.runtime.kubernetes.preflight import (
+    Finding,
+    Level,
+    check_cluster,
+    check_needs,
+    fail,
+    ok,
+    warn,
+)
 from controller.runtime.local import gpu_claims, gpus
 from controller.spec import Document
 from suggest.errors import TunerError
@@ -35,8 +44,13 @@ NO_ROOM_BYTES = 50 << 20
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
-async def check_up(workspace: Workspace, path: str | None, options: FileOptions) -> AsyncIterator[Finding]:
-    """Yield findings as soon as they are known. `path` is an experiment's file whose needs are checked as well."""
+async def check_up(
+    workspace: Workspace, path: str | None, options: FileOptions
+) -> AsyncIterator[Finding]:
+    """Yield findings as soon as they are known.
+
+    `path` is an experiment's file whose needs are checked as well.
+    """
     spec: ExperimentSpec | None = None
     if path is not None:
         try:
@@ -61,13 +75,20 @@ async def check_up(workspace: Workspace, path: str | None, options: FileOptions)
 
 
 def _file(document: Document) -> Iterator[Finding]:
-    yield ok("file", f"{document.source}: experiment {document.spec.name}, trials {_where(document.spec)}")
+    yield ok(
+        "file",
+        f"{document.source}: experiment {document.spec.name}, trials {_where(document.spec)}",
+    )
     for warning in warnings(document):
         yield warn("file", warning)
 
 
 def _where(spec: ExperimentSpec) -> str:
-    return f"in namespace {spec.namespace} of a cluster" if spec.traits.on_cluster else "on this machine"
+    return (
+        f"in namespace {spec.namespace} of a cluster"
+        if spec.traits.on_cluster
+        else "on this machine"
+    )
 
 
 def _configured() -> bool:
@@ -79,11 +100,16 @@ def _here(state: StateDirectory) -> Iterator[Finding]:
     yield ok("python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _state(state)
     available = gpus.pool(os.environ)
-    yield ok("gpus here", f"{len(available)}, offered by {gpus.source(os.environ)}" if available else "none")
+    yield ok(
+        "gpus here",
+        f"{len(available)}, offered by {gpus.source(os.environ)}" if available else "none",
+    )
     holders = gpu_claims.holders(gpu_claims.folder_for(os.environ))
     if holders:
         ids = {device.key: device.id for device in available}
-        shown = (f"{', '.join(ids.get(key, key) for key in keys)} by {name}" for name, _, keys in holders)
+        shown = (
+            f"{', '.join(ids.get(key, key) for key in keys)} by {name}" for name, _, keys in holders
+        )
         yield ok("gpus in use", "; ".join(shown))
 
 
@@ -92,13 +118,22 @@ def _state(state: StateDirectory) -> Iterator[Finding]:
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        yield fail("state directory", f"{state.root} cannot be written to; name another one with --state-dir")
+        yield fail(
+            "state directory",
+            f"{state.root} cannot be written to; name another one with --state-dir",
+        )
         return
-    yield ok("state directory", f"{state.root}" + ("" if place == state.root else ", which the first run creates"))
+    yield ok(
+        "state directory",
+        f"{state.root}" + ("" if place == state.root else ", which the first run creates"),
+    )
     free = shutil.disk_usage(place).free
     shown = f"{free / (1 << 30):.1f} GiB free at {place}"
     if free < NO_ROOM_BYTES:
-        yield fail("disk", f"{shown}: too little for databases and logs; free some space, or use another --state-dir")
+        yield fail(
+            "disk",
+            f"{shown}: too little for databases and logs; free some space, or use another --state-dir",
+        )
     elif free < ROOM_BYTES:
         yield warn("disk", f"{shown}: logs and outputs of trials may fill it")
     else:
@@ -115,7 +150,11 @@ def _found(program: str) -> Iterator[Finding]:
     if "/" in program or "${" in program:
         return  # a path relative to the file, or a parameter
     found = shutil.which(program, path=path)
-    yield ok("program", found) if found else fail("program", f"{program} is not on PATH; install it, or give its path")
+    yield (
+        ok("program", found)
+        if found
+        else fail("program", f"{program} is not on PATH; install it, or give its path")
+    )
 
 
 async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIterator[Finding]:
@@ -131,7 +170,9 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
         return
     async with client:
         yield ok("kubeconfig", f"context {client.context}")
-        namespace = spec.namespace if spec is not None else options.namespace or client.default_namespace
+        namespace = (
+            spec.namespace if spec is not None else options.namespace or client.default_namespace
+        )
         reached = True
         async for finding in check_cluster(client, namespace):
             yield finding
@@ -144,7 +185,9 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
 async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterator[Finding]:
     try:
         objects = await served_manifests_of(client, spec)
-        async for finding in check_needs(client, spec.namespace, objects, anchor=app.runtimes.anchor(spec, UID)):
+        async for finding in check_needs(
+            client, spec.namespace, objects, anchor=app.runtimes.anchor(spec, UID)
+        ):
             yield finding
     except TunerError as error:
         yield fail("file", str(error))

@@ -16,7 +16,8 @@ from suggest.trial import Trial
 
 
 async def enqueue(client: AsyncClient, experiment: Experiment, texts: Mapping[str, str]) -> Trial:
-    """Enqueue a point of an experiment, given as texts by parameter. It counts in the budget like any other trial.
+    """Enqueue a point of an experiment, given as texts by parameter. It counts in the budget like
+    any other trial.
 
     Raises InvalidArgument, and FailedPrecondition if the experiment has ended.
     """
@@ -24,13 +25,18 @@ async def enqueue(client: AsyncClient, experiment: Experiment, texts: Mapping[st
         raise FailedPrecondition(
             f"{experiment.name} has ended; add trials first: {command('extend', experiment.name, '--trials', '+1')}"
         )
-    return await enqueue_in_study(client, study_name(experiment), experiment.spec.space.parameters, texts)
+    return await enqueue_in_study(
+        client, study_name(experiment), experiment.spec.space.parameters, texts
+    )
 
 
 async def enqueue_in_study(
     client: AsyncClient, study: StudyName, parameters: Sequence[Parameter], texts: Mapping[str, str]
 ) -> Trial:
-    """Enqueue a point of a study. Parameters with an empty text are left to the search. Raises InvalidArgument."""
+    """Enqueue a point of a study.
+
+    Parameters with an empty text are left to the search. Raises InvalidArgument.
+    """
     by_name = {parameter.name: parameter for parameter in parameters}
     point: dict[str, Value] = {}
     problems = [Problem(name, "unknown parameter") for name in texts if name not in by_name]

@@ -1,4 +1,6 @@
-"""Read an experiment's file with the options that change it: `--set`, a namespace, a runtime. Stores nothing."""
+"""Read an experiment's file with the options that change it: `--set`, a namespace, a runtime.
+Stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,11 @@ class ExperimentFile:
         return cls._checked(read_document(path, options, state), directory_of(path), options)
 
     @classmethod
-    def of_text(cls, text: str, source: str, options: FileOptions, state: StateDirectory) -> ExperimentFile:
-        """Read an experiment that was built in Python; its relative paths begin at the current folder.
+    def of_text(
+        cls, text: str, source: str, options: FileOptions, state: StateDirectory
+    ) -> ExperimentFile:
+        """Read an experiment that was built in Python; its relative paths begin at the current
+        folder.
 
         source: what messages call it. Raises as `read`.
         """
@@ -71,10 +76,13 @@ class ExperimentFile:
     def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
         if options.context and not document.spec.traits.on_cluster:
             raise InvalidArgument.at(
-                "--context", "applies to a cluster, and trials run on this machine; add --runtime kubernetes"
+                "--context",
+                "applies to a cluster, and trials run on this machine; add --runtime kubernetes",
             )
         if not encodable(str(directory)):
-            raise InvalidArgument.at("", f"the folder {str(directory)!a} has a name that is not UTF-8; rename it")
+            raise InvalidArgument.at(
+                "", f"the folder {str(directory)!a} has a name that is not UTF-8; rename it"
+            )
         return cls(document, directory)
 
 
@@ -83,7 +91,9 @@ def working_directory() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
-        raise NotFound("the working directory was deleted; change to one that exists, and repeat this") from error
+        raise NotFound(
+            "the working directory was deleted; change to one that exists, and repeat this"
+        ) from error
 
 
 def directory_of(path: str) -> Path:
@@ -126,7 +136,9 @@ def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, 
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, get()).result()
     except (AccessDenied, ApiError, BadKubeconfig, Unreachable) as error:
-        raise NoConfigMap(f"the ConfigMap {namespace}/{name} of the cluster cannot be read: {error}") from error
+        raise NoConfigMap(
+            f"the ConfigMap {namespace}/{name} of the cluster cannot be read: {error}"
+        ) from error
 
 
 def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
@@ -145,5 +157,7 @@ def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
 
 
 def _check(spec: StudySpec) -> None:
-    """Check a study by the rules of the service, in this process, so that all problems are reported at once."""
+    """Check a study by the rules of the service, in this process, so that all problems are reported
+    at once.
+    """
     server.admin.check(spec, runs_here=False)

@@ -1,8 +1,9 @@
 """Decide which experiment a file or a name means, and create, continue, revise or refuse it.
 
-Every decision is made under the experiment's lease, from what is read under it, and `Admitted` includes the lease. A
-finished experiment is reported without a lease, because that changes nothing, and its controller may be about to exit.
-This module runs nothing and does not know where experiments are kept (`experiments.Experiments`).
+Every decision is made under the experiment's lease, from what is read under it, and `Admitted`
+includes the lease. A finished experiment is reported without a lease, because that changes nothing,
+and its controller may be about to exit. This module runs nothing and does not know where
+experiments are kept (`experiments.Experiments`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ EXTENDED, SET = ", as tuner extend has made it.", ", as tuner set has made it."
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An experiment that may run now. The caller releases the lease. `notes` are sentences for people."""
+    """An experiment that may run now.
+
+    The caller releases the lease. `notes` are sentences for people.
+    """
 
     experiment: Experiment
     lease: ControllerLease
@@ -77,7 +81,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRun:
-    """An experiment that is finished, or paused until a person acts. `notes` are sentences for people."""
+    """An experiment that is finished, or paused until a person acts.
+
+    `notes` are sentences for people.
+    """
 
     experiment: Experiment
     notes: tuple[str, ...] = ()
@@ -93,7 +100,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class _FileInForce:
-    """The file in force after a file was given for a known experiment. `labels` are the changes of labels."""
+    """The file in force after a file was given for a known experiment.
+
+    `labels` are the changes of labels.
+    """
 
     text: str
     source: str
@@ -108,7 +118,10 @@ class ExperimentService:
         self._store = experiments
 
     def run(self, document: Document, directory: Path) -> Admitted | NothingToRun | None:
-        """Admit `tuner run FILE` for a known experiment. Returns None if there is none of that name yet."""
+        """Admit `tuner run FILE` for a known experiment.
+
+        Returns None if there is none of that name yet.
+        """
         experiment = self._store.experiment(document.spec.namespace, document.spec.name)
         if experiment is None:
             return None
@@ -129,7 +142,10 @@ class ExperimentService:
         return admitted
 
     def known(self, document: Document) -> Experiment | None:
-        """Return the experiment that the file means, in any state. Raises Changed if the file describes another one."""
+        """Return the experiment that the file means, in any state.
+
+        Raises Changed if the file describes another one.
+        """
         experiment = self._store.experiment(document.spec.namespace, document.spec.name)
         if experiment is not None:
             self._read_again(experiment, document)
@@ -138,14 +154,20 @@ class ExperimentService:
     def reserve(self, name: str, *, uid: Uid = "") -> Reservation:
         """Reserve a uid for a new experiment, without recording anything.
 
-        The caller discards the lease or passes it to `create`. `uid` is given for an experiment that is recovered from
-        a cluster.
+        The caller discards the lease or passes it to `create`. `uid` is given for an experiment
+        that is recovered from a cluster.
         """
         uid = uid or new_uid()
         return Reservation(uid, self._store.lease(uid, name))
 
     def create(
-        self, document: Document, directory: Path, reserved: Reservation, *, service: str, context: str
+        self,
+        document: Document,
+        directory: Path,
+        reserved: Reservation,
+        *,
+        service: str,
+        context: str,
     ) -> Admitted:
         """Record a new experiment. Raises AlreadyExists if another process was faster."""
         spec, uid = document.spec, reserved.uid
@@ -168,10 +190,14 @@ class ExperimentService:
         spec = document.spec
         experiment = self._store.experiment(spec.namespace, spec.name)
         if experiment is None:
-            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}")
+            raise NotFound(
+                f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}"
+            )
         if (
             experiment.state.finished
-            and not diff(experiment.spec.document, self.completed(experiment, document).spec.document)
+            and not diff(
+                experiment.spec.document, self.completed(experiment, document).spec.document
+            )
             and not final_has_failed(self._store, experiment)
         ):
             return NothingToRun(experiment)
@@ -194,7 +220,11 @@ class ExperimentService:
             notes = (*old_notes, *notes)
             if changes:
                 experiment, notes = self._revised(experiment, document, changes, notes)
-            text, source = (document.text, document.source) if earlier is None else (earlier.text, earlier.source)
+            text, source = (
+                (document.text, document.source)
+                if earlier is None
+                else (earlier.text, earlier.source)
+            )
             admitted = self._go_on(experiment, lease, text, source, notes)
             undo.pop_all()
         return admitted
@@ -260,22 +290,30 @@ class ExperimentService:
         return revision.file_text, self._store.revision_source(experiment.uid, revision.number)
 
     def take_over(self, experiment: Experiment) -> Admitted:
-        """Take the lease of an experiment without a controller, to stop or delete it. Changes nothing."""
+        """Take the lease of an experiment without a controller, to stop or delete it.
+
+        Changes nothing.
+        """
         with ExitStack() as undo:
             lease, experiment = self.leased(experiment, undo)
             undo.pop_all()
         return Admitted(experiment, lease, "", "")
 
     def not_run(self, experiment: Experiment) -> Experiment:
-        """Record that an experiment has imported trials and has not run, and return it; unchanged if it has run.
+        """Record that an experiment has imported trials and has not run, and return it; unchanged
+        if it has run.
 
         Raises ControlledElsewhere, NotFound.
         """
         with ExitStack() as release:
             _, experiment = self.leased(experiment, release)
-            if experiment.state is ExperimentState.RUNNING and not self._store.attempts(experiment.uid):
+            if experiment.state is ExperimentState.RUNNING and not self._store.attempts(
+                experiment.uid
+            ):
                 code = ReasonCode.IMPORTED
-                experiment = replace(experiment, state=ExperimentState.STOPPED, reason=NOT_RUN, reason_code=code)
+                experiment = replace(
+                    experiment, state=ExperimentState.STOPPED, reason=NOT_RUN, reason_code=code
+                )
                 self._store.save(experiment.uid, Changes(experiment))
             return experiment
 
@@ -283,9 +321,11 @@ class ExperimentService:
     def known_and_leased(
         self, target: Document | str, namespace: str | None, *, refused: str
     ) -> Iterator[tuple[Experiment, ControllerLease]]:
-        """Find the experiment of a file or a name and take its lease, which an error in the block releases.
+        """Find the experiment of a file or a name and take its lease, which an error in the block
+        releases.
 
-        `refused` is the beginning of the message if the experiment is running. Raises NotFound, FailedPrecondition.
+        `refused` is the beginning of the message if the experiment is running. Raises NotFound,
+        FailedPrecondition.
         """
         if isinstance(target, Document):
             experiment = find(self._store, target.spec.name, target.spec.namespace)
@@ -295,12 +335,16 @@ class ExperimentService:
             try:
                 lease, experiment = self.leased(experiment, undo)
             except ControlledElsewhere as error:
-                raise FailedPrecondition(f"{refused.format(name=experiment.name)}: {error}") from error
+                raise FailedPrecondition(
+                    f"{refused.format(name=experiment.name)}: {error}"
+                ) from error
             yield experiment, lease
             undo.pop_all()
 
     def leased(self, experiment: Experiment, undo: ExitStack) -> tuple[ControllerLease, Experiment]:
-        """Take the lease, which `undo` releases, and return it with the experiment as read under it."""
+        """Take the lease, which `undo` releases, and return it with the experiment as read under
+        it.
+        """
         lease = self._store.lease(experiment.uid, experiment.name)
         undo.callback(lease.release)
         fresh = self._store.experiment(experiment.namespace, experiment.name)
@@ -319,7 +363,10 @@ class ExperimentService:
         *,
         rerun: Sequence[Attempt] = (),
     ) -> Admitted:
-        """Continue the experiment. `rerun` are the attempts of `tuner retry`, which are marked in the same write."""
+        """Continue the experiment.
+
+        `rerun` are the attempts of `tuner retry`, which are marked in the same write.
+        """
         if experiment.stop_requested:
             self._store.request_stop(experiment.uid, wanted=False)
         now = datetime.now(UTC)
@@ -337,10 +384,13 @@ class ExperimentService:
         ]
         if experiment.state is not ExperimentState.RUNNING:
             before = experiment.state.value
-            # A person has seen these failures, unless the experiment was only stopped: the circuit breaker starts over.
+            # A person has seen these failures, unless the experiment was only stopped: the circuit
+            # breaker starts over.
             if experiment.state is not ExperimentState.STOPPED:
                 marked = {attempt.trial: attempt for attempt in breaker.reviewed(attempts)} | marked
-            experiment = self._without_old_final(experiment) if experiment.state.finished else experiment
+            experiment = (
+                self._without_old_final(experiment) if experiment.state.finished else experiment
+            )
             experiment = replace(
                 experiment,
                 state=ExperimentState.RUNNING,
@@ -351,50 +401,72 @@ class ExperimentService:
             )
             events.append(Event(now, "resumed", f"resumed (was {before})"))
             marks = list(marked.values())
-            self._store.save(experiment.uid, Changes(experiment=experiment, attempts=marks, events=events, final=True))
+            self._store.save(
+                experiment.uid,
+                Changes(experiment=experiment, attempts=marks, events=events, final=True),
+            )
             notes = (*notes, f"resuming {experiment.name} (was {before})")
         elif marked:
             self._store.save(experiment.uid, Changes(attempts=list(marked.values()), events=events))
         elif attempts:
-            notes = (*notes, f"resuming {experiment.name}; its last controller ended without finishing it")
+            notes = (
+                *notes,
+                f"resuming {experiment.name}; its last controller ended without finishing it",
+            )
         return Admitted(replace(experiment, stop_requested=False), lease, text, source, notes)
 
     def _without_old_final(self, experiment: Experiment) -> Experiment:
-        """Drop a final stage that has ended: it belongs to the search so far, and runs again after its next end."""
+        """Drop a final stage that has ended: it belongs to the search so far, and runs again after
+        its next end.
+        """
         attempts = final_attempts(self._store, experiment)
         if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
             return experiment
         return replace(experiment, final=None)
 
     def _revised(
-        self, experiment: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
+        self,
+        experiment: Experiment,
+        document: Document,
+        changes: Sequence[Change],
+        notes: tuple[str, ...],
     ) -> tuple[Experiment, tuple[str, ...]]:
         experiment = self._revise(experiment, document, changes)
         note = f"revision {experiment.revision}:\n{listed(changes)}"
         return experiment, (*notes, document.spec.words(note))
 
-    def _revise(self, experiment: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
+    def _revise(
+        self, experiment: Experiment, document: Document, changes: Sequence[Change]
+    ) -> Experiment:
         number = experiment.revision + 1
         now = datetime.now(UTC)
         message = f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes)
         event = Event(now, "revised", document.spec.words(message))
         experiment = self._without_old_final(experiment)
-        return self._store.add_revision(experiment, Revision(number, document.spec, document.text, now), event)
+        return self._store.add_revision(
+            experiment, Revision(number, document.spec, document.text, now), event
+        )
 
     def set(self, experiment: Experiment, document: Document) -> Sequence[Change]:
-        """Record a revision of an experiment that may run, and return its changes; none if nothing changes.
+        """Record a revision of an experiment that may run, and return its changes; none if nothing
+        changes.
 
-        A controller applies it within a second, the next one when it begins. Raises Changed, FailedPrecondition.
+        A controller applies it within a second, the next one when it begins. Raises Changed,
+        FailedPrecondition.
         """
         if experiment.state.finished:
             more = command("extend", experiment.name, "--trials", "+20")
-            raise FailedPrecondition(f"{experiment.name} has {experiment.state.value}; to add trials: {more}")
+            raise FailedPrecondition(
+                f"{experiment.name} has {experiment.state.value}; to add trials: {more}"
+            )
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_while_running(change)]
         if refused:
             ways = [f"tuner set accepts {', '.join(SETTABLE)}"]
             if all(map(allowed_in_extension, refused)):
-                ways.append(f"for more, stop it and run: {_extension(experiment, document, refused)}")
+                ways.append(
+                    f"for more, stop it and run: {_extension(experiment, document, refused)}"
+                )
             ways.append("for anything else choose another metadata.name")
             message = f"these cannot change while {experiment.name} runs:\n{listed(refused)}\n{'; '.join(ways)}"
             raise Changed(document.spec.words(message))
@@ -402,17 +474,25 @@ class ExperimentService:
             self._revise(experiment, document, changes)
         return changes
 
-    def _follow(self, experiment: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
+    def _follow(
+        self, experiment: Experiment, directory: Path
+    ) -> tuple[Experiment, tuple[str, ...]]:
         """Record the file's folder, in which trials run, if the file has moved."""
         if experiment.directory == str(directory):
             return experiment, ()
         note = f"trials run in {directory} from now on; it was {experiment.directory}"
         moved = replace(experiment, directory=str(directory))
-        self._store.save(experiment.uid, Changes(experiment=moved, events=(Event(datetime.now(UTC), "moved", note),)))
+        self._store.save(
+            experiment.uid,
+            Changes(experiment=moved, events=(Event(datetime.now(UTC), "moved", note),)),
+        )
         return moved, (note,)
 
     def _read_again(self, experiment: Experiment, document: Document) -> _FileInForce:
-        """Return the file in force, given a file of a known experiment. Raises Changed if it means another search."""
+        """Return the file in force, given a file of a known experiment.
+
+        Raises Changed if it means another search.
+        """
         changes = diff(experiment.spec.document, self.completed(experiment, document).spec.document)
         if all(map(is_label, changes)):
             return _FileInForce(document.text, document.source, labels=tuple(changes))
@@ -431,7 +511,9 @@ class ExperimentService:
             way_on += f"continue with the stored file: {command('resume', experiment.name)}, or "
         in_force = self._store.revision_source(experiment.uid, experiment.revision)
         since = (
-            f"The file in effect since revision {experiment.revision}: {in_force}\n" if experiment.revision > 1 else ""
+            f"The file in effect since revision {experiment.revision}: {in_force}\n"
+            if experiment.revision > 1
+            else ""
         )
         message = (
             f"{document.source} differs from the existing experiment {experiment.name}:\n{listed(changes)}\n{since}"
@@ -461,15 +543,23 @@ class ExperimentService:
             return document
         spec = document.spec.document["spec"]
         assert isinstance(spec, dict)
-        whole = {**document.spec.document, "spec": {**spec, "initial": [*stored, *given[len(of_person) :]]}}
+        whole = {
+            **document.spec.document,
+            "spec": {**spec, "initial": [*stored, *given[len(of_person) :]]},
+        }
         return replace(document, spec=from_document(whole))
 
     def allowed_changes(self, experiment: Experiment, document: Document) -> Sequence[Change]:
-        """Return the changes that the file makes. Raises Changed if some of them are no longer allowed."""
+        """Return the changes that the file makes.
+
+        Raises Changed if some of them are no longer allowed.
+        """
         changes = diff(experiment.spec.document, document.spec.document)
         refused = [change for change in changes if not allowed_in_revision(change)]
         if refused:
-            growth = f"to add values or widen ranges, run: {_extension(experiment, document, refused)}; "
+            growth = (
+                f"to add values or widen ranges, run: {_extension(experiment, document, refused)}; "
+            )
             message = (
                 f"{document.source} changes parts of {experiment.name} that can no longer change:\n{listed(refused)}\n"
                 "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget, "
@@ -481,18 +571,21 @@ class ExperimentService:
         self.check_renamings(experiment, document, changes)
         return changes
 
-    def check_renamings(self, experiment: Experiment, document: Document, changes: Sequence[Change]) -> None:
+    def check_renamings(
+        self, experiment: Experiment, document: Document, changes: Sequence[Change]
+    ) -> None:
         """Raise Changed if values of two metrics would count as values of one.
 
-        A metric may have another name while no trial has a value, or if the experiment is paused because trials did
-        not report it. The values of earlier trials then have the new name.
+        A metric may have another name while no trial has a value, or if the experiment is paused
+        because trials did not report it. The values of earlier trials then have the new name.
         """
         renamings = [change for change in changes if is_renaming(change)]
         if not renamings:
             return
         attempts = self._store.attempts(experiment.uid)
         is_missing = experiment.state is ExperimentState.PAUSED and any(
-            attempt.rerun and attempt.failure_class is FailureClass.METRICS_MISSING for attempt in attempts
+            attempt.rerun and attempt.failure_class is FailureClass.METRICS_MISSING
+            for attempt in attempts
         )
         if is_missing or all(attempt.value is None for attempt in attempts):
             return
@@ -502,11 +595,14 @@ class ExperimentService:
         )
         raise Changed(document.spec.words(message))
 
-    def _earlier(self, experiment: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
-        """Return the revision in force if the file is an earlier revision: the experiment has changed, not the file.
+    def _earlier(
+        self, experiment: Experiment, document: Document, *, extended_since: bool
+    ) -> _FileInForce | None:
+        """Return the revision in force if the file is an earlier revision: the experiment has
+        changed, not the file.
 
-        With `extended_since`, all newer revisions must come from `extend NAME`. Returning to a revision before one that
-        `resume` accepted is an edit.
+        With `extended_since`, all newer revisions must come from `extend NAME`. Returning to a
+        revision before one that `resume` accepted is an edit.
         """
         if experiment.revision == 1 or not diff(experiment.spec.document, document.spec.document):
             return None
@@ -528,7 +624,9 @@ class ExperimentService:
 
 
 def _is_by_name(revision: Revision) -> bool:
-    """Return whether the revision comes from `extend NAME` or `set NAME`, and not from a file of a person."""
+    """Return whether the revision comes from `extend NAME` or `set NAME`, and not from a file of a
+    person.
+    """
     return revision.file_text.partition("\n")[0].endswith((EXTENDED, SET))
 
 
@@ -549,21 +647,28 @@ def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | Non
 
 
 def _again(verb: str, document: Document, *flags: str) -> str:
-    """Return the verb with the file, or the name of an experiment that was built in Python, without one.
+    """Return the verb with the file, or the name of an experiment that was built in Python, without
+    one.
 
     The command line adds the flags that change the file.
     """
     if document.source == "standard input":
         return command(verb, "-", *flags)
-    return command(verb, document.source if Path(document.source).exists() else document.spec.name, *flags)
+    return command(
+        verb, document.source if Path(document.source).exists() else document.spec.name, *flags
+    )
 
 
 def _extension(experiment: Experiment, document: Document, changes: Sequence[Change]) -> str:
-    """Return the command that extends the experiment; by its name if it was built in Python, without a file."""
+    """Return the command that extends the experiment; by its name if it was built in Python,
+    without a file.
+    """
     if document.source == "standard input" or Path(document.source).exists():
         return _again("extend", document)
     flags = [
-        word for change in changes for word in ("--set", f"{change.path}={json.dumps(change.new, ensure_ascii=False)}")
+        word
+        for change in changes
+        for word in ("--set", f"{change.path}={json.dumps(change.new, ensure_ascii=False)}")
     ]
     return command("extend", experiment.name, *flags)
 
@@ -575,10 +680,16 @@ def listed(changes: Sequence[Change]) -> str:
 def _shown(change: Change) -> Change:
     """Return the change without the values of variables that look like secrets."""
     above, _, key = change.path.rpartition(".")
-    old, new = (_redacted(key, value, env=above.endswith(".env")) for value in (change.old, change.new))
+    old, new = (
+        _redacted(key, value, env=above.endswith(".env")) for value in (change.old, change.new)
+    )
     if change.old is not None and change.new is not None and old == new:
         new = "[redacted, another value]"
-    return Change(change.path, old if change.old is not None else None, new if change.new is not None else None)
+    return Change(
+        change.path,
+        old if change.old is not None else None,
+        new if change.new is not None else None,
+    )
 
 
 def _redacted(key: str, value: object, *, env: bool) -> object:

@@ -1,6 +1,8 @@
-"""The interface of a store of experiments, as admission needs it: the experiments, and who controls each.
+"""The interface of a store of experiments, as admission needs it: the experiments, and who controls
+each.
 
-A state directory on this machine is one implementation (`local_experiments`). Nothing here assumes files or a database.
+A state directory on this machine is one implementation (`local_experiments`). Nothing here assumes
+files or a database.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, Revision, TrialOrFinal, Uid
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    Revision,
+    TrialOrFinal,
+    Uid,
+)
 from controller.phrases import command
 from controller.runtime.processes import suspended
 from suggest.errors import FailedPrecondition, NotFound, did_you_mean
@@ -27,7 +38,9 @@ UID_LENGTH = 16
 
 def new_uid() -> Uid:
     """Return a random uid that is a DNS label, because names of objects on a cluster contain it."""
-    return secrets.choice(_LETTERS) + "".join(secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1))
+    return secrets.choice(_LETTERS) + "".join(
+        secrets.choice(_BASE32) for _ in range(UID_LENGTH - 1)
+    )
 
 
 class ControlledElsewhere(FailedPrecondition):
@@ -62,7 +75,10 @@ class Holder:
 
 
 class ControllerLease(Protocol):
-    """The right to control one experiment. It ends with `release` or with the process that holds it."""
+    """The right to control one experiment.
+
+    It ends with `release` or with the process that holds it.
+    """
 
     def release(self) -> None: ...
 
@@ -73,15 +89,20 @@ class ControllerLease(Protocol):
 class Experiments(Protocol):
     """A store of experiments, each of which has at most one controller.
 
-    Every write is atomic, and durable when it returns. Methods raise Unavailable (try again) and StoreBroken (a person
-    is needed).
+    Every write is atomic, and durable when it returns. Methods raise Unavailable (try again) and
+    StoreBroken (a person is needed).
     """
 
     def lease(self, uid: Uid, name: str) -> ControllerLease:
-        """Take the lease of an experiment, which need not be recorded yet. Raises ControlledElsewhere."""
+        """Take the lease of an experiment, which need not be recorded yet.
+
+        Raises ControlledElsewhere.
+        """
 
     def holder(self, uid: Uid) -> Holder | None:
-        """Return the process that controls the experiment now, without disturbing it; None if there is none."""
+        """Return the process that controls the experiment now, without disturbing it; None if there
+        is none.
+        """
 
     def revision_source(self, uid: Uid, number: int) -> str:
         """Return where people find the text of a revision."""
@@ -98,7 +119,10 @@ class Experiments(Protocol):
         """Store a new experiment. Raises AlreadyExists if the namespace has one of that name."""
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
-        """Store a revision, and return the experiment under it. Raises FailedPrecondition after another process."""
+        """Store a revision, and return the experiment under it.
+
+        Raises FailedPrecondition after another process.
+        """
 
     def revisions(self, uid: Uid) -> Sequence[Revision]:
         """Return the revisions, oldest first."""
@@ -119,19 +143,25 @@ def find(experiments: Experiments, name: str, namespace: str | None) -> Experime
     if namespace is not None:
         found = experiments.experiment(namespace, name)
         if found is None:
-            raise NotFound(f"there is no experiment {name} in {namespace}{_hint(name, experiments, namespace)}")
+            raise NotFound(
+                f"there is no experiment {name} in {namespace}{_hint(name, experiments, namespace)}"
+            )
         return found
     having = experiments.named(name)
     if not having:
         raise NotFound(f"there is no experiment {name}{_hint(name, experiments, None)}")
     if len(having) > 1:
         places = ", ".join(experiment.namespace for experiment in having)
-        raise FailedPrecondition(f"several namespaces have an experiment {name} ({places}); choose one with -n")
+        raise FailedPrecondition(
+            f"several namespaces have an experiment {name} ({places}); choose one with -n"
+        )
     return having[0]
 
 
 def _hint(name: str, experiments: Experiments, namespace: str | None) -> str:
-    return did_you_mean(name, experiments.names(namespace)) or f"; see {command('get', 'experiments')}"
+    return (
+        did_you_mean(name, experiments.names(namespace)) or f"; see {command('get', 'experiments')}"
+    )
 
 
 def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Attempt]:
@@ -139,11 +169,15 @@ def final_attempts(experiments: Experiments, experiment: Experiment) -> list[Att
     if experiment.final is None:
         return []
     return [
-        attempt for attempt in experiments.attempts(experiment.uid, FINAL) if attempt.number >= experiment.final.first
+        attempt
+        for attempt in experiments.attempts(experiment.uid, FINAL)
+        if attempt.number >= experiment.final.first
     ]
 
 
 def final_has_failed(experiments: Experiments, experiment: Experiment) -> bool:
     """Return whether the final stage of a finished experiment failed for good."""
     attempts = final_attempts(experiments, experiment)
-    return experiment.state.finished and bool(attempts) and attempts[-1].state is AttemptState.FAILED
+    return (
+        experiment.state.finished and bool(attempts) and attempts[-1].state is AttemptState.FAILED
+    )

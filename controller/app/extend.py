@@ -1,8 +1,9 @@
 """Extend a known experiment with more trials, wider ranges and new choices.
 
-An extension survives a kill between any two steps. The service only checks whether it would grow the study; then the
-revision is recorded; the study grows when a controller, in this process or another, next runs the experiment. The same
-request, repeated before anything of the revision has run, is the same extension.
+An extension survives a kill between any two steps. The service only checks whether it would grow
+the study; then the revision is recorded; the study grows when a controller, in this process or
+another, next runs the experiment. The same request, repeated before anything of the revision has
+run, is the same extension.
 """
 
 from __future__ import annotations
@@ -69,16 +70,21 @@ async def extend(
     namespace: str | None,
     print_line: Callable[[str], None],
 ) -> Admitted:
-    """Record the extension of an experiment that no controller runs. `target` is a changed file or the name.
+    """Record the extension of an experiment that no controller runs. `target` is a changed file or
+    the name.
 
     Raises NotFound, FailedPrecondition, Changed, InvalidArgument (SpecErrors).
     """
     file = target if isinstance(target, ExperimentFile) else None
     if file is not None and extension.trials:
-        raise InvalidArgument.at("--trials", "requires the experiment's name; in a file write spec.budget")
+        raise InvalidArgument.at(
+            "--trials", "requires the experiment's name; in a file write spec.budget"
+        )
     service = ExperimentService(experiments)
     named = target.document if isinstance(target, ExperimentFile) else target
-    with service.known_and_leased(named, namespace, refused="{name} cannot be extended while it runs") as (
+    with service.known_and_leased(
+        named, namespace, refused="{name} cannot be extended while it runs"
+    ) as (
         experiment,
         lease,
     ):
@@ -104,15 +110,23 @@ async def extend(
         print_line(sentence)
     revised = admitted.experiment
     if not changes:
-        print_line(f"revision {revised.revision} already contains these changes; none of its trials has started")
+        print_line(
+            f"revision {revised.revision} already contains these changes; none of its trials has started"
+        )
     elif file is None:
         source = experiments.revision_source(revised.uid, revised.revision)
-        print_line(f"in effect from now on: {source}; your own file still works and continues with this revision")
+        print_line(
+            f"in effect from now on: {source}; your own file still works and continues with this revision"
+        )
     return admitted
 
 
-def _from_request(experiments: LocalExperiments, experiment: Experiment, extension: Extension) -> tuple[Document, bool]:
-    """Return the file in force with the extension, or the file in force and True if it has this extension already."""
+def _from_request(
+    experiments: LocalExperiments, experiment: Experiment, extension: Extension
+) -> tuple[Document, bool]:
+    """Return the file in force with the extension, or the file in force and True if it has this
+    extension already.
+    """
     if not extension.trials and not extension.overrides:
         raise InvalidArgument.at("", "specify what to extend: --trials +20, or --set PATH=VALUE")
     revisions = experiments.revisions(experiment.uid)
@@ -128,7 +142,10 @@ def _from_request(experiments: LocalExperiments, experiment: Experiment, extensi
 
 
 def _ran_since(experiments: LocalExperiments, experiment: Experiment, time: datetime) -> bool:
-    return any(event.kind == "created" and event.time >= time for event in experiments.events(experiment.uid))
+    return any(
+        event.kind == "created" and event.time >= time
+        for event in experiments.events(experiment.uid)
+    )
 
 
 def edited(experiment: Experiment, spec: ExperimentSpec, extension: Extension) -> Document:
@@ -141,7 +158,10 @@ def edited(experiment: Experiment, spec: ExperimentSpec, extension: Extension) -
         inner = whole["spec"]
         assert isinstance(inner, dict)
         initial = inner["initial"]
-        whole["spec"] = {**inner, "initial": [*initial, *(point for point in first if point not in initial)]}
+        whole["spec"] = {
+            **inner,
+            "initial": [*initial, *(point for point in first if point not in initial)],
+        }
     text = f"# {experiment.name}{EXTENDED}\n{file_text(whole)}"
     return replace(document, text=text, spec=from_document(whole))
 
@@ -150,17 +170,23 @@ def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
     if not trials:
         return
     if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
-        raise InvalidArgument.at("--trials", f"{trials} is not a number of trials; write +20, or 120 for the total")
+        raise InvalidArgument.at(
+            "--trials", f"{trials} is not a number of trials; write +20, or 120 for the total"
+        )
     if not trials.startswith("+"):
         yield f"spec.budget.trials={trials}"
     elif spec.budget.trials is None:
-        raise InvalidArgument.at("--trials", f"{name} has no limit of trials to raise; widen its parameters with --set")
+        raise InvalidArgument.at(
+            "--trials", f"{name} has no limit of trials to raise; widen its parameters with --set"
+        )
     else:
         yield f"spec.budget.trials={spec.budget.trials + int(trials)}"
 
 
 def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
-    """Yield a partial point for each new choice, because a model without a trial of it may not try it for long."""
+    """Yield a partial point for each new choice, because a model without a trial of it may not try
+    it for long.
+    """
     for parameter in new.parameters:
         was = old.by_name.get(parameter.name)
         if was is None or not isinstance(parameter.domain, Choice):
@@ -175,12 +201,18 @@ def _leading_to(space: Space, name: str) -> dict[str, Value]:
     """Return values that make the parameter active."""
     point: dict[str, Value] = {}
     for condition in space.by_name[name].when:
-        point |= {**_leading_to(space, condition.parameter), condition.parameter: condition.values[0]}
+        point |= {
+            **_leading_to(space, condition.parameter),
+            condition.parameter: condition.values[0],
+        }
     return point
 
 
 def allowed_extension(experiment: Experiment, document: Document) -> list[Change]:
-    """Return the changes that the document makes. Raises Changed if some of them would make another search."""
+    """Return the changes that the document makes.
+
+    Raises Changed if some of them would make another search.
+    """
     changes = diff(experiment.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_extension(change)]
     if refused:
@@ -204,18 +236,24 @@ async def _check(experiment: Experiment, document: Document, client: SessionClie
     try:
         try:
             space = space_to_have(await client.get_study(name), extended.space)
-            await client.update_study(name, space=space, pruning=extended.pruning, validate_only=True)
+            await client.update_study(
+                name, space=space, pruning=extended.pruning, validate_only=True
+            )
         except NotFound:  # its controller was killed before it created the study
             await client.validate(extended)
             return
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
-    refuse_an_end(experiment, document.spec, await client.list_trials(name, client_id=experiment.uid))
+    refuse_an_end(
+        experiment, document.spec, await client.list_trials(name, client_id=experiment.uid)
+    )
 
 
 def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
     """Raise FailedPrecondition if the experiment would immediately end with these trials."""
-    ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=experiment.running_s)
+    ending = budget.ending_of(
+        spec, ((trial.state, trial.value) for trial in trials), running_s=experiment.running_s
+    )
     if ending is not None:
         raise FailedPrecondition(
             f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as well, "

@@ -1,7 +1,9 @@
-"""Read a study or an experiment again and again: each time only what can have changed since the last time.
+"""Read a study or an experiment again and again: each time only what can have changed since the
+last time.
 
-A trial that has ended rarely changes, so a read costs what the unfinished trials cost, whatever the history. Changes of
-ended trials (new labels, deletions) are found by sweeps: all trials are read again, one page at a time.
+A trial that has ended rarely changes, so a read costs what the unfinished trials cost, whatever the
+history. Changes of ended trials (new labels, deletions) are found by sweeps: all trials are read
+again, one page at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ Changed: TypeAlias = Mapping[int, TrialRecord | None]  # by number; None: the tr
 
 
 class _Records:
-    """The records of the trials, and what follows from all of them, at a cost that depends on the changed ones only."""
+    """The records of the trials, and what follows from all of them, at a cost that depends on the
+    changed ones only.
+    """
 
     def __init__(self, criteria: Criteria) -> None:
         self._criteria = criteria
@@ -59,7 +63,9 @@ class _Records:
     def put(self, number: int, new: TrialRecord | None, last: Mapping[str, Measurement]) -> None:
         """Replace the record of a trial, with its last measurements; None if the trial was deleted."""
         objective = self._criteria.objectives[0].metric
-        if metrics := {name: measurement.value for name, measurement in last.items() if name != objective}:
+        if metrics := {
+            name: measurement.value for name, measurement in last.items() if name != objective
+        }:
             self.metrics[number] = metrics
         old = self.by_number.pop(number, None) if new is None else self.by_number.get(number)
         if new == old:
@@ -85,7 +91,10 @@ class _Records:
 
 
 class _Pages(Generic[Item]):
-    """A list that is read in pages. The next page is read while its reader is busy with the last one."""
+    """A list that is read in pages.
+
+    The next page is read while its reader is busy with the last one.
+    """
 
     def __init__(self, read: Callable[[str], Awaitable[tuple[list[Item], str]]]) -> None:
         self._read = read
@@ -110,7 +119,9 @@ class _Pages(Generic[Item]):
 class _Trials:
     """The trials of one study, with the last measurement of each metric in their newest attempts."""
 
-    def __init__(self, studies: StudyReads, name: StudyName, is_wanted: Callable[[Trial], bool]) -> None:
+    def __init__(
+        self, studies: StudyReads, name: StudyName, is_wanted: Callable[[Trial], bool]
+    ) -> None:
         self._studies = studies
         self._name = name
         self._wanted = is_wanted
@@ -144,11 +155,16 @@ class _Trials:
         self._again |= self._ended_within(time.monotonic() - began)
 
     def _ended_within(self, seconds: float) -> set[int]:
-        """Return the trials that may have ended in the last seconds: their measurements may have been read before.
+        """Return the trials that may have ended in the last seconds: their measurements may have
+        been read before.
 
         The server's clock may differ from this one, so the seconds are those before the newest end.
         """
-        ends = {number: trial.end_time for number, trial in self.known.items() if trial.end_time is not None}
+        ends = {
+            number: trial.end_time
+            for number, trial in self.known.items()
+            if trial.end_time is not None
+        }
         since = max(ends.values()) - timedelta(seconds=seconds) if ends else None
         return {number for number, end in ends.items() if since is not None and end >= since}
 
@@ -161,7 +177,9 @@ class _Trials:
         return self._swept_to is not None
 
     async def sweep(self) -> set[int]:
-        """Read the next page of a sweep, and return the numbers of its trials, and at the end of deleted ones."""
+        """Read the next page of a sweep, and return the numbers of its trials, and at the end of
+        deleted ones.
+        """
         if self._swept_to is None:
             self._swept_to, self._unswept = "", set(self.known)
         page, token = await self._studies.trials_page(self._name, self._swept_to, page_size=PAGE)
@@ -175,7 +193,9 @@ class _Trials:
         return numbers
 
     async def read_changes(self) -> set[int]:
-        """Read unfinished and new trials, and return the numbers of the trials that may have changed."""
+        """Read unfinished and new trials, and return the numbers of the trials that may have
+        changed.
+        """
         page = await self._studies.list_trials(self._name, states=OPEN)
         listed = {trial.number for trial in page}
         page += [
@@ -203,7 +223,9 @@ class _Trials:
             note_latest(self.last, await self._studies.list_measurements(self._name, latest=True))
             return
         for number in numbers:
-            note_latest(self.last, await self._studies.list_measurements(self._name, number, latest=True))
+            note_latest(
+                self.last, await self._studies.list_measurements(self._name, number, latest=True)
+            )
 
     def _keep(self, page: Sequence[Trial]) -> set[int]:
         if page:
@@ -221,7 +243,10 @@ class _Trials:
 
 
 class _SweepTimer:
-    """When the next page of a sweep is read. Sweeps take a small share of the time, and end when nothing changes."""
+    """When the next page of a sweep is read.
+
+    Sweeps take a small share of the time, and end when nothing changes.
+    """
 
     def __init__(self) -> None:
         self._next = math.inf
@@ -247,10 +272,17 @@ class _SweepTimer:
 
 
 class Follower(ABC, Generic[Record]):
-    """Reads a search again and again. `record` is as of the last read, and `loaded` once everything was read."""
+    """Reads a search again and again.
+
+    `record` is as of the last read, and `loaded` once everything was read.
+    """
 
     def __init__(
-        self, studies: StudyReads, name: StudyName, record: Record, is_wanted: Callable[[Trial], bool]
+        self,
+        studies: StudyReads,
+        name: StudyName,
+        record: Record,
+        is_wanted: Callable[[Trial], bool],
     ) -> None:
         self._studies = studies
         self._trials = _Trials(studies, name, is_wanted)
@@ -268,7 +300,8 @@ class Follower(ABC, Generic[Record]):
     def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         """Yield the trials that may have changed, in one part or several. Raises NotFound.
 
-        `changed` says whether the store may have changed since the last read; without it, only a sweep continues.
+        `changed` says whether the store may have changed since the last read; without it, only a
+        sweep continues.
         """
 
     def read_again(self, number: int) -> None:
@@ -300,10 +333,14 @@ class StudyFollower(Follower[StudyTrials]):
     """Follows a study without an experiment."""
 
     def __init__(self, studies: StudyReads, study: Study) -> None:
-        super().__init__(studies, study.name, StudyTrials(study, totals=Totals({}, ())), lambda trial: True)
+        super().__init__(
+            studies, study.name, StudyTrials(study, totals=Totals({}, ())), lambda trial: True
+        )
 
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
-        self.record = replace(self.record, study=await self._studies.get_study(self.record.study.name))
+        self.record = replace(
+            self.record, study=await self._studies.get_study(self.record.study.name)
+        )
         if not self.loaded:
             async for numbers in self._trials.read_all():
                 yield self._take(numbers)
@@ -322,16 +359,22 @@ class StudyFollower(Follower[StudyTrials]):
 class ExperimentFollower(Follower[ExperimentRecord]):
     """Follows an experiment with its trials, attempts and latest events."""
 
-    def __init__(self, experiments: LocalExperiments, experiment: Experiment, studies: StudyReads) -> None:
+    def __init__(
+        self, experiments: LocalExperiments, experiment: Experiment, studies: StudyReads
+    ) -> None:
         record = ExperimentRecord(experiment, totals=Totals({}, ()))
-        super().__init__(studies, study_name(experiment), record, lambda trial: query.belongs(trial, experiment))
+        super().__init__(
+            studies, study_name(experiment), record, lambda trial: query.belongs(trial, experiment)
+        )
         self._experiments = experiments
         self._attempts: dict[int, list[Attempt]] = {}
-        self._changing: set[int] = set()  # trials that are unfinished, or whose newest attempt may change
+        # trials that are unfinished, or whose newest attempt may change
+        self._changing: set[int] = set()
 
     async def read(self, *, changed: bool = True) -> AsyncIterator[Changed]:
         before = self.record.experiment
-        # The holder is read first, because a controller stores the end before it releases its lease.
+        # The holder is read first, because a controller stores the end before it releases its
+        # lease.
         holder = self._experiments.holder(before.uid)
         experiment = self._experiments.experiment(before.namespace, before.name)
         if experiment is None or experiment.uid != before.uid:
@@ -357,7 +400,11 @@ class ExperimentFollower(Follower[ExperimentRecord]):
                 self.record = replace(self.record, settings=study.spec.algorithm.settings)
             async for numbers in self._trials.read_all():
                 if numbers:
-                    self._group(self._experiments.attempts_between(experiment.uid, min(numbers), max(numbers)))
+                    self._group(
+                        self._experiments.attempts_between(
+                            experiment.uid, min(numbers), max(numbers)
+                        )
+                    )
                 yield self._take(numbers)
         except NotFound as error:
             if self._experiments.attempts(experiment.uid):

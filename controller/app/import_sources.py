@@ -1,6 +1,8 @@
-"""The sources of imported trials: an experiment, a study in a store, an Optuna database or journal, a CSV or JSON file.
+"""The sources of imported trials: an experiment, a study in a store, an Optuna database or journal,
+a CSV or JSON file.
 
-Everything is read before anything is written: a source's store is closed before the target's store is opened.
+Everything is read before anything is written: a source's store is closed before the target's store
+is opened.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ MOST_MEASURED = 10_000  # measurements of one trial, the limit of one request
 class SourceChoice:
     """A source as a person names it.
 
-    source: the name of an experiment, the URL of a store, a CSV file, an export in JSON or a journal file of Optuna.
+    source: the name of an experiment, the URL of a store, a CSV file, an export in JSON or a
+    journal file of Optuna.
     study: the study, for a store with several.
     value: the source of the value: a column, a metric or an objective.
     fill: NAME=VALUE for parameters that the source lacks.
@@ -52,7 +55,10 @@ class SourceChoice:
 
 
 async def read_source(chosen: SourceChoice, workspace: Workspace, spec: ExperimentSpec) -> Source:
-    """Read the trials and fit them to the experiment. Raises InvalidArgument, NotFound, FailedPrecondition."""
+    """Read the trials and fit them to the experiment.
+
+    Raises InvalidArgument, NotFound, FailedPrecondition.
+    """
     text, value = chosen.source, chosen.value
     fill = _fill(chosen.fill, spec)
     if "://" in text:
@@ -68,11 +74,15 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
             )
         async with workspace.reading(url) as studies:
             study = await _study_named(studies, chosen.study, place)
-            return _fitting(await _of_study(studies, study, f"{study.name} in {place}"), spec, value, fill)
+            return _fitting(
+                await _of_study(studies, study, f"{study.name} in {place}"), spec, value, fill
+            )
     if text == "-" or text.endswith(".csv") or "/" in text or Path(text).exists():
         beginning = _beginning(text)
         if beginning.startswith(b"SQLite format 3\0"):
-            raise InvalidArgument.at("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")
+            raise InvalidArgument.at(
+                "--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}"
+            )
         if re.match(rb'\{[^\n]*"op_code": ?\d', beginning):
             return _of_optuna(text, chosen, spec, fill)
         if beginning.lstrip().startswith(b"{"):
@@ -81,9 +91,13 @@ async def read_source(chosen: SourceChoice, workspace: Workspace, spec: Experime
     with workspace.opened() as experiments:
         experiment = find(experiments, text, None)
     if (experiment.name, experiment.namespace) == (spec.name, spec.namespace):
-        raise InvalidArgument.at("--from", f"{text} is the experiment itself, which already has its trials")
+        raise InvalidArgument.at(
+            "--from", f"{text} is the experiment itself, which already has its trials"
+        )
     async with workspace.reading(experiment.server) as studies:
-        source = await _of_study(studies, await studies.get_study(study_name(experiment)), experiment.name)
+        source = await _of_study(
+            studies, await studies.get_study(study_name(experiment)), experiment.name
+        )
     return _fitting(source, spec, value, fill)
 
 
@@ -96,7 +110,9 @@ def _beginning(path: str) -> bytes:
         return b""
 
 
-def _of_optuna(place: str, chosen: SourceChoice, spec: ExperimentSpec, fill: dict[str, str]) -> Source:
+def _of_optuna(
+    place: str, chosen: SourceChoice, spec: ExperimentSpec, fill: dict[str, str]
+) -> Source:
     objectives = [objective.metric for objective in spec.criteria.objectives]
     constraints = [constraint.metric for constraint in spec.constraints]
     source = admin.optuna_source(place, chosen.study, chosen.value, objectives, constraints)
@@ -108,12 +124,16 @@ def _of_export(path: Path) -> Source:
     try:
         document = json.loads(path.read_bytes())
         uid, objectives = _exported_search(document)
-        trials = [(f"trial {trial['number']}", _exported_trial(trial)) for trial in document["trials"]]
+        trials = [
+            (f"trial {trial['number']}", _exported_trial(trial)) for trial in document["trials"]
+        ]
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         problem = f"is not what tuner export --format json writes ({type(error).__name__}: {error})"
         raise InvalidArgument.at("--from", f"{path}: {problem}") from None
     if len(trials) > MAX_ROWS:
-        raise InvalidArgument.at("--from", f"{path} has more than {MAX_ROWS:,} trials; export the best to a CSV")
+        raise InvalidArgument.at(
+            "--from", f"{path} has more than {MAX_ROWS:,} trials; export the best to a CSV"
+        )
     left_out: Counter[str] = Counter()
     finished: list[tuple[str, FinishedTrial]] = []
     for place, trial in trials:
@@ -134,7 +154,10 @@ def _exported_search(document: Json) -> tuple[str, list[Objective]]:
         of_search = document["experiment"]
         spec = of_search["file"]["spec"]
         declared = spec.get("objective", spec)
-    found = [Objective(one["metric"], Direction(one["direction"])) for one in declared.get("objectives", [declared])]
+    found = [
+        Objective(one["metric"], Direction(one["direction"]))
+        for one in declared.get("objectives", [declared])
+    ]
     return of_search["uid"], found
 
 
@@ -143,7 +166,10 @@ def _exported_trial(trial: Json) -> FinishedTrial:
     return FinishedTrial(
         trial["parameters"],
         Outcome(state, trial.get("value"), trial.get("reason", ""), trial.get("failureClass", "")),
-        [Measurement(m["attempt"], m["metric"], m["step"], float(m["value"])) for m in trial["measurements"]],
+        [
+            Measurement(m["attempt"], m["metric"], m["step"], float(m["value"]))
+            for m in trial["measurements"]
+        ],
         source_id=str(trial["number"]),
     )
 
@@ -154,12 +180,18 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
     parameters = spec.space.by_name
     for word in words:
         # A name may contain =, too.
-        name = max((n for n in parameters if word.startswith(f"{n}=")), key=len, default=word.partition("=")[0])
+        name = max(
+            (n for n in parameters if word.startswith(f"{n}=")),
+            key=len,
+            default=word.partition("=")[0],
+        )
         text = word[len(name) + 1 :]
         if not text:
             raise InvalidArgument.at("--fill", f"{word}: write NAME=VALUE")
         if name not in parameters:
-            raise InvalidArgument.at("--fill", f"unknown parameter {name}{did_you_mean(name, parameters)}")
+            raise InvalidArgument.at(
+                "--fill", f"unknown parameter {name}{did_you_mean(name, parameters)}"
+            )
         try:
             read_value(parameters[name], text)
         except ValueError as error:
@@ -170,7 +202,11 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
 
 def _absolute(url: str) -> str:
     prefix = "sqlite:///"
-    return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute()) if url.startswith(prefix) else url
+    return (
+        prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
+        if url.startswith(prefix)
+        else url
+    )
 
 
 async def _study_named(studies: StudyReads, name: str, place: str) -> Study:
@@ -182,8 +218,12 @@ async def _study_named(studies: StudyReads, name: str, place: str) -> Study:
         return next(iter(by_name.values()))
     some = ", ".join([*by_name][:8]) + (", …" if len(by_name) > 8 else "")
     if not name:
-        raise InvalidArgument.at("--study", f"name one of the studies in {place}: {some or 'there are none'}")
-    raise NotFound(f"{place} has no study {name}{did_you_mean(full_name, by_name) or f'; there are {some or None}'}")
+        raise InvalidArgument.at(
+            "--study", f"name one of the studies in {place}: {some or 'there are none'}"
+        )
+    raise NotFound(
+        f"{place} has no study {name}{did_you_mean(full_name, by_name) or f'; there are {some or None}'}"
+    )
 
 
 async def _of_study(studies: StudyReads, study: Study, title: str) -> Source:
@@ -192,7 +232,9 @@ async def _of_study(studies: StudyReads, study: Study, title: str) -> Source:
     left_out: Counter[str] = Counter()
     trials = await studies.list_trials(study.name)
     if len(trials) > MAX_ROWS:
-        raise InvalidArgument.at("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")
+        raise InvalidArgument.at(
+            "--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV"
+        )
     for trial in trials:
         if not trial.finished:
             left_out["not finished"] += 1
@@ -206,7 +248,9 @@ async def _of_study(studies: StudyReads, study: Study, title: str) -> Source:
                 source_id=str(trial.number),
             )
             finished.append((f"trial {trial.number}", copy))
-    return Source(title[:256], f"study-{study.uid}", finished, study.spec.objectives, left_out=left_out)
+    return Source(
+        title[:256], f"study-{study.uid}", finished, study.spec.objectives, left_out=left_out
+    )
 
 
 def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
@@ -223,7 +267,10 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     objective = spec.objective
     theirs = source.objectives[0] if source.objectives else replace(objective, metric="")
     others = {other.metric: other for other in source.objectives[1:]}
-    for ours, same in [(objective, theirs), *((further, others.get(further.metric)) for further in spec.further)]:
+    for ours, same in [
+        (objective, theirs),
+        *((further, others.get(further.metric)) for further in spec.further),
+    ]:
         if same is not None and same.direction is not ours.direction:
             raise FailedPrecondition(
                 f"{source.title} {same.direction.value}s {same.metric or 'its objective'}, but {spec.name} "
@@ -234,7 +281,9 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
             f"the objective of {source.title} is {theirs.metric}, and that of {spec.name} is {objective.metric}; if "
             f"both are the same metric, add --value {theirs.metric}"
         )
-    filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
+    filled: Assignment = {
+        name: read_value(spec.space.by_name[name], text) for name, text in fill.items()
+    }
     fitting = [
         (
             place,
@@ -242,7 +291,8 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
                 trial,
                 parameters={**filled, **trial.parameters},
                 measurements=[
-                    _renamed(measurement, theirs.metric, objective.metric) for measurement in trial.measurements
+                    _renamed(measurement, theirs.metric, objective.metric)
+                    for measurement in trial.measurements
                 ],
             ),
         )

@@ -1,7 +1,8 @@
-"""Import finished trials from elsewhere into an experiment, so that its search learns from them. Runs nothing.
+"""Import finished trials from elsewhere into an experiment, so that its search learns from them.
+Runs nothing.
 
-An import may be repeated, also while the experiment runs, because each trial is imported only once. A new experiment is
-created but not run.
+An import may be repeated, also while the experiment runs, because each trial is imported only once.
+A new experiment is created but not run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class ImportTally:
 
     def count(self, place: str, result: ImportResult) -> None:
         if result.number is None:
-            self.refused.append(f"{place}: " + "; ".join(f"{p.path}: {p.message}" for p in result.problems))
+            self.refused.append(
+                f"{place}: " + "; ".join(f"{p.path}: {p.message}" for p in result.problems)
+            )
             return
         self.known += result.known
         self.new += not result.known
@@ -89,7 +92,9 @@ async def import_trials(
             if experiment is None:
                 assert isinstance(target, ExperimentFile)
                 experiment = await _create(experiments, target, client, service, context)
-            await ExperimentStudy(experiment, client).make(begun=bool(experiments.attempts(experiment.uid)))
+            await ExperimentStudy(experiment, client).make(
+                begun=bool(experiments.attempts(experiment.uid))
+            )
             tally = ImportTally(refused=[f"{p.path}: {p.message}" for p in source.refused])
             for batch in _batches(source.trials):
                 results = await client.import_trials(
@@ -103,14 +108,19 @@ async def import_trials(
         now = experiments.experiment(experiment.namespace, experiment.name) or experiment
         begun = bool(experiments.attempts(now.uid))
         if now.state is ExperimentState.RUNNING and not begun:
-            # It was created for an import, by this process or by a killed one, unless a controller has just taken it.
+            # It was created for an import, by this process or by a killed one, unless a controller
+            # has just taken it.
             with suppress(ControlledElsewhere):
                 now = ExperimentService(experiments).not_run(now)
         return Imported(now, source, tally, begun)
 
 
 async def _create(
-    experiments: LocalExperiments, file: ExperimentFile, client: SessionClient, service: str, context: str | None
+    experiments: LocalExperiments,
+    file: ExperimentFile,
+    client: SessionClient,
+    service: str,
+    context: str | None,
 ) -> Experiment:
     """Create the experiment like a run, without running it."""
     spec = file.document.spec
@@ -125,7 +135,9 @@ async def _create(
     of = ExperimentService(experiments)
     reserved = of.reserve(spec.name)
     try:
-        admitted = of.create(file.document, file.directory, reserved, service=service, context=context)
+        admitted = of.create(
+            file.document, file.directory, reserved, service=service, context=context
+        )
     except BaseException:
         reserved.lease.discard()
         raise
@@ -133,11 +145,15 @@ async def _create(
     return admitted.experiment
 
 
-def _batches(trials: Sequence[tuple[str, FinishedTrial]]) -> Iterator[list[tuple[str, FinishedTrial]]]:
+def _batches(
+    trials: Sequence[tuple[str, FinishedTrial]],
+) -> Iterator[list[tuple[str, FinishedTrial]]]:
     batch: list[tuple[str, FinishedTrial]] = []
     measured = 0
     for place, trial in trials:
-        if batch and (len(batch) == AT_ONCE or measured + len(trial.measurements) > MEASURED_AT_ONCE):
+        if batch and (
+            len(batch) == AT_ONCE or measured + len(trial.measurements) > MEASURED_AT_ONCE
+        ):
             yield batch
             batch, measured = [], 0
         batch.append((place, trial))

@@ -1,4 +1,6 @@
-"""`Experiments` in a state directory: rows in controller.db; texts of revisions and lock files in folders."""
+"""`Experiments` in a state directory: rows in controller.db; texts of revisions and lock files in
+folders.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class ControllerLock:
-    """A `ControllerLease` as a lock file, which the kernel releases when the process that holds it ends.
+    """A `ControllerLease` as a lock file, which the kernel releases when the process that holds it
+    ends.
 
     The lock is held from `take` on. The content of the file is for people.
     """
@@ -83,13 +86,16 @@ class ControllerLock:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def holder(self) -> Holder | None:
-        """Return the process that controls the experiment now, without disturbing it; None if there is none."""
+        """Return the process that controls the experiment now, without disturbing it; None if there
+        is none.
+        """
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            # A shared lock, so that two processes that check at once do not take each other for the holder.
+            # A shared lock, so that two processes that check at once do not take each other for the
+            # holder.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return _written(os.pread(descriptor, 4096, 0))
@@ -100,7 +106,9 @@ class ControllerLock:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raise Unavailable with the file's name if it cannot be written: the error of an open file has no name."""
+    """Raise Unavailable with the file's name if it cannot be written: the error of an open file has
+    no name.
+    """
     try:
         yield
     except OSError as error:
@@ -169,8 +177,12 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
     if make:
         directory.make()
     elif directory.root.exists() and not directory.root.is_dir():
-        raise Unavailable(f"the state directory {directory.root} is not a directory; name another one with --state-dir")
+        raise Unavailable(
+            f"the state directory {directory.root} is not a directory; name another one with --state-dir"
+        )
     elif not directory.controller_db.exists():
-        raise NotFound(f"the state directory {directory.root} has no experiments yet; see --state-dir")
+        raise NotFound(
+            f"the state directory {directory.root} has no experiments yet; see --state-dir"
+        )
     with closing(LocalExperiments(directory)) as experiments:
         yield experiments

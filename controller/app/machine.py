@@ -1,4 +1,6 @@
-"""Check what an experiment needs on this machine for local trials: GPUs, cores, a folder. Starts nothing."""
+"""Check what an experiment needs on this machine for local trials: GPUs, cores, a folder. Starts
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from controller.spec import Document
 from suggest.errors import Problem
 
 CROWDED = 4  # busy processes per core, more than waiting for disks and networks explains
-_GPU, _DEVICES, _DIRECTORY = "spec.trial.resources.gpu", "spec.trial.devices", "spec.trial.workingDir"
+_GPU, _DEVICES, _DIRECTORY = (
+    "spec.trial.resources.gpu",
+    "spec.trial.devices",
+    "spec.trial.workingDir",
+)
 _REFUSED = (_DEVICES, _DIRECTORY)
 
 
@@ -28,15 +34,20 @@ def warnings(document: Document) -> Iterator[str]:
 
 
 def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
-    """Yield a warning if the program of a file that was written for a cluster is not on this machine."""
+    """Yield a warning if the program of a file that was written for a cluster is not on this
+    machine.
+    """
     for place, word in enumerate(trial.command[:2] if trial.image else ()):
         if "${" in word:
             continue
         if word.startswith("/"):
-            # Not Path.exists, which raises for a name that is too long or in a folder that must not be read.
+            # Not Path.exists, which raises for a name that is too long or in a folder that must not
+            # be read.
             is_here = os.path.exists(word)  # noqa: PTH110
         else:
-            is_here = place > 0 or "/" in word or shutil.which(word, path=_search_path(trial)) is not None
+            is_here = (
+                place > 0 or "/" in word or shutil.which(word, path=_search_path(trial)) is not None
+            )
         if not is_here:
             yield (
                 f"{word} of the command is not on this machine, and trials here do not run in the image; run on a "
@@ -66,11 +77,18 @@ def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:
 
 
 def check(document: Document, directory: Path) -> None:
-    """Raise SpecErrors for what `run` refuses before it creates anything. For missing GPUs it pauses instead."""
+    """Raise SpecErrors for what `run` refuses before it creates anything.
+
+    For missing GPUs it pauses instead.
+    """
     template = document.spec.trial
     if not (template.devices or template.working_dir):
         return
-    problems = [Problem(path, message) for path, message in _problems(document.spec, directory) if path in _REFUSED]
+    problems = [
+        Problem(path, message)
+        for path, message in _problems(document.spec, directory)
+        if path in _REFUSED
+    ]
     if problems:
         raise document.locate(problems)
 
@@ -84,8 +102,13 @@ def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
 def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
     """Yield problems as (path, message). `directory` is the file's folder."""
     if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
-        yield _DIRECTORY, f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name another"
-    asking = [template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu]
+        yield (
+            _DIRECTORY,
+            f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name another",
+        )
+    asking = [
+        template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu
+    ]
     if not asking:
         return
     unavailable = gpus.unavailable(os.environ, spec.trial.devices)
@@ -99,13 +122,18 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         )
         return
     for template in asking:
-        if message := _too_few(template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)):
+        if message := _too_few(
+            template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)
+        ):
             yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), message
             return
 
 
 def _too_few(template: TrialTemplate, count: int, source: str) -> str:
-    """Return a message if there are too few GPUs, otherwise "". `source` says where the `count` of GPUs comes from."""
+    """Return a message if there are too few GPUs, otherwise "".
+
+    `source` says where the `count` of GPUs comes from.
+    """
     gpu = template.resources.gpu
     if gpus.slots(count, gpu) >= template.workers:
         return ""

@@ -1,4 +1,5 @@
-"""The `provenance.json` of an attempt, for people: the file, the code, the versions, the place and the time.
+"""The `provenance.json` of an attempt, for people: the file, the code, the versions, the place and
+the time.
 
 git runs once per session, while everything else starts. If it is missing, its part is left out.
 """
@@ -30,7 +31,9 @@ GIT_PATIENCE_S = 1.0  # longer waits for a large checkout are not worth it
 
 
 async def git_state(folder: Path) -> dict[str, object]:
-    """Return the commit of the folder's checkout and whether files differ from it; empty outside a checkout."""
+    """Return the commit of the folder's checkout and whether files differ from it; empty outside a
+    checkout.
+    """
     try:
         async with asyncio.timeout(GIT_PATIENCE_S):
             commit = await _git(folder, "rev-parse", "HEAD")
@@ -44,10 +47,15 @@ async def git_state(folder: Path) -> dict[str, object]:
 
 async def _git(folder: Path, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        "git", "-C", str(folder), *arguments,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        "git",
+        "-C",
+        str(folder),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-    )  # fmt: skip
+    )
     try:
         output, _ = await process.communicate()
     except asyncio.CancelledError:
@@ -60,7 +68,9 @@ async def _git(folder: Path, *arguments: str) -> str:
 
 @dataclass(slots=True)
 class AttemptLauncher:
-    """The `controller.loop.Launcher` of this machine: creates an attempt's folder with its records, and its launch."""
+    """The `controller.loop.Launcher` of this machine: creates an attempt's folder with its records,
+    and its launch.
+    """
 
     folders: ExperimentFolders
     source: str  # the file's name, as the person gave it
@@ -81,15 +91,21 @@ class AttemptLauncher:
 
     _session: dict[str, object] = field(init=False)
 
-    async def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+    async def __call__(
+        self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]
+    ) -> Launch:
         attempt = attempts[-1]
-        folders = self.folders.attempt(attempt.trial, attempt.number, apart=checkpoint_suffix(experiment, attempt))
+        folders = self.folders.attempt(
+            attempt.trial, attempt.number, apart=checkpoint_suffix(experiment, attempt)
+        )
         starts_over = ""
         if experiment.spec.traits.shares_files and attempt.trial is not FINAL:
             await self._inherit(trial, folders)
             starts_over = _starts_over(experiment, trial, attempt, folders)
         launched = (
-            cluster_launch(experiment, trial, attempts, folders, environ=os.environ, files=self.files)
+            cluster_launch(
+                experiment, trial, attempts, folders, environ=os.environ, files=self.files
+            )
             if experiment.spec.traits.on_cluster
             else launch(
                 experiment,
@@ -116,12 +132,19 @@ class AttemptLauncher:
             ) from error
 
     def _record(
-        self, experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders, launched: Launch
+        self,
+        experiment: Experiment,
+        trial: Trial,
+        attempt: Attempt,
+        folders: AttemptFolders,
+        launched: Launch,
     ) -> None:
         template = experiment.spec.template_of(attempt.trial)
         parameters = {**trial.parameters, **fidelity(experiment, attempt)}
         recorded = {
-            name: f"[secret {value.name}/{value.key}]" if isinstance(value, SecretRef) else launched.env[name]
+            name: f"[secret {value.name}/{value.key}]"
+            if isinstance(value, SecretRef)
+            else launched.env[name]
             for name, value in template.env.items()
             # A variable that mentions an inactive parameter was left out.
             if isinstance(value, SecretRef) or name in launched.env
@@ -145,20 +168,28 @@ class AttemptLauncher:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         }
         try:
-            folders.prepare(parameters=parameters, provenance=provenance, form=template.parameters_file)
+            folders.prepare(
+                parameters=parameters, provenance=provenance, form=template.parameters_file
+            )
         except OSError as error:
             raise Unavailable(
                 f"{folders.root}: {error.strerror}; nothing is lost; free some space to continue"
             ) from error
 
 
-def _starts_over(experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders) -> str:
-    """Return why the attempt has no checkpoint, though it should continue from one; "" if it has one or needs none."""
+def _starts_over(
+    experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders
+) -> str:
+    """Return why the attempt has no checkpoint, though it should continue from one; "" if it has
+    one or needs none.
+    """
     fidelity = experiment.spec.fidelity
     if folders.has_checkpoint:
         return ""
     if trial.rungs and fidelity is not None:
-        return f"TUNER_CHECKPOINT_DIR is empty after {fidelity.parameter} {trial.rungs[-1].fidelity:g}"
+        return (
+            f"TUNER_CHECKPOINT_DIR is empty after {fidelity.parameter} {trial.rungs[-1].fidelity:g}"
+        )
     if trial.parent is not None and attempt.number == 1:
         return f"trial {trial.parent} left nothing in TUNER_CHECKPOINT_DIR"
     return ""

@@ -1,4 +1,5 @@
-"""Read experiments, studies and trials from controller.db and the suggestion service. Changes nothing.
+"""Read experiments, studies and trials from controller.db and the suggestion service. Changes
+nothing.
 
 It takes no lease and owns no study, so it works whether or not a controller is running.
 """
@@ -16,11 +17,25 @@ from typing import TYPE_CHECKING, Any
 from controller.app.experiments import final_attempts, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace, described
-from controller.core.model import FINAL, Experiment, ExperimentState, TrialOrFinal, by_trial, trial_name
+from controller.core.model import (
+    FINAL,
+    Experiment,
+    ExperimentState,
+    TrialOrFinal,
+    by_trial,
+    trial_name,
+)
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
-from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, last_values, note_latest
+from controller.report.record import (
+    ExperimentRecord,
+    StudyTrials,
+    TrialList,
+    TrialRecord,
+    last_values,
+    note_latest,
+)
 from controller.report.top import QuotaUse
 from controller.search import CHOOSES, StudyReads, lost, study_name
 from suggest.errors import (
@@ -48,14 +63,20 @@ if TYPE_CHECKING:
 
 
 async def gather(
-    experiments: LocalExperiments, experiment: Experiment, studies: StudyReads, *, measurements: bool = False,
-    latest: bool = False, trial: TrialOrFinal | None = None,
-) -> ExperimentRecord:  # fmt: skip
+    experiments: LocalExperiments,
+    experiment: Experiment,
+    studies: StudyReads,
+    *,
+    measurements: bool = False,
+    latest: bool = False,
+    trial: TrialOrFinal | None = None,
+) -> ExperimentRecord:
     """Return everything that is known about the experiment.
 
     Args:
         measurements: Read the measurements as well, of one trial or of all.
-        latest: Read the last value of each metric. Running trials show that of the objective as their value.
+        latest: Read the last value of each metric. Running trials show that of the objective as
+            their value.
     """
     # The holder is read first, because a controller stores the end before it releases its lease.
     holder = experiments.holder(experiment.uid)
@@ -63,7 +84,9 @@ async def gather(
         now = experiments.experiment(experiment.namespace, experiment.name)
         experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_name(experiment)
-    attempts = by_trial((attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid))
+    attempts = by_trial(
+        (attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid)
+    )
     trials: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
     last: list[tuple[int, Measurement]] = []
@@ -71,7 +94,11 @@ async def gather(
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
             settings = (await studies.get_study(name)).spec.algorithm.settings
-        trials = [found_trial for found_trial in await studies.list_trials(name) if belongs(found_trial, experiment)]
+        trials = [
+            found_trial
+            for found_trial in await studies.list_trials(name)
+            if belongs(found_trial, experiment)
+        ]
         exists = trial is None or any(found_trial.number == trial for found_trial in trials)
         if measurements and exists and trial is not FINAL:
             measured = by_trial(await studies.list_measurements(name, trial))
@@ -87,7 +114,9 @@ async def gather(
     return ExperimentRecord(
         experiment=experiment,
         trials=[
-            TrialRecord(t, attempts.get(t.number, ())).so_far(latest_of.get(t.number, {}).get(objective))
+            TrialRecord(t, attempts.get(t.number, ())).so_far(
+                latest_of.get(t.number, {}).get(objective)
+            )
             for t in trials
         ],
         events=experiments.events(experiment.uid, trial),
@@ -101,7 +130,9 @@ async def gather(
 
 
 def belongs(trial: Trial, experiment: Experiment) -> bool:
-    """Return whether a trial of the experiment's study is one of the experiment's own, or counts as one."""
+    """Return whether a trial of the experiment's study is one of the experiment's own, or counts as
+    one.
+    """
     record = TrialRecord(trial)
     return bool(trial.client_id == experiment.uid or record.imported_from or record.value_of)
 
@@ -128,22 +159,32 @@ async def look_up(
 ) -> ExperimentRecord:
     """Return the experiment of that name, as `gather` reads it. Raises NotFound."""
     async with _found(workspace, name, namespace) as (experiments, experiment, studies):
-        return await gather(experiments, experiment, studies, measurements=measurements, latest=latest, trial=trial)
+        return await gather(
+            experiments, experiment, studies, measurements=measurements, latest=latest, trial=trial
+        )
 
 
 async def with_estimate(
     workspace: Workspace, name: str, namespace: str | None
 ) -> tuple[ExperimentRecord, Estimate | None]:
-    """Return the experiment with the metrics of its best trial, and a model's estimate if the service can compute one.
+    """Return the experiment with the metrics of its best trial, and a model's estimate if the
+    service can compute one.
 
     Raises NotFound.
     """
     async with _found(workspace, name, namespace) as (experiments, experiment, studies):
         record = await gather(experiments, experiment, studies)
         if record.best is not None:
-            last = await studies.list_measurements(study_name(experiment), record.best.number, latest=True)
-            record = replace(record, metrics=last_values(last, without=experiment.spec.objective.metric))
-        if not experiment.spec.criteria.is_plain or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
+            last = await studies.list_measurements(
+                study_name(experiment), record.best.number, latest=True
+            )
+            record = replace(
+                record, metrics=last_values(last, without=experiment.spec.objective.metric)
+            )
+        if (
+            not experiment.spec.criteria.is_plain
+            or record.counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS
+        ):
             return record, None
         try:
             return record, await studies.estimate(study_name(experiment))
@@ -167,16 +208,23 @@ async def watch(
 
 
 async def all_experiments(
-    workspace: Workspace, namespace: str | None, *, on_error: Callable[[TunerError], None], latest: bool = False
+    workspace: Workspace,
+    namespace: str | None,
+    *,
+    on_error: Callable[[TunerError], None],
+    latest: bool = False,
 ) -> list[ExperimentRecord]:
     """Return all experiments of one namespace or of all.
 
-    What cannot be read of an experiment is left out and reported to `on_error`. `latest` is as for `gather`.
+    What cannot be read of an experiment is left out and reported to `on_error`. `latest` is as for
+    `gather`.
     """
     try:
         with workspace.opened() as experiments:
             stored = [
-                experiment for experiment in experiments.experiments() if namespace in (None, experiment.namespace)
+                experiment
+                for experiment in experiments.experiments()
+                if namespace in (None, experiment.namespace)
             ]
             records: dict[str, ExperimentRecord] = {}
             for service in dict.fromkeys(experiment.server for experiment in stored):
@@ -184,7 +232,9 @@ async def all_experiments(
                 try:
                     async with workspace.reading(service) as studies:
                         answers = [
-                            await _without_lost_trials(experiments, experiment, studies, on_error, latest=latest)
+                            await _without_lost_trials(
+                                experiments, experiment, studies, on_error, latest=latest
+                            )
                             for experiment in reachable
                         ]
                 except (Unavailable, Unauthenticated, PermissionDenied) as error:
@@ -222,7 +272,11 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     for trial in record.trials:
         if trial.trial.number == number:
             return trial
-    first, last = (record.trials[0].trial.number, record.trials[-1].trial.number) if record.trials else (0, None)
+    first, last = (
+        (record.trials[0].trial.number, record.trials[-1].trial.number)
+        if record.trials
+        else (0, None)
+    )
     existing = "it has none yet" if last is None else f"its trials are {first} to {last}"
     if first == last:
         existing = f"its only trial is {first}"
@@ -230,7 +284,10 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
 
 
 def importances(record: TrialList) -> list[Importance]:
-    """Return the importance of each parameter, the most important first. Takes at most two seconds."""
+    """Return the importance of each parameter, the most important first.
+
+    Takes at most two seconds.
+    """
     direction = record.criteria.objectives[0].direction
     return importances_of(record.space, trials_that_ran(record), direction=direction)
 
@@ -239,7 +296,9 @@ def importances(record: TrialList) -> list[Importance]:
 
 
 def final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
-    """Return the final stage; None if the experiment has none, or it has not begun since the search last continued."""
+    """Return the final stage; None if the experiment has none, or it has not begun since the search
+    last continued.
+    """
     attempts = final_attempts(experiments, experiment)
     if experiment.final is None or not attempts:
         return None
@@ -255,7 +314,10 @@ def final_record(experiments: LocalExperiments, experiment: Experiment) -> Final
 
 
 def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
-    """Return the record with the output files of the final stage. There may be many, so only lists of them need it."""
+    """Return the record with the output files of the final stage.
+
+    There may be many, so only lists of them need it.
+    """
     final = record.final
     if final is None or not final.directory:
         return record
@@ -269,7 +331,10 @@ def files(directory: Path) -> list[OutputFile]:
 
 
 def _files(directory: Path) -> Iterator[OutputFile]:
-    """Yield the files of a folder. Follows links to files but not to folders, and skips files that vanish meanwhile."""
+    """Yield the files of a folder.
+
+    Follows links to files but not to folders, and skips files that vanish meanwhile.
+    """
     for folder, _, names in os.walk(directory):
         for name in names:
             path = Path(folder, name)
@@ -281,7 +346,9 @@ def _files(directory: Path) -> Iterator[OutputFile]:
 
 
 def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
-    """Return whether the name must be a study's: no experiment has it, and there is a service to ask."""
+    """Return whether the name must be a study's: no experiment has it, and there is a service to
+    ask.
+    """
     try:
         with workspace.opened() as experiments:
             names = experiments.names(namespace)
@@ -312,7 +379,12 @@ async def watch_studies(
 
 
 async def watch_study(
-    workspace: Workspace, name: str, namespace: str | None, see: Callable[[StudyTrials], bool], *, every_s: float
+    workspace: Workspace,
+    name: str,
+    namespace: str | None,
+    see: Callable[[StudyTrials], bool],
+    *,
+    every_s: float,
 ) -> None:
     """Call `see` with the study's trials at intervals, until it returns True. Raises NotFound."""
     async with workspace.reading(workspace.service) as studies:
@@ -331,7 +403,12 @@ async def look_up_study(
 
 
 async def _study_trials(
-    workspace: Workspace, studies: StudyReads, text: str, namespace: str | None, *, measurements: bool = False
+    workspace: Workspace,
+    studies: StudyReads,
+    text: str,
+    namespace: str | None,
+    *,
+    measurements: bool = False,
 ) -> StudyTrials:
     name = _study_named(text, namespace)
     try:
@@ -341,11 +418,15 @@ async def _study_trials(
         known = await _names(workspace, studies, name.namespace)
         see = f"; see {command('get', 'experiments')} and {command('get', 'studies')}"
         hint = did_you_mean(name.study, known) or see
-        raise NotFound(f"there is {experiment}no study {name} in the {described(workspace.service)}{hint}") from None
+        raise NotFound(
+            f"there is {experiment}no study {name} in the {described(workspace.service)}{hint}"
+        ) from None
     trials = [TrialRecord(trial, by_client=True) for trial in await studies.list_trials(name)]
     last = await studies.list_measurements(name, latest=True)
     measured = by_trial(await studies.list_measurements(name) if measurements else ())
-    return StudyTrials(study, trials, last_values(last, without=study.spec.objective.metric), measured)
+    return StudyTrials(
+        study, trials, last_values(last, without=study.spec.objective.metric), measured
+    )
 
 
 async def _names(workspace: Workspace, studies: StudyReads, namespace: str) -> list[str]:
@@ -357,7 +438,10 @@ async def _names(workspace: Workspace, studies: StudyReads, namespace: str) -> l
 
 
 def _study_named(text: str, namespace: str | None) -> StudyName:
-    """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it. Raises InvalidArgument."""
+    """Parse `counter`, or `namespaces/default/studies/counter` as the service writes it.
+
+    Raises InvalidArgument.
+    """
     is_whole = text.startswith("namespaces/")
     return parse_study(text if is_whole else str(StudyName(namespace or "default", text)), "name")
 

@@ -1,7 +1,8 @@
 """Rebuild an experiment whose database is lost from its objects on a cluster.
 
-Each trial whose Job still exists keeps its number and is adopted, as after any restart. Trials that ended and were
-removed before are lost. They are cancelled in the new study, so that no number is used twice.
+Each trial whose Job still exists keeps its number and is adopted, as after any restart. Trials that
+ended and were removed before are lost. They are cancelled in the new study, so that no number is
+used twice.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import cast
 from controller.app.experiment_service import Admitted, ExperimentService
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
-from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    Experiment,
+    ExperimentSpec,
+    FailureClass,
+)
 from controller.experiment_store import Changes
 from controller.kube.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
 from controller.kube.objects import Raw
@@ -36,7 +44,10 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class RecoveredExperiment:
-    """What a cluster still has of an experiment. `trials` has the parameters and attempt numbers of each trial."""
+    """What a cluster still has of an experiment.
+
+    `trials` has the parameters and attempt numbers of each trial.
+    """
 
     uid: str
     context: str
@@ -45,24 +56,35 @@ class RecoveredExperiment:
 
     @property
     def lost(self) -> list[int]:
-        return [number for number in range(max(self.trials, default=-1) + 1) if number not in self.trials]
+        return [
+            number
+            for number in range(max(self.trials, default=-1) + 1)
+            if number not in self.trials
+        ]
 
 
 async def look(
-    name: str, *, context: str | None, namespace: str | None, print_line: Callable[[str], None] = lambda _text: None
+    name: str,
+    *,
+    context: str | None,
+    namespace: str | None,
+    print_line: Callable[[str], None] = lambda _text: None,
 ) -> RecoveredExperiment:
     """Find what a cluster still has of an experiment.
 
     Raises:
         NotFound: The cluster has no such experiment.
-        FailedPrecondition: There are several of that name, a controller still runs it, or it has ended.
+        FailedPrecondition: There are several of that name, a controller still runs it, or it has
+        ended.
     """
     async with await KubernetesClient.connect(context) as client:
         searched = namespace or client.default_namespace
         labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
         anchors, _ = await client.list(CONFIG_MAPS, searched, labels=labels)
         if len(anchors) > 1:
-            anchors = [each for each in anchors if not await end_on_cluster(client, searched, each)] or anchors
+            anchors = [
+                each for each in anchors if not await end_on_cluster(client, searched, each)
+            ] or anchors
         anchor = _only(anchors, name, searched)
         await wait_until_free(client, searched, anchor["metadata"]["name"], print_line=print_line)
         if ending := await end_on_cluster(client, searched, anchor):
@@ -76,7 +98,9 @@ async def look(
         spec = from_document(load_json(text))
         objects, _ = await client.list(await _kind(client, spec), searched, labels=f"{UID}={uid}")
         _refuse_ended(objects, name, anchor["metadata"]["name"], searched)
-        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
+        document = Document(
+            f"the cluster of context {client.context}", text, spec, (), Marks({}, {})
+        )
         return RecoveredExperiment(uid, client.context, document, _trials(objects))
 
 
@@ -103,7 +127,9 @@ async def _kind(client: KubernetesClient, spec: ExperimentSpec) -> Kind:
 
 
 def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
-    """Raise FailedPrecondition if the final stage runs: the search has ended, and the values of its trials are lost."""
+    """Raise FailedPrecondition if the final stage runs: the search has ended, and the values of its
+    trials are lost.
+    """
     for obj in objects:
         key = attempt_of(obj)
         if key is not None and key[0] is FINAL:
@@ -138,7 +164,8 @@ async def rebuild(
     service: str,
     directory: Path,
 ) -> Admitted:
-    """Rebuild the experiment with its study and attempts, as a killed controller would have left them.
+    """Rebuild the experiment with its study and attempts, as a killed controller would have left
+    them.
 
     Raises AlreadyExists if the database still has the experiment.
     """
@@ -150,23 +177,29 @@ async def rebuild(
         )
     to = ExperimentService(experiments)
     reserved = to.reserve(spec.name, uid=recovered.uid)
-    admitted = to.create(recovered.document, directory, reserved, service=service, context=recovered.context)
+    admitted = to.create(
+        recovered.document, directory, reserved, service=service, context=recovered.context
+    )
     try:
         await _refill(admitted.experiment, recovered, client)
         experiments.save(recovered.uid, Changes(attempts=_attempts(recovered)))
     except BaseException:
-        experiments.delete_experiment(recovered.uid)  # the cluster still has everything, so a new try can start over
+        # the cluster still has everything, so a new try can start over
+        experiments.delete_experiment(recovered.uid)
         raise
     return admitted
 
 
-async def _refill(experiment: Experiment, recovered: RecoveredExperiment, client: SessionClient) -> None:
+async def _refill(
+    experiment: Experiment, recovered: RecoveredExperiment, client: SessionClient
+) -> None:
     uid, name = experiment.uid, study_name(experiment)
     await client.create_study(name, study_spec(experiment.spec), request_id=uid)
     initial = len(experiment.spec.initial)
     for number in range(max(recovered.trials, default=-1) + 1):
         recovered_trial = recovered.trials.get(number)
-        # Initial points get the request ids that the experiment itself uses, so that they are not added twice.
+        # Initial points get the request ids that the experiment itself uses, so that they are not
+        # added twice.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
         point: Assignment = experiment.spec.initial[number] if number < initial else {}
         if recovered_trial is not None:
@@ -185,12 +218,16 @@ async def _refill(experiment: Experiment, recovered: RecoveredExperiment, client
     remaining = len(recovered.trials)
     while remaining:
         count = min(remaining, _BATCH)
-        await client.suggest(name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{remaining}")
+        await client.suggest(
+            name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{remaining}"
+        )
         remaining -= count
 
 
 def _attempts(recovered: RecoveredExperiment) -> list[Attempt]:
-    """Return the newest attempt of each trial as recorded; how earlier attempts ended is lost with the database."""
+    """Return the newest attempt of each trial as recorded; how earlier attempts ended is lost with
+    the database.
+    """
     lost = "how it ended was lost with the database"
     now = datetime.now(UTC)
     return [

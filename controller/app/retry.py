@@ -1,8 +1,9 @@
 """Run failed trials again, as new attempts of the same trials, and then continue the search.
 
-A retry survives a kill between any two steps. One write marks the attempts and sets the experiment running. The study's
-trials are reopened when a controller, in this process or another, next runs the experiment. A repeated request is the
-same retry: a trial that already runs again is not an error.
+A retry survives a kill between any two steps. One write marks the attempts and sets the experiment
+running. The study's trials are reopened when a controller, in this process or another, next runs
+the experiment. A repeated request is the same retry: a trial that already runs again is not an
+error.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from suggest.trial import Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class RetrySelection:
-    """The trials to run again: those of `numbers` or, without any, all failed ones that `reason` matches."""
+    """The trials to run again: those of `numbers` or, without any, all failed ones that `reason`
+    matches.
+    """
 
     numbers: tuple[int, ...] = ()
     reason: str = ""
@@ -45,10 +48,14 @@ class RetrySelection:
         if numbers and (failed or reason):
             raise InvalidArgument.at("", "name trials by their numbers or with --failed, not both")
         if not (numbers or failed or reason):
-            raise InvalidArgument.at("", "specify the trials to retry: their numbers, or --failed for all")
+            raise InvalidArgument.at(
+                "", "specify the trials to retry: their numbers, or --failed for all"
+            )
         bad = [text for text in numbers if not (text.isascii() and text.isdigit())]
         if bad:
-            raise InvalidArgument([Problem("", f"{text} is not the number of a trial") for text in bad])
+            raise InvalidArgument(
+                [Problem("", f"{text} is not the number of a trial") for text in bad]
+            )
         return cls(tuple(dict.fromkeys(map(int, numbers))), reason)
 
     def matches(self, trial: Trial) -> bool:
@@ -68,7 +75,10 @@ class RetryChoice:
 
 
 def choose(
-    name: str, selection: RetrySelection, trials: Sequence[Trial], attempts: Mapping[TrialOrFinal, Sequence[Attempt]]
+    name: str,
+    selection: RetrySelection,
+    trials: Sequence[Trial],
+    attempts: Mapping[TrialOrFinal, Sequence[Attempt]],
 ) -> RetryChoice:
     """Choose the trials to run again.
 
@@ -94,29 +104,40 @@ def choose(
     elif selection.reason:
         fitting = [trial for trial in failed if selection.matches(trial)]
         if failed and not fitting and not again:
-            classes = ", ".join(f"{word} ({n})" for word, n in Counter(t.failure_class for t in failed).most_common())
+            classes = ", ".join(
+                f"{word} ({n})"
+                for word, n in Counter(t.failure_class for t in failed).most_common()
+            )
             raise FailedPrecondition(
                 f"no trial of {name} failed with the reason {selection.reason!r}; there are {classes}"
             )
         failed = fitting
     if not failed and not again:
-        raise FailedPrecondition(f"{name} has no failed trial; see {command('get', 'trials', name)}")
+        raise FailedPrecondition(
+            f"{name} has no failed trial; see {command('get', 'trials', name)}"
+        )
     untold = [t.number for t in failed if not failed_here(attempts.get(t.number, ()))]
     if untold:
         raise FailedPrecondition(
             f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no attempt to repeat; "
             "name the others by their numbers"
         )
-    return RetryChoice({trial.number: attempts[trial.number][-1] for trial in failed}, tuple(sorted(again)))
+    return RetryChoice(
+        {trial.number: attempts[trial.number][-1] for trial in failed}, tuple(sorted(again))
+    )
 
 
 def failed_here(attempts: Sequence[Attempt]) -> bool:
-    """Return whether the newest attempt failed. Imported trials and those that another client completed have none."""
+    """Return whether the newest attempt failed.
+
+    Imported trials and those that another client completed have none.
+    """
     return bool(attempts) and attempts[-1].state is AttemptState.FAILED
 
 
 def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
-    """Return whether an earlier retry or the circuit breaker marked the trial, and it has not ended since.
+    """Return whether an earlier retry or the circuit breaker marked the trial, and it has not ended
+    since.
 
     After a configuration failure the trial stays open and runs again without a mark.
     """
@@ -135,7 +156,8 @@ async def retry(
     namespace: str | None,
     print_line: Callable[[str], None],
 ) -> Admitted:
-    """Mark the trials of an experiment that no controller runs. `target` is its corrected file or its name.
+    """Mark the trials of an experiment that no controller runs. `target` is its corrected file or
+    its name.
 
     Raises NotFound, FailedPrecondition, Changed.
     """
@@ -152,29 +174,44 @@ async def retry(
                 trials = await client.list_trials(study_name(experiment), client_id=experiment.uid)
             except NotFound:  # its controller was killed before it created the study
                 trials = []
-        attempts = by_trial((attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid))
+        attempts = by_trial(
+            (attempt.trial, attempt) for attempt in experiments.attempts(experiment.uid)
+        )
         chosen = choose(experiment.name, selection, trials, attempts)
         again = set(chosen.failures)
-        again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
+        again |= {
+            trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))
+        }
         spec = experiment.spec if document is None else document.spec
         _refuse_an_end(experiment, spec, [trial for trial in trials if trial.number not in again])
         directory = None if file is None else file.directory
         failures = [*chosen.failures.values()]
-        admitted = service.extend_or_retry(experiment, lease, document, changes, directory=directory, failures=failures)
+        admitted = service.extend_or_retry(
+            experiment, lease, document, changes, directory=directory, failures=failures
+        )
     name = admitted.experiment.name
     if chosen.failures:
-        print_line(f"{name}: {_trials([*chosen.failures])} again as new attempts; their failures no longer count")
+        print_line(
+            f"{name}: {_trials([*chosen.failures])} again as new attempts; their failures no longer count"
+        )
     if chosen.already:
         print_line(f"{name}: {_trials(chosen.already)} again since an earlier retry")
     return admitted
 
 
 def _trials(numbers: Sequence[int]) -> str:
-    return f"trial {numbers[0]} runs" if len(numbers) == 1 else f"trials {ranges(sorted(numbers))} run"
+    return (
+        f"trial {numbers[0]} runs" if len(numbers) == 1 else f"trials {ranges(sorted(numbers))} run"
+    )
 
 
-def _refuse_an_end(experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial]) -> None:
-    """Raise FailedPrecondition if the chosen trials would immediately be cancelled. `other_trials` are the others."""
+def _refuse_an_end(
+    experiment: Experiment, spec: ExperimentSpec, other_trials: Sequence[Trial]
+) -> None:
+    """Raise FailedPrecondition if the chosen trials would immediately be cancelled.
+
+    `other_trials` are the others.
+    """
     ending = budget.ending_of(
         spec, ((trial.state, trial.value) for trial in other_trials), running_s=experiment.running_s
     )

@@ -1,7 +1,7 @@
 """Change an experiment while it runs, without stopping a trial.
 
-The change is recorded as a revision. A controller that runs the experiment takes it up within a second, and the next
-one when it begins, so a kill between any two steps loses nothing.
+The change is recorded as a revision. A controller that runs the experiment takes it up within a
+second, and the next one when it begins, so a kill between any two steps loses nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ async def set_values(
         raise InvalidArgument.at("", "specify what to change, such as spec.parallelism=8")
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
-        document = read(file_text(experiment.spec.document), source=experiment.name, overrides=list(overrides))
-        document = replace(document, text=f"# {experiment.name}{SET}\n{file_text(document.spec.document)}")
+        document = read(
+            file_text(experiment.spec.document), source=experiment.name, overrides=list(overrides)
+        )
+        document = replace(
+            document, text=f"# {experiment.name}{SET}\n{file_text(document.spec.document)}"
+        )
         async with workspace.connected(workspace.service_of(experiment)) as client:
             try:
                 await client.validate(study_spec(document.spec))
@@ -52,5 +56,7 @@ async def set_values(
     for sentence in notices(document):
         print_line(sentence)
     when = "takes effect now" if runs else f"takes effect with: {command('resume', name)}"
-    print_line(document.spec.words(f"revision {revised.revision} of {name} {when}:\n{listed(changes)}"))
+    print_line(
+        document.spec.words(f"revision {revised.revision} of {name} {when}:\n{listed(changes)}")
+    )
     return revised

@@ -1,7 +1,9 @@
-"""Run an experiment: admit a file or a name, control its trials until they end, and return the result.
+"""Run an experiment: admit a file or a name, control its trials until they end, and return the
+result.
 
-The order saves time: the work of other processes (git, the supervisor, the cluster) begins before this process imports
-what it needs. Decisions about trials are made in `core.decide`, and about admission in `experiment_service`.
+The order saves time: the work of other processes (git, the supervisor, the cluster) begins before
+this process imports what it needs. Decisions about trials are made in `core.decide`, and about
+admission in `experiment_service`.
 """
 
 from __future__ import annotations
@@ -46,10 +48,15 @@ class Controls(Protocol):
     """The means to interrupt a run from outside, such as the signals of a terminal."""
 
     def connected(self, hurry: Callable[[], None]) -> None:
-        """Call `hurry` at the second interruption: the client and the runtime then wait only briefly."""
+        """Call `hurry` at the second interruption: the client and the runtime then wait only
+        briefly.
+        """
 
     def attach(self, loop: Loop, *, detaches: bool) -> None:
-        """Set the loop to interrupt. With `detaches`, the first interruption leaves trials on a cluster running."""
+        """Set the loop to interrupt.
+
+        With `detaches`, the first interruption leaves trials on a cluster running.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,8 @@ class _StartupTasks:
     runtime: Runtime
     git: asyncio.Task[dict[str, object]]
     _reached: asyncio.Task[object]
-    checked: asyncio.Task[None] | None = None  # for a new experiment: whether its cluster would accept it
+    # for a new experiment: whether its cluster would accept it
+    checked: asyncio.Task[None] | None = None
 
     @classmethod
     def begin(
@@ -100,7 +108,8 @@ class _StartupTasks:
     async def end(self) -> None:
         """End the work. Idempotent.
 
-        Errors are not raised, because the loop got the same ones and reported them, or because there was no loop.
+        Errors are not raised, because the loop got the same ones and reported them, or because
+        there was no loop.
         """
         self.git.cancel()
         tasks = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
@@ -126,7 +135,8 @@ class Session:
 
         Args:
             context: The context of the Kubernetes configuration, if one was requested.
-            on_admitted: Called when this process controls the experiment, before any of its trials starts.
+            on_admitted: Called when this process controls the experiment, before any of its trials
+                starts.
             on_trial: See `controller.loop.OnTrial`.
         """
         self.workspace = workspace
@@ -146,7 +156,8 @@ class Session:
         return await self._create(file, service) if admitted is None else await self.go_on(admitted)
 
     async def resume(self, target: ExperimentFile | str, namespace: str | None) -> RunResult:
-        """Continue an experiment with the changes of a file, or by name with the file as last accepted.
+        """Continue an experiment with the changes of a file, or by name with the file as last
+        accepted.
 
         This lifts a pause.
         """
@@ -158,7 +169,9 @@ class Session:
         return await self.go_on(service.resume_file(target.document, target.directory))
 
     async def recover(self, name: str, namespace: str | None) -> RunResult:
-        """Rebuild an experiment whose database is lost from what its cluster still has, and continue it."""
+        """Rebuild an experiment whose database is lost from what its cluster still has, and
+        continue it.
+        """
         from controller.app import recovery, runtimes
         from controller.report.formatting import ranges
 
@@ -168,15 +181,23 @@ class Session:
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
             admitted = await recovery.rebuild(
-                recovered, experiments=self.experiments, client=client, service=service, directory=working_directory()
+                recovered,
+                experiments=self.experiments,
+                client=client,
+                service=service,
+                directory=working_directory(),
             )
-            self.view.print_line(f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}")
+            self.view.print_line(
+                f"{name}: found trials {ranges(recovered.trials) or 'none'} on {recovered.context}"
+            )
             if recovered.lost:
                 self.view.print_line(
                     f"{name}: trials {ranges(recovered.lost)} were lost with the database; they count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
-            return await self._control(admitted, client, _StartupTasks.begin(runtime, working_directory()))
+            return await self._control(
+                admitted, client, _StartupTasks.begin(runtime, working_directory())
+            )
 
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
         """Control an admitted experiment, or return the result of a finished one."""
@@ -231,7 +252,11 @@ class Session:
                     await startup.checked
                 context = "" if cluster is None else cluster.context
                 admitted = service.create(
-                    file.document, file.directory, reserved, service=workspace.service, context=context
+                    file.document,
+                    file.directory,
+                    reserved,
+                    service=workspace.service,
+                    context=context,
                 )
                 created = True
                 return await self._control(admitted, client, startup)
@@ -253,23 +278,38 @@ class Session:
 
         await check_cluster(cluster, document, self.workspace.state)
 
-    async def _control(self, admitted: Admitted, client: SessionClient, startup: _StartupTasks) -> RunResult:
+    async def _control(
+        self, admitted: Admitted, client: SessionClient, startup: _StartupTasks
+    ) -> RunResult:
         try:
             if self._on_admitted is not None:
                 self._on_admitted(admitted.experiment)
             experiment, progress = await control(
-                admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
-                runtime=startup.runtime, git=startup.git, on_trial=self._on_trial,
-            )  # fmt: skip
-            if experiment.state is ExperimentState.PAUSED and experiment.spec.traits.survives_controller:
+                admitted,
+                experiments=self.experiments,
+                client=client,
+                controls=self._controls,
+                view=self.view,
+                runtime=startup.runtime,
+                git=startup.git,
+                on_trial=self._on_trial,
+            )
+            if (
+                experiment.state is ExperimentState.PAUSED
+                and experiment.spec.traits.survives_controller
+            ):
                 await self._free_quota(experiment, startup.runtime)
         finally:
             await startup.end()
             admitted.lease.release()
-        return self._result(experiment, progress.counts, await _best(experiment, progress.best, client))
+        return self._result(
+            experiment, progress.counts, await _best(experiment, progress.best, client)
+        )
 
     async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
-        """Remove ended attempts, because a pod that waits for a missing image still counts against the quota."""
+        """Remove ended attempts, because a pod that waits for a missing image still counts against
+        the quota.
+        """
         from controller.core.model import attempt_name
         from controller.kube.errors import AccessDenied
         from controller.runtime.protocol import RuntimeLost
@@ -277,7 +317,9 @@ class Session:
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
         with suppress(RuntimeLost, AccessDenied):  # the next controller removes them
             for attempt in ended:
-                await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
+                await runtime.remove(
+                    attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
+                )
 
     async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
         from controller.app.query import gather
@@ -286,7 +328,9 @@ class Session:
         self.view.close(None)
         return self._result(experiment, record.counts, record.best)
 
-    def _result(self, experiment: Experiment, counts: Mapping[TrialState, int], best: Trial | None) -> RunResult:
+    def _result(
+        self, experiment: Experiment, counts: Mapping[TrialState, int], best: Trial | None
+    ) -> RunResult:
         from controller.app.experiments import final_has_failed
 
         return RunResult(
@@ -314,22 +358,38 @@ class Session:
         return trial, last_lines(log)
 
 
-async def _best(experiment: Experiment, own_best: Trial | None, client: SessionClient) -> Trial | None:
-    """Return the best trial of the study, which may be an imported one; `own_best` if the service no longer answers."""
+async def _best(
+    experiment: Experiment, own_best: Trial | None, client: SessionClient
+) -> Trial | None:
+    """Return the best trial of the study, which may be an imported one; `own_best` if the service
+    no longer answers.
+    """
     from controller.search import study_name
     from suggest.errors import TunerError
 
     with suppress(TunerError):
-        best = experiment.spec.criteria.first_best(await client.optimal_trials(study_name(experiment)))
+        best = experiment.spec.criteria.first_best(
+            await client.optimal_trials(study_name(experiment))
+        )
         return own_best if best is None else best
     return own_best
 
 
 async def control(
-    admitted: Admitted, *, experiments: LocalExperiments, client: SessionClient, controls: Controls, view: View,
-    runtime: Runtime, git: asyncio.Task[dict[str, object]] | None = None, on_trial: OnTrial | None = None,
-) -> tuple[Experiment, Progress]:  # fmt: skip
-    """Run the experiment until it ends, pauses or is stopped. Raises the errors of `Loop.run`. Closes nothing."""
+    admitted: Admitted,
+    *,
+    experiments: LocalExperiments,
+    client: SessionClient,
+    controls: Controls,
+    view: View,
+    runtime: Runtime,
+    git: asyncio.Task[dict[str, object]] | None = None,
+    on_trial: OnTrial | None = None,
+) -> tuple[Experiment, Progress]:
+    """Run the experiment until it ends, pauses or is stopped.
+
+    Raises the errors of `Loop.run`. Closes nothing.
+    """
     from controller.app.provenance import AttemptLauncher
     from controller.clock import SystemClock
     from controller.core.snapshot import DesiredState
@@ -387,16 +447,22 @@ def _note_exit(experiments: LocalExperiments, experiment: Experiment, error: Exc
 
 
 def _files_to_send(experiment: Experiment, folders: ExperimentFolders) -> TrialFiles | None:
-    """Return the files of this machine that trials on a cluster get. Raises FailedPrecondition if one is gone."""
+    """Return the files of this machine that trials on a cluster get.
+
+    Raises FailedPrecondition if one is gone.
+    """
     from controller.runtime import trial_files
 
     if not experiment.spec.traits.on_cluster:
         return None
-    return trial_files.read(Path(experiment.directory), experiment.spec.trial.files, own_file=folders.function)
+    return trial_files.read(
+        Path(experiment.directory), experiment.spec.trial.files, own_file=folders.function
+    )
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:
-    """Refresh the view until cancelled, or until the view fails, which is logged once and does not end the run.
+    """Refresh the view until cancelled, or until the view fails, which is logged once and does not
+    end the run.
 
     Returns at once for a view that draws nothing, because computing the progress takes time.
     """

@@ -34,23 +34,32 @@ async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient
     return await KubernetesClient.connect(context or None)
 
 
-def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient | None) -> Runtime:
-    """Return the runtime. `client` belongs to the experiment's cluster, if it has one; the runtime closes it."""
+def make(
+    state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient | None
+) -> Runtime:
+    """Return the runtime. `client` belongs to the experiment's cluster, if it has one; the runtime
+    closes it.
+    """
     if client is None:
         module = FUNCTION_WORKER if spec.trial.calls_function else ""
         folder = state.folders(uid).root
-        return LocalRuntime(folder, devices=spec.trial.devices, collection=spec.collection, module=module)
+        return LocalRuntime(
+            folder, devices=spec.trial.devices, collection=spec.collection, module=module
+        )
     return _on_cluster(state, spec, uid, client)
 
 
 async def of(state: StateDirectory, experiment: Experiment) -> Runtime:
-    return make(state, experiment.spec, experiment.uid, await connect(experiment.spec, experiment.context))
+    return make(
+        state, experiment.spec, experiment.uid, await connect(experiment.spec, experiment.context)
+    )
 
 
 async def discard(state: StateDirectory, experiment: Experiment) -> None:
     """Delete what the cluster still has of an experiment, by the object that owns all others.
 
-    For local trials there is nothing to delete. Raises FailedPrecondition if another state directory runs it now.
+    For local trials there is nothing to delete. Raises FailedPrecondition if another state
+    directory runs it now.
     """
     if not experiment.spec.traits.on_cluster:
         return
@@ -62,14 +71,23 @@ async def discard(state: StateDirectory, experiment: Experiment) -> None:
         owner = anchor(experiment.spec, experiment.uid)
         holder = LeaseHolder(state.folders(experiment.uid).root)
         lease = FencingLease(
-            client, experiment.namespace, owner, holder, clock=ServerClock(client), changed=lambda: None
+            client,
+            experiment.namespace,
+            owner,
+            holder,
+            clock=ServerClock(client),
+            changed=lambda: None,
         )
         await lease.verify()
-        await client.delete(CONFIG_MAPS, experiment.namespace, short_name(experiment.name, experiment.uid))
+        await client.delete(
+            CONFIG_MAPS, experiment.namespace, short_name(experiment.name, experiment.uid)
+        )
 
 
 def same_context(experiment: Experiment, requested: str | None) -> None:
-    """Raise FailedPrecondition if a cluster was requested that is not the one with the experiment's trials."""
+    """Raise FailedPrecondition if a cluster was requested that is not the one with the experiment's
+    trials.
+    """
     if requested and experiment.spec.traits.on_cluster and requested != experiment.context:
         raise FailedPrecondition(
             f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {requested}; "
@@ -77,7 +95,9 @@ def same_context(experiment: Experiment, requested: str | None) -> None:
         )
 
 
-def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
+def _on_cluster(
+    state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient
+) -> KubernetesRuntime:
     from controller.kube.cluster import Cluster
     from controller.runtime.kubernetes.admission import AdmissionQueue
     from controller.runtime.kubernetes.labels import UID
@@ -102,7 +122,9 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         has_collector=spec.collection is not None,
         log_limit_bytes=spec.trial.log_limit_bytes,
     )
-    return OwningRuntime(target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None))
+    return OwningRuntime(
+        target, queue=AdmissionQueue(is_own=spec.trial.cluster.get("queue") is None)
+    )
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

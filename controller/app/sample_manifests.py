@@ -1,4 +1,5 @@
-"""The manifests of trial 0 and of the final stage of a file that was not run, to show or check them.
+"""The manifests of trial 0 and of the final stage of a file that was not run, to show or check
+them.
 
 Their parameters do not come from the suggestion service, and nothing is stored.
 """
@@ -12,7 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, TrialOrFinal, attempt_name
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    Experiment,
+    ExperimentSpec,
+    TrialOrFinal,
+    attempt_name,
+)
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
 from controller.runtime.protocol import Launch
@@ -30,18 +38,23 @@ UID = "dryrunaaaaaaaaaa"  # constant, so that two dry runs print the same
 TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 
-def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: TrialFiles | None = None) -> Launch:
+def sample_launch(
+    spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: TrialFiles | None = None
+) -> Launch:
     """Return the launch of trial 0, or of the stage FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
     folders = ExperimentFolders(Path(UID)).attempt(stage, 1)
-    return cluster_launch(experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ, files=files)
+    return cluster_launch(
+        experiment, trial, [Attempt(stage, 1)], folders, environ=os.environ, files=files
+    )
 
 
 async def served_manifests_of(
     client: KubernetesClient, spec: ExperimentSpec, *, files: TrialFiles | None = None
 ) -> list[Raw]:
-    """Return the objects of trial 0 in the form that this cluster's version of the template's kind needs.
+    """Return the objects of trial 0 in the form that this cluster's version of the template's kind
+    needs.
 
     Raises InvalidArgument if it has none, and what the client raises.
     """
@@ -52,7 +65,9 @@ async def served_manifests_of(
     return manifests_of(spec, files=files, pod_field=pod_field)
 
 
-def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_field: str | None = "") -> list[Raw]:
+def manifests_of(
+    spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_field: str | None = ""
+) -> list[Raw]:
     """Return the objects of trial 0. Raises InvalidArgument if they are invalid on any cluster.
 
     For `pod_field` see `build_objects`.
@@ -73,7 +88,11 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_f
     assert part is not None
     last = 0 if spec.budget.trials is None else spec.budget.trials - 1
     again = 1 + max(spec.trial.retries.values(), default=0)
-    problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
+    problems = {
+        "metadata.name": name_problem(
+            replace(launch, name=attempt_name(spec.name, UID, last, again))
+        )
+    }
     if part.manifest is not None:
         manifest = part.manifest
         problems[TEMPLATE] = (
@@ -86,7 +105,9 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_f
         if part.collection is not None:
             problems["spec.metrics"] = cannot_be_collected(manifest, spec.trial.cluster)
     if any(problems.values()):
-        raise InvalidArgument([Problem(path, message) for path, message in problems.items() if message])
+        raise InvalidArgument(
+            [Problem(path, message) for path, message in problems.items() if message]
+        )
     objects = build_objects(launch, pod_field=pod_field)
     try:
         demand_of(objects)
@@ -98,7 +119,8 @@ def manifests_of(spec: ExperimentSpec, *, files: TrialFiles | None = None, pod_f
 
 
 def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
-    """Return the objects of the final stage with the parameters of trial 0; none without a final stage.
+    """Return the objects of the final stage with the parameters of trial 0; none without a final
+    stage.
 
     Raises the errors of `manifests_of`.
     """
@@ -116,7 +138,9 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
 
 
 def first_point(spec: ExperimentSpec) -> dict[str, Value]:
-    """Return the first point of `spec.initial`, with missing parameters in the middle of their ranges."""
+    """Return the first point of `spec.initial`, with missing parameters in the middle of their
+    ranges.
+    """
     return _completed(spec.space, spec.initial[0] if spec.initial else {})
 
 

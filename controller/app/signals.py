@@ -1,8 +1,11 @@
-"""Interruptions of a run: the first stops it cleanly or detaches from it, the second kills its trials.
+"""Interruptions of a run: the first stops it cleanly or detaches from it, the second kills its
+trials.
 
-A later one ends the process, because a database or an API server that is frozen can keep it from ending by itself.
+A later one ends the process, because a database or an API server that is frozen can keep it from
+ending by itself.
 
-The owner of `Interruptions` reports them; `SignalControls` gets them from the signals of this process.
+The owner of `Interruptions` reports them; `SignalControls` gets them from the signals of this
+process.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ KILLED_S = 5.0  # after the second interruption, when what was to be killed is d
 class Interruptions:
     """Implements `controller.app.run.Controls`. Interruptions that arrived before are passed on.
 
-    All methods are called on the event loop's thread. `received` is the first signal. `end_process` gets the exit code.
-    It is called by an interruption that comes `killed_s` after the second one, or later.
+    All methods are called on the event loop's thread. `received` is the first signal. `end_process`
+    gets the exit code. It is called by an interruption that comes `killed_s` after the second one,
+    or later.
     """
 
     print_line: Callable[[str], None]
@@ -58,8 +62,14 @@ class Interruptions:
             self._hurry()
         if self.times == 2:
             self._killing_s = time.monotonic()
-        elif self.times > 2 and self.end_process is not None and time.monotonic() - self._killing_s >= self.killed_s:
-            self.print_line(f"{_NAMES[number]} again: ending at once; nothing that was recorded is lost")
+        elif (
+            self.times > 2
+            and self.end_process is not None
+            and time.monotonic() - self._killing_s >= self.killed_s
+        ):
+            self.print_line(
+                f"{_NAMES[number]} again: ending at once; nothing that was recorded is lost"
+            )
             self.end_process(128 + self.received)
         progress = None if self._loop is None else self._loop.progress()
         if self._loop is not None:
@@ -68,17 +78,29 @@ class Interruptions:
         if self.times == 1 and progress is not None and progress.stopping:
             self.print_line(f"{_NAMES[number]}: already stopping (once more: kill what still runs)")
         elif self.times == 1 and self._detaches:
-            self.print_line(f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)")
+            self.print_line(
+                f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)"
+            )
         elif self.times == 1:
             final = progress is not None and progress.final_runs
-            interrupted = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
-            again = "it runs again on resume" if final or running == 1 else "they run again on resume"
+            interrupted = (
+                "its final stage"
+                if final
+                else f"{running} running trial{'s' if running > 1 else ''}"
+            )
+            again = (
+                "it runs again on resume" if final or running == 1 else "they run again on resume"
+            )
             again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
             self.print_line(
                 f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; once more: kill)"
             )
         elif running:
-            later = "" if self.end_process is None else f" (once more after {self.killed_s:g} s: end at once)"
+            later = (
+                ""
+                if self.end_process is None
+                else f" (once more after {self.killed_s:g} s: end at once)"
+            )
             self.print_line(f"{_NAMES[number]} again: killing the running trials{later}")
 
     def _interrupt(self, loop: Loop) -> None:
@@ -91,10 +113,12 @@ class Interruptions:
 
 
 class SignalControls(Interruptions):
-    """Handles signals while it is used as a context manager, in the running event loop of the main thread.
+    """Handles signals while it is used as a context manager, in the running event loop of the main
+    thread.
 
-    SIGHUP stays ignored under `nohup`. SIGINT does not, because shells ignore it for `tuner run &` in a script, which
-    may send it on purpose. The handlers of a caller of `import tuner` are restored at the end.
+    SIGHUP stays ignored under `nohup`. SIGINT does not, because shells ignore it for `tuner run &`
+    in a script, which may send it on purpose. The handlers of a caller of `import tuner` are
+    restored at the end.
     """
 
     def __enter__(self) -> SignalControls:

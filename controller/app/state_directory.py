@@ -1,7 +1,8 @@
 """The state directory of this machine: its place and its paths. Opens no database.
 
-<state directory>/controller.db  studies.db  experiments/<uid>/{experiment.yaml,controller.lock,trials/}
-<runtime directory>/service-<pid>.sock      short: a socket's path has at most 108 bytes
+<state directory>/controller.db  studies.db
+experiments/<uid>/{experiment.yaml,controller.lock,trials/} <runtime directory>/service-<pid>.sock
+   short: a socket's path has at most 108 bytes
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class StateDirectory:
 
     @classmethod
     def find(cls, flag: str | None) -> StateDirectory:
-        """Find the directory by the first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's default."""
+        """Find the directory by the first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the
+        platform's default.
+        """
         path = flag or os.environ.get("TUNER_STATE_DIR")
         if path:
             return cls(Path(path).expanduser().absolute())
@@ -43,7 +46,8 @@ class StateDirectory:
     def make(self) -> None:
         """Create the directory. Raises Unavailable if it cannot be created or written to."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)  # private: people's files may have secrets
+            # private: people's files may have secrets
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.experiments.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise Unavailable(
@@ -65,13 +69,19 @@ class StateDirectory:
 
     @property
     def storage_url(self) -> str:
-        path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")  # they are not the beginning of options
+        # they are not the beginning of options
+        path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")
         return f"sqlite:///{path}"
 
     def url_of(self, service: str) -> str:
-        """Return the storage URL of a service without an address; "" is this directory's. Raises StoreBroken."""
+        """Return the storage URL of a service without an address; "" is this directory's.
+
+        Raises StoreBroken.
+        """
         if not service and self.studies_db.is_dir():
-            raise StoreBroken(f"{self.studies_db} is a directory; move it away, or use another --state-dir")
+            raise StoreBroken(
+                f"{self.studies_db} is a directory; move it away, or use another --state-dir"
+            )
         return service or self.storage_url
 
     @property
@@ -84,7 +94,9 @@ class StateDirectory:
         return ExperimentFolders(self.experiments / uid)
 
     def service_socket(self) -> Path:
-        """Return a new path for the service of this process, and remove the sockets of killed processes."""
+        """Return a new path for the service of this process, and remove the sockets of killed
+        processes.
+        """
         place = _runtime_directory()
         for socket_path in place.glob("service-*.sock"):
             if not _alive(socket_path.stem.split("-")[1]):
@@ -97,7 +109,8 @@ def _runtime_directory() -> Path:
 
     Raises Unavailable if another user created the folder.
     """
-    from controller.runtime.local.listening import make_private  # lazy: not needed to find the directory
+    # lazy: not needed to find the directory
+    from controller.runtime.local.listening import make_private
 
     place = Path("/tmp", f"tuner-{os.getuid()}")
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")

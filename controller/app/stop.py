@@ -1,4 +1,6 @@
-"""Stop an experiment: through its controller if one is running, otherwise by controlling it until it has stopped."""
+"""Stop an experiment: through its controller if one is running, otherwise by controlling it until
+it has stopped.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ async def stop(
 ) -> Experiment:
     """Stop an experiment and return it as stopped, or as it finished before.
 
-    `controls` interrupts this process while it ends the trials itself. Raises NotFound, Unavailable and similar errors.
+    `controls` interrupts this process while it ends the trials itself. Raises NotFound, Unavailable
+    and similar errors.
     """
     with workspace.opened() as experiments:
         experiment = find(experiments, name, namespace)
@@ -54,8 +57,13 @@ async def stop(
 
 
 def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
-    """Return whether it was stopped by a request and not by Ctrl-C, so that no trial waits to run again."""
-    if (experiment.state, experiment.reason_code) != (ExperimentState.STOPPED, ReasonCode.STOP_REQUESTED):
+    """Return whether it was stopped by a request and not by Ctrl-C, so that no trial waits to run
+    again.
+    """
+    if (experiment.state, experiment.reason_code) != (
+        ExperimentState.STOPPED,
+        ReasonCode.STOP_REQUESTED,
+    ):
         return False
     return all(attempt.ended for attempt in experiments.attempts(experiment.uid))
 
@@ -87,7 +95,12 @@ async def _end(
     try:
         with controls() as installed:
             await control(
-                admitted, experiments=experiments, client=client, controls=installed, view=QuietView(), runtime=runtime
+                admitted,
+                experiments=experiments,
+                client=client,
+                controls=installed,
+                view=QuietView(),
+                runtime=runtime,
             )
     finally:
         await runtime.close()

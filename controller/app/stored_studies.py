@@ -1,6 +1,7 @@
 """The studies of a store that this process reads itself: no server, no client, no messages.
 
-Reads block, for a page of entries at a time. Between two pages other tasks of the loop run, as those of `tuner ui`.
+Reads block, for a page of entries at a time. Between two pages other tasks of the loop run, as
+those of `tuner ui`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class StoredStudies:
     async def list_studies(self, namespace: str = "-") -> list[Study]:
         whose = None if namespace == "-" else namespace
         return await _all(
-            lambda last: self._studies.list_studies(whose, after=None if last is None else last.name, limit=PAGE)
+            lambda last: self._studies.list_studies(
+                whose, after=None if last is None else last.name, limit=PAGE
+            )
         )
 
     async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary]]:
@@ -46,17 +49,26 @@ class StoredStudies:
         return self._studies.trial(name, number)
 
     async def list_trials(
-        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
+        self,
+        name: StudyName,
+        *,
+        client_id: str = "",
+        states: Iterable[TrialState] = (),
+        first_number: int = 0,
     ) -> list[Trial]:
         wanted = tuple(states)
 
         def page(last: Trial | None) -> list[Trial]:
             after = first_number - 1 if last is None else last.number
-            return self._studies.list_trials(name, states=wanted, client_id=client_id, after=after, limit=PAGE)
+            return self._studies.list_trials(
+                name, states=wanted, client_id=client_id, after=after, limit=PAGE
+            )
 
         return await _all(page)
 
-    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
+    async def trials_page(
+        self, name: StudyName, token: str, *, page_size: int
+    ) -> tuple[list[Trial], str]:
         trials = self._studies.list_trials(name, after=int(token or -1), limit=page_size)
         return trials, _token(trials, page_size, lambda trial: trial.number)
 
@@ -68,12 +80,16 @@ class StoredStudies:
 
         return [(trial, measurement) for _, trial, measurement in await _all(page)]
 
-    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
+    async def latest_page(
+        self, name: StudyName, token: str
+    ) -> tuple[list[tuple[int, Measurement]], str]:
         measured = self._measured(name, None, int(token) if token else None, latest=True)
         pairs = [(trial, measurement) for _, trial, measurement in measured]
         return pairs, _token(measured, PAGE, lambda entry: entry[0])
 
-    def _measured(self, name: StudyName, number: int | None, after: int | None, *, latest: bool) -> list[Measured]:
+    def _measured(
+        self, name: StudyName, number: int | None, after: int | None, *, latest: bool
+    ) -> list[Measured]:
         """Return a page of measurements after a position; None is the first page."""
         first = -1 if latest else 0
         return self._studies.list_measurements(
@@ -95,7 +111,10 @@ async def stored_studies(storage_url: str) -> AsyncIterator[StoredStudies]:
 
 
 async def _all(read_page: Callable[[Item | None], list[Item]]) -> list[Item]:
-    """Return the entries of all pages. `read_page` returns the page after an entry, None for the first one."""
+    """Return the entries of all pages.
+
+    `read_page` returns the page after an entry, None for the first one.
+    """
     pages: list[Sequence[Item]] = []
     last: Item | None = None
     while True:

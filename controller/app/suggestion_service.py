@@ -1,4 +1,5 @@
-"""Connect to the suggestion service: a running one, or one that this process starts on a private socket.
+"""Connect to the suggestion service: a running one, or one that this process starts on a private
+socket.
 
 Callers that only read use `Workspace.reading`, which needs no server for a store.
 """
@@ -18,12 +19,15 @@ from suggest.errors import Unavailable
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
-PATIENCE_S = 10.0  # for a call to a shared service; after that, a run waits in its loop, where Ctrl-C works
+# for a call to a shared service; after that, a run waits in its loop, where Ctrl-C works
+PATIENCE_S = 10.0
 HURRIED_S = 2.0  # how long somebody who has interrupted a run twice waits for a reply
 
 
 class SessionClient(AsyncClient):
-    """A client that can hurry, and keeps the seed of the study that it last created or read, for provenance.json."""
+    """A client that can hurry, and keeps the seed of the study that it last created or read, for
+    provenance.json.
+    """
 
     seed: int | None = None
 
@@ -41,7 +45,12 @@ class SessionClient(AsyncClient):
             limit.reschedule(asyncio.get_running_loop().time() + HURRIED_S)
 
     async def create_study(
-        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+        self,
+        name: StudyName,
+        spec: StudySpec,
+        *,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> Study:
         study = await super().create_study(name, spec, request_id=request_id, labels=labels)
         self.seed = study.seed
@@ -52,7 +61,8 @@ class SessionClient(AsyncClient):
         self.seed = study.seed
         return study
 
-    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:  # the overridden method is generic
+    # the overridden method is generic
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:
         limit = asyncio.timeout(HURRIED_S if self._hurries else None)
         try:
             async with limit:

@@ -1,7 +1,9 @@
-"""What keeps a controller from its work, as a small file in the experiment's folder: its database may be what is away.
+"""What keeps a controller from its work, as a small file in the experiment's folder: its database
+may be what is away.
 
-The controller replaces the file when its trouble changes, and removes it when the trouble is over. One that ends with
-an error leaves the reason. A file that cannot be read or written is as good as none: it is for people.
+The controller replaces the file when its trouble changes, and removes it when the trouble is over.
+One that ends with an error leaves the reason. A file that cannot be read or written is as good as
+none: it is for people.
 """
 
 from __future__ import annotations
@@ -32,14 +34,22 @@ class TroubleFile:
             partial.rename(self.path)
 
     def read(self, *, controlled: bool) -> str:
-        """Return the trouble of the running controller, or why the last one ended; "" if neither is known."""
+        """Return the trouble of the running controller, or why the last one ended; "" if neither is
+        known.
+        """
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
-            message, since, ended = str(content["message"]), str(content["since"]), bool(content["ended"])
+            message, since, ended = (
+                str(content["message"]),
+                str(content["since"]),
+                bool(content["ended"]),
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return ""
         if controlled:
             return "" if ended else f"{message} (since {since})"
         return (
-            f"{message} (its last controller ended {since})" if ended else f"{message} (when its last controller ran)"
+            f"{message} (its last controller ended {since})"
+            if ended
+            else f"{message} (when its last controller ran)"
         )

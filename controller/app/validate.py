@@ -1,4 +1,5 @@
-"""Check whether an experiment could run, by the rules of tuner, of the service, of this machine and of its cluster.
+"""Check whether an experiment could run, by the rules of tuner, of the service, of this machine and
+of its cluster.
 
 Creates nothing. An obstacle is raised as an error.
 """
@@ -29,7 +30,10 @@ Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
 
 async def validate(path: str, options: FileOptions, workspace: Workspace) -> Document:
-    """Read the file and check it, also by the rules of the service. Raises SpecErrors with all of its problems."""
+    """Read the file and check it, also by the rules of the service.
+
+    Raises SpecErrors with all of its problems.
+    """
     from controller.search import study_spec
     from suggest.server.admin import check
 
@@ -61,7 +65,9 @@ def check_runnable(file: ExperimentFile) -> None:
 def check_files(document: Document, directory: Path) -> None:
     """Raise SpecErrors if `spec.trial.files` names files that cannot be sent."""
     spec = document.spec
-    if problems := trial_files.problems_of(directory, spec.trial.files, are_sent=spec.traits.on_cluster):
+    if problems := trial_files.problems_of(
+        directory, spec.trial.files, are_sent=spec.traits.on_cluster
+    ):
         raise document.locate(problems)
 
 
@@ -79,7 +85,9 @@ def check_manifests(document: Document) -> None:
 
 
 def warnings(document: Document) -> Iterator[str]:
-    """Yield warnings about values that are seldom intended, for the file, this machine or the template's kind."""
+    """Yield warnings about values that are seldom intended, for the file, this machine or the
+    template's kind.
+    """
     from controller.app import machine
 
     yield from document.warnings
@@ -101,7 +109,11 @@ def _far_too_many(document: Document) -> Iterator[str]:
     spec = document.spec
     if spec.parallelism > MOST_AT_ONCE:
         trials = spec.budget.trials
-        limit = f" (the budget is {trials:,})" if trials is not None and trials < spec.parallelism else ""
+        limit = (
+            f" (the budget is {trials:,})"
+            if trials is not None and trials < spec.parallelism
+            else ""
+        )
         yield document.marks.told(
             f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without the "
             "results of each other, and need room to run at once; write as many as there is room for"
@@ -118,7 +130,9 @@ def _far_too_many(document: Document) -> Iterator[str]:
 
 
 def not_installed(document: Document) -> Iterator[str]:
-    """Yield a warning if this machine could not run the search, because it lacks a package of the algorithm."""
+    """Yield a warning if this machine could not run the search, because it lacks a package of the
+    algorithm.
+    """
     from suggest.server.admin import not_installed as lacking
 
     if message := lacking(document.spec.algorithm):
@@ -126,13 +140,19 @@ def not_installed(document: Document) -> Iterator[str]:
 
 
 def notices(document: Document) -> Iterator[str]:
-    """Yield notices for the start of the experiment: warnings, and limits that its runtime does not enforce."""
+    """Yield notices for the start of the experiment: warnings, and limits that its runtime does not
+    enforce.
+    """
     for warning in warnings(document):
         yield f"warning: {warning}"
     if document.spec.traits.on_cluster:
         return
     trial = document.spec.trial
-    ignored = [name for name, is_set in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if is_set]
+    ignored = [
+        name
+        for name, is_set in (("image", trial.image), ("memory", trial.resources.memory_bytes))
+        if is_set
+    ]
     if ignored:
         yield f"note: {' and '.join(ignored)}: not enforced when trials run on this machine"
 
@@ -140,10 +160,13 @@ def notices(document: Document) -> Iterator[str]:
 # Its cluster
 
 
-async def check_cluster(client: KubernetesClient, document: Document, state: StateDirectory) -> None:
+async def check_cluster(
+    client: KubernetesClient, document: Document, state: StateDirectory
+) -> None:
     """Check the experiment with its cluster, by four concurrent requests.
 
-    Raises SpecErrors, NotFound, AccessDenied, FailedPrecondition, Unavailable, and ApiError for errors of the server.
+    Raises SpecErrors, NotFound, AccessDenied, FailedPrecondition, Unavailable, and ApiError for
+    errors of the server.
     """
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, served_manifests_of
@@ -158,7 +181,9 @@ async def check_cluster(client: KubernetesClient, document: Document, state: Sta
     except Unreachable as error:
         raise Unavailable(f"{error}; nothing was started") from error
     answers = await asyncio.gather(
-        dry_run_of(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
+        dry_run_of(
+            client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]
+        ),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], state),
         no_queue(client, spec.namespace, objects),
@@ -195,9 +220,13 @@ def _judge(
     from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
-    missing_namespace = next((verdict.why for verdict in verdicts if verdict.namespace_is_missing), "")
+    missing_namespace = next(
+        (verdict.why for verdict in verdicts if verdict.namespace_is_missing), ""
+    )
     if missing_namespace:
-        raise NotFound(f"the cluster of context {client.context} cannot run the trials: {missing_namespace}")
+        raise NotFound(
+            f"the cluster of context {client.context} cannot run the trials: {missing_namespace}"
+        )
     if missing_rights:
         rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing_rights)
         raise AccessDenied(
@@ -209,8 +238,12 @@ def _judge(
             raise AccessDenied(verdict.why)
         if verdict.answer is Answer.REFUSED:
             path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
-            path = FINAL_STAGE if verdict.name == trial_name(document.spec.name, UID, FINAL) else path
-            raise document.locate([Problem(path, f"the cluster refuses {verdict.kind} {verdict.name}: {verdict.why}")])
+            path = (
+                FINAL_STAGE if verdict.name == trial_name(document.spec.name, UID, FINAL) else path
+            )
+            raise document.locate(
+                [Problem(path, f"the cluster refuses {verdict.kind} {verdict.name}: {verdict.why}")]
+            )
 
 
 async def _missing(
@@ -219,11 +252,16 @@ async def _missing(
     from controller.runtime.kubernetes.preflight import RIGHTS, missing_rights, rights_to
 
     rights = [*RIGHTS, *await rights_to(client, objects)]
-    return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
+    return await missing_rights(
+        client, spec.namespace, [right for right in rights if not right.without]
+    )
 
 
-async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw, state: StateDirectory) -> str:
-    """Return the anchor of an experiment of that name in another state directory, if it has unfinished trials.
+async def _others(
+    client: KubernetesClient, spec: ExperimentSpec, manifest: Raw, state: StateDirectory
+) -> str:
+    """Return the anchor of an experiment of that name in another state directory, if it has
+    unfinished trials.
 
     "" if there is none.
     """
@@ -233,7 +271,9 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
 
     labels = f"{EXPERIMENT}={spec.name},{MANAGED_BY}=tuner"
     try:
-        objects, _ = await client.list(await kind_of(client, manifest), spec.namespace, labels=labels)
+        objects, _ = await client.list(
+            await kind_of(client, manifest), spec.namespace, labels=labels
+        )
     except ApiError as error:
         if error.status not in (403, 404):
             raise
@@ -248,7 +288,8 @@ async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw,
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The objects that a cluster would get: those of trial 0, and of the final stage if there is one.
+    """The objects that a cluster would get: those of trial 0, and of the final stage if there is
+    one.
 
     files: the files of this machine that trials get.
     """
@@ -277,7 +318,8 @@ def dry_run(spec: ExperimentSpec, directory: Path) -> DryRun:
     """
     if not spec.traits.on_cluster:
         raise InvalidArgument.at(
-            "--dry-run", "shows the objects for a cluster, and trials run on this machine; check the file with validate"
+            "--dry-run",
+            "shows the objects for a cluster, and trials run on this machine; check the file with validate",
         )
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 
@@ -290,7 +332,13 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, served_manifests_of
     from controller.kube.client import NODES, KubernetesClient, list_allowed
-    from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, pods_of, why_unschedulable
+    from controller.runtime.kubernetes.preflight import (
+        Answer,
+        dry_run_of,
+        no_queue,
+        pods_of,
+        why_unschedulable,
+    )
 
     namespace = run.spec.namespace
     async with await KubernetesClient.connect(context or None) as client:
@@ -307,4 +355,6 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
             for stage, objects in stages.items()
             if objects
         }
-        return ServerVerdicts(verdicts, {stage: reason for stage, reason in never.items() if reason})
+        return ServerVerdicts(
+            verdicts, {stage: reason for stage, reason in never.items() if reason}
+        )

@@ -1,7 +1,9 @@
-"""The workspace that all requests of a person or process share: the state directory and the suggestion service.
+"""The workspace that all requests of a person or process share: the state directory and the
+suggestion service.
 
-A service is named by a string that is stored with the experiment: "" (the state directory's store), a storage URL or
-an address. This module is fast to import: the client and the stores are imported when they are used.
+A service is named by a string that is stored with the experiment: "" (the state directory's store),
+a storage URL or an address. This module is fast to import: the client and the stores are imported
+when they are used.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServiceCredentials:
-    """Credentials for a running service; None means those of the environment. Not stored with the experiment."""
+    """Credentials for a running service; None means those of the environment.
+
+    Not stored with the experiment.
+    """
 
     token_file: str | None = None
     tls_ca: str | None = None
@@ -37,7 +42,8 @@ class ServiceCredentials:
 class Workspace:
     """The state directory and the requested service.
 
-    `service` is "" for the experiment's own service, which for a new experiment is the state directory's store.
+    `service` is "" for the experiment's own service, which for a new experiment is the state
+    directory's store.
     """
 
     state: StateDirectory
@@ -49,7 +55,10 @@ class Workspace:
         return app.local_experiments.opened(self.state, make=make)
 
     def service_of(self, experiment: Experiment) -> str:
-        """Return the experiment's service. Raises FailedPrecondition if a different one was requested."""
+        """Return the experiment's service.
+
+        Raises FailedPrecondition if a different one was requested.
+        """
         recorded, requested = experiment.server, self.service
         if not requested or requested == recorded:
             return recorded
@@ -61,11 +70,17 @@ class Workspace:
         return requested
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
-        """Return a client of the service. An embedded service is started, and stopped at the end."""
+        """Return a client of the service.
+
+        An embedded service is started, and stopped at the end.
+        """
         return app.suggestion_service.connected(service, self.state, self.credentials)
 
     def reading(self, service: str) -> AbstractAsyncContextManager[StudyReads]:
-        """Return the studies of the service for reading. Those of a store are read without a server."""
+        """Return the studies of the service for reading.
+
+        Those of a store are read without a server.
+        """
         if is_address(service):
             return self.connected(service)
         return app.stored_studies.stored_studies(self.state.url_of(service))
@@ -77,7 +92,9 @@ def is_address(service: str) -> bool:
 
 
 def service_name(*, server: str | None, storage: str | None) -> str:
-    """Return the service in the form stored with an experiment, with absolute paths; "" without either argument."""
+    """Return the service in the form stored with an experiment, with absolute paths; "" without
+    either argument.
+    """
     if server:
         return ",".join(map(_absolute, server.split(",")))
     url = storage or ""
@@ -94,7 +111,9 @@ def _absolute(address: str) -> str:
 
 def _shares_an_address(recorded: str, requested: str) -> bool:
     """Return whether both are servers that share an address, so that either may be named."""
-    return "://" not in recorded + requested and not set(recorded.split(",")).isdisjoint(requested.split(","))
+    return "://" not in recorded + requested and not set(recorded.split(",")).isdisjoint(
+        requested.split(",")
+    )
 
 
 def described(service: str) -> str:

@@ -1,4 +1,7 @@
-"""The command line: one module for each group of verbs. Importing this package imports none of them."""
+"""The command line: one module for each group of verbs.
+
+Importing this package imports none of them.
+"""
 
 from suggest.lazy_module import lazily
 

@@ -10,7 +10,8 @@ from controller.cli.exits import ExitCode
 from suggest import failpoints as points
 from suggest.distribution import described
 
-# Every module that declares a failpoint. tests/unit/test_cli_about.py finds modules that are missing from this list.
+# Every module that declares a failpoint. tests/unit/test_cli_about.py finds modules that are
+# missing from this list.
 FAILPOINT_MODULES = (
     "controller.backup",
     "controller.experiment_store",
@@ -23,7 +24,9 @@ FAILPOINT_MODULES = (
 
 
 def print_version(_arguments: argparse.Namespace) -> ExitCode:
-    print(f"tuner {described()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    print(
+        f"tuner {described()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
     return ExitCode.OK
 
 

@@ -1,4 +1,5 @@
-"""The parser of the command line. It imports no function of a verb, so that `tuner --help` is instant.
+"""The parser of the command line. It imports no function of a verb, so that `tuner --help` is
+instant.
 
 A flag may precede or follow its verb: `tuner -v run x.yaml` is the same as `tuner run -v x.yaml`.
 """
@@ -14,18 +15,34 @@ from typing import TypeAlias
 from controller import cli
 from controller.cli.verbs import VERBS, Verb, VerbGroup
 
-_GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))  # the next word belongs to the verb
+# the next word belongs to the verb
+_GROUPS = frozenset(verb.name for verb in VERBS if isinstance(verb, VerbGroup))
 _OPEN_ENDED = ("retry",)  # takes any number of words, which argparse expects to be adjacent
 # The names that other programs have for these verbs.
 _ELSEWHERE = {
-    "apply": "run", "create": "run", "start": "run", "optimize": "run", "continue": "resume", "ps": "top",
-    "list": "get experiments", "ls": "get experiments", "trials": "get trials", "status": "describe",
-    "show": "describe", "kill": "stop", "cancel": "stop", "rm": "delete", "remove": "delete",
-}  # fmt: skip
+    "apply": "run",
+    "create": "run",
+    "start": "run",
+    "optimize": "run",
+    "continue": "resume",
+    "ps": "top",
+    "list": "get experiments",
+    "ls": "get experiments",
+    "trials": "get trials",
+    "status": "describe",
+    "show": "describe",
+    "kill": "stop",
+    "cancel": "stop",
+    "rm": "delete",
+    "remove": "delete",
+}
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line. Exits the process with 0 after printing help, and with 2 after a usage error."""
+    """Parse the command line.
+
+    Exits the process with 0 after printing help, and with 2 after a usage error.
+    """
     parser, verbs, valued = _parser()
     if not argv:
         parser.print_help(sys.stderr)
@@ -39,10 +56,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _refuse_bytes(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Exit if an argument has bytes that are not UTF-8: no store can hold them, and neither can JSON."""
+    """Exit if an argument has bytes that are not UTF-8: no store can hold them, and neither can
+    JSON.
+    """
     for word in argv:
         if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
-            parser.error(f"{word!a} is not UTF-8; write it in UTF-8, and rename a file of such a name")
+            parser.error(
+                f"{word!a} is not UTF-8; write it in UTF-8, and rename a file of such a name"
+            )
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
@@ -57,7 +78,9 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def options_of(words: Sequence[str]) -> frozenset[str]:
-    """Return the flags of the verb that a command begins with; none if it does not begin with a verb."""
+    """Return the flags of the verb that a command begins with; none if it does not begin with a
+    verb.
+    """
     parser, _, _ = _parser()
     for word in words:
         chosen = subparsers(parser).get(word)
@@ -82,7 +105,15 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 # Keys of the experiment's file, with the flags that other programs have for them.
 _KEYS = {
-    "spec.parallelism": ("--parallelism", "--parallel", "--jobs", "--n-jobs", "--num-workers", "--concurrency", "-j"),
+    "spec.parallelism": (
+        "--parallelism",
+        "--parallel",
+        "--jobs",
+        "--n-jobs",
+        "--num-workers",
+        "--concurrency",
+        "-j",
+    ),
     "spec.budget.trials": ("--trials", "--max-trials", "--n-trials", "--num-trials", "--budget"),
     "spec.budget.failedTrials": ("--failed-trials", "--max-failed-trials"),
     "spec.budget.wallClock": ("--wall-clock", "--max-duration"),
@@ -98,7 +129,9 @@ _KEYS = {
 
 
 def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Refuse flags of other programs: for `tuner run FILE --parallelism 4` the error shows the equivalent `--set`."""
+    """Refuse flags of other programs: for `tuner run FILE --parallelism 4` the error shows the
+    equivalent `--set`.
+    """
     verb = subparsers(parser).get(words[0])
     if verb is None or "--set" not in verb._option_string_actions:
         return
@@ -108,15 +141,24 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
         flag, equals, value = word.partition("=")
         following = value if equals else "".join(words[at + 1 : at + 2])
         if flag == "-n" and following.isdigit():
-            suggestion = f"--trials +{following}" if "--trials" in flags else f"--set spec.budget.trials={following}"
-            parser.error(f"-n is --namespace, and {following} is not one; for the number of trials write: {suggestion}")
+            suggestion = (
+                f"--trials +{following}"
+                if "--trials" in flags
+                else f"--set spec.budget.trials={following}"
+            )
+            parser.error(
+                f"-n is --namespace, and {following} is not one; for the number of trials write: {suggestion}"
+            )
         if flag in keys:
             value = following if following and not following.startswith("-") else "VALUE"
-            parser.error(f"{words[0]} has no flag {flag}; set it in the file, or with: --set {keys[flag]}={value}")
+            parser.error(
+                f"{words[0]} has no flag {flag}; set it in the file, or with: --set {keys[flag]}={value}"
+            )
 
 
 def _unknown(word: str, verbs: frozenset[str]) -> str:
-    from difflib import get_close_matches  # lazy: it costs milliseconds, and only misspellings need it
+    # lazy: it costs milliseconds, and only misspellings need it
+    from difflib import get_close_matches
 
     near = get_close_matches(word, sorted(verbs), n=1)
     suggestion = _ELSEWHERE.get(word) or (near[0] if near else "")
@@ -140,7 +182,9 @@ def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
             skip = word in valued
         else:
             words.append(index)
-            if argv[words[0]] not in _OPEN_ENDED and (len(words) == 2 or argv[words[0]] not in _GROUPS):
+            if argv[words[0]] not in _OPEN_ENDED and (
+                len(words) == 2 or argv[words[0]] not in _GROUPS
+            ):
                 break
     return [argv[i] for i in words] + [word for i, word in enumerate(argv) if i not in words]
 
@@ -161,7 +205,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    parser.add_argument(
+        "--version", action=_PrintVersion, nargs=0, help="print the version and exit"
+    )
     verbs = parser.add_subparsers(metavar="VERB", required=True, title="verbs")
     parsers = [parser for verb in VERBS for parser in _add(verbs, verb)]
     return (
@@ -216,9 +262,20 @@ def _add(subparsers: _Subparsers, verb: Verb | VerbGroup) -> Iterator[argparse.A
 
 def _common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("global options")
-    group.add_argument("--state-dir", metavar="DIR", help="where tuner stores its state (else TUNER_STATE_DIR)")
+    group.add_argument(
+        "--state-dir", metavar="DIR", help="where tuner stores its state (else TUNER_STATE_DIR)"
+    )
     volume = group.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print only errors on stderr")
-    volume.add_argument("-v", "--verbose", action="store_true", help="print debug messages on stderr")
-    group.add_argument("--log-format", choices=("text", "json"), default="text", help="format of stderr (default text)")
-    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default auto)")
+    volume.add_argument(
+        "-v", "--verbose", action="store_true", help="print debug messages on stderr"
+    )
+    group.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="format of stderr (default text)",
+    )
+    group.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="(default auto)"
+    )

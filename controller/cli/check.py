@@ -1,4 +1,6 @@
-"""The verbs that check or show without running: `validate`, `init`, `convert`, `schema`, `doctor`, `run --dry-run`."""
+"""The verbs that check or show without running: `validate`, `init`, `convert`, `schema`, `doctor`,
+`run --dry-run`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec
-        budget = "until the space is exhausted" if spec.budget.trials is None else quantity(spec.budget.trials, "trial")
+        budget = (
+            "until the space is exhausted"
+            if spec.budget.trials is None
+            else quantity(spec.budget.trials, "trial")
+        )
         print(
             f"{document.source} is valid: experiment {spec.name}, {quantity(len(spec.space.parameters), 'parameter')}, "
             f"{spec.algorithm.name}, {budget}, parallelism {spec.parallelism}"
@@ -39,7 +45,9 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _validated(arguments: argparse.Namespace) -> Document:
-    return asyncio.run(app.validate.validate(arguments.file, file_options_of(arguments), workspace_of(arguments)))
+    return asyncio.run(
+        app.validate.validate(arguments.file, file_options_of(arguments), workspace_of(arguments))
+    )
 
 
 def init(arguments: argparse.Namespace) -> ExitCode:
@@ -50,7 +58,9 @@ def init(arguments: argparse.Namespace) -> ExitCode:
     try:
         path.touch(exist_ok=False)
     except FileExistsError:
-        raise FailedPrecondition(f"{path} already exists; name another file, or - for standard output") from None
+        raise FailedPrecondition(
+            f"{path} already exists; name another file, or - for standard output"
+        ) from None
     report.output_file.write(path, starter())
     if not arguments.quiet:
         done = f"wrote {path}; edit it, then: {command('run', str(path))}"
@@ -78,7 +88,9 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 
     async def print_findings() -> list[Finding]:
         findings = []
-        async for finding in app.doctor.check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
+        async for finding in app.doctor.check_up(
+            workspace_of(arguments), arguments.file, file_options_of(arguments)
+        ):
             detail = finding.detail.replace("\n", "\n      ")
             print(f"{finding.level.value:<4}  {finding.subject:<20}  {detail}", flush=True)
             findings.append(finding)
@@ -91,11 +103,19 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     """Print the objects that would be sent to a cluster, or have its server check them."""
     from controller.runtime.kubernetes.preflight import pods_of
 
-    run = app.validate.dry_run(_validated(arguments).spec, app.experiment_file.directory_of(arguments.file))
+    run = app.validate.dry_run(
+        _validated(arguments).spec, app.experiment_file.directory_of(arguments.file)
+    )
     if arguments.dry_run == "client":
-        write_data(_heading(run.spec) + report.manifest_yaml.yaml_documents([*run.trial, *pods_of(run.trial)]))
+        write_data(
+            _heading(run.spec)
+            + report.manifest_yaml.yaml_documents([*run.trial, *pods_of(run.trial)])
+        )
         if run.final:
-            write_data(_FINAL_HEADING + report.manifest_yaml.yaml_documents([*run.final, *pods_of(run.final)]))
+            write_data(
+                _FINAL_HEADING
+                + report.manifest_yaml.yaml_documents([*run.final, *pods_of(run.final)])
+            )
         return ExitCode.OK
     answer = asyncio.run(app.validate.ask_server(run, context=arguments.context))
     for verdict in answer.verdicts:
@@ -105,7 +125,9 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     return exits.of_verdicts(answer)
 
 
-_FINAL_HEADING = "# Its final stage, after the last trial; it will have the parameters of the best one.\n"
+_FINAL_HEADING = (
+    "# Its final stage, after the last trial; it will have the parameters of the best one.\n"
+)
 
 
 def _heading(spec: ExperimentSpec) -> str:

@@ -1,7 +1,9 @@
-"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS` that its scripts call at each TAB.
+"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS` that its scripts call at each
+TAB.
 
-Verbs and flags come from the parser, names from the state directory. A TAB must be fast and must not change anything,
-so this module imports only argparse, json and sqlite3, and opens controller.db for reading only.
+Verbs and flags come from the parser, names from the state directory. A TAB must be fast and must
+not change anything, so this module imports only argparse, json and sqlite3, and opens controller.db
+for reading only.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ MOST_TRIALS = 500  # the newest trials, which are offered
 # The placeholder of a value in the help says what the value is.
 _FILES = frozenset({"FILE", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _EXPERIMENTS = frozenset({"NAME", "NAME[/N]", "FILE|NAME", "NAME|FILE", "SOURCE"})
-_STATES = ("queued", "running", "paused", "succeeded", "pruned", "infeasible", "failed", "cancelled")
+_STATES = (
+    "queued",
+    "running",
+    "paused",
+    "succeeded",
+    "pruned",
+    "infeasible",
+    "failed",
+    "cancelled",
+)
 _LOOKED_AT = 5  # the trials whose metrics are offered as columns
 
 
@@ -32,9 +43,11 @@ def script(arguments: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> int:
-    """Print the completions of the last of `words`: first `files`, `directories` or `words`, then one per line.
+    """Print the completions of the last of `words`: first `files`, `directories` or `words`, then
+    one per line.
 
-    A description may follow a completion, after a tab. `files` means that names of files are completions as well.
+    A description may follow a completion, after a tab. `files` means that names of files are
+    completions as well.
     """
     kind, candidates = "words", dict[str, str]()
     with suppress(OSError, sqlite3.Error, ValueError):  # errors would disturb the command line
@@ -88,13 +101,19 @@ class _CommandLine:
             kind, values = self._values(self._flags()[flag], value)
             return kind, {f"{flag}={word}": meaning for word, meaning in values.items()}
         if self._current.startswith("-"):
-            flags = {flag: action.help or "" for flag, action in self._flags().items() if flag.startswith("--")}
+            flags = {
+                flag: action.help or ""
+                for flag, action in self._flags().items()
+                if flag.startswith("--")
+            }
             if self._current == "-":
                 flags |= {flag: action.help or "" for flag, action in self._flags().items()}
             return "words", _beginning(flags, self._current)
         below = subparsers(self._parser)
         if below:
-            return "words", _beginning({name: _help(self._parser, name) for name in below}, self._current)
+            return "words", _beginning(
+                {name: _help(self._parser, name) for name in below}, self._current
+            )
         actions = self._parser._get_positional_actions()
         if len(self._positionals) < len(actions):
             return self._values(actions[len(self._positionals)], self._current)
@@ -112,10 +131,14 @@ class _CommandLine:
         if action.dest in ("state", "columns"):  # a comma-separated list
             head, comma, current = current.rpartition(",")
             offered = _STATES if action.dest == "state" else self._columns()
-            return "words", {head + comma + word: "" for word in _beginning(dict.fromkeys(offered, ""), current)}
+            return "words", {
+                head + comma + word: "" for word in _beginning(dict.fromkeys(offered, ""), current)
+            }
         if action.dest == "sort":
             offered = self._columns()
-            candidates = _beginning({**dict.fromkeys(offered, ""), **{f"-{word}": "" for word in offered}}, current)
+            candidates = _beginning(
+                {**dict.fromkeys(offered, ""), **{f"-{word}": "" for word in offered}}, current
+            )
         elif metavar == "NS":
             candidates = _beginning(dict.fromkeys(self._namespaces(), ""), current)
         elif metavar in _EXPERIMENTS:
@@ -132,11 +155,16 @@ class _CommandLine:
         path = _state_directory(self._given.get("state_dir")) / file
         if not path.is_file():
             return []
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.2)
+        ) as connection:
             return connection.execute(statement, values).fetchall()
 
     def _namespaces(self) -> list[str]:
-        return [row[0] for row in self._query("SELECT DISTINCT namespace FROM experiments ORDER BY namespace")]
+        return [
+            row[0]
+            for row in self._query("SELECT DISTINCT namespace FROM experiments ORDER BY namespace")
+        ]
 
     def _names(self, current: str, *, trials: bool) -> dict[str, str]:
         name, slash, number = current.partition("/")
@@ -153,10 +181,15 @@ class _CommandLine:
             f"ORDER BY trial DESC LIMIT {MOST_TRIALS}"
         )
         prefix = number if number.isalnum() else ""
-        return {f"{name}/{row[0]}": row[1] for row in reversed(self._query(query, name, namespace, f"{prefix}*"))}
+        return {
+            f"{name}/{row[0]}": row[1]
+            for row in reversed(self._query(query, name, namespace, f"{prefix}*"))
+        }
 
     def _columns(self) -> list[str]:
-        """Return the columns, including the parameters and metrics of the experiment if it is named already."""
+        """Return the columns, including the parameters and metrics of the experiment if it is named
+        already.
+        """
         columns = list(report.text_tables.HEADINGS)
         query = (
             "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE experiments.name = ? "
@@ -167,7 +200,11 @@ class _CommandLine:
             return columns
         document, study = rows[0]
         spec = json.loads(document)["spec"]
-        return [*columns, *spec["parameters"], *(f"metrics.{name}" for name in self._metrics(study, spec))]
+        return [
+            *columns,
+            *spec["parameters"],
+            *(f"metrics.{name}" for name in self._metrics(study, spec)),
+        ]
 
     def _metrics(self, study: str, spec: dict[str, Any]) -> list[str]:
         """Return the metrics that the first trials reported, except the objective's."""
@@ -182,7 +219,9 @@ class _CommandLine:
 
 
 def _without_breaks(words: Sequence[str]) -> Iterator[str]:
-    """Join `--output=json`, which bash splits into three words replacing only the part after the `=`."""
+    """Join `--output=json`, which bash splits into three words replacing only the part after the
+    `=`.
+    """
     whole: list[str] = []
     for word in words[:-1]:
         if whole and (word == "=" or (whole[-1].endswith("=") and whole[-1].startswith("-"))):
@@ -205,7 +244,14 @@ def _beginning(candidates: dict[str, str], current: str) -> dict[str, str]:
 def _help(parser: argparse.ArgumentParser, name: str) -> str:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return next((str(choice.help or "") for choice in action._choices_actions if choice.dest == name), "")
+            return next(
+                (
+                    str(choice.help or "")
+                    for choice in action._choices_actions
+                    if choice.dest == name
+                ),
+                "",
+            )
     return ""
 
 

@@ -56,14 +56,19 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
     if target.suffix == ".db":
         studies = databases.get(backup.STUDIES)
         if studies is None:
-            raise NotFound(f"{_place(arguments)}: there is no study store yet; name a folder to back up the rest")
+            raise NotFound(
+                f"{_place(arguments)}: there is no study store yet; name a folder to back up the rest"
+            )
         copies = [backup.back_up_one(studies, target)]
     else:
         copies = backup.back_up(databases, target, made_by=f"tuner {VERSION}")
     for copy in copies:
         print(f"{copy.path}: {_counted(copy.rows)}; verified")
     if target.suffix == ".db" and backup.CONTROLLER in databases:
-        print(f"tuner: {backup.CONTROLLER} is not in it; name a folder to back up both", file=sys.stderr)
+        print(
+            f"tuner: {backup.CONTROLLER} is not in it; name a folder to back up both",
+            file=sys.stderr,
+        )
     return ExitCode.OK
 
 
@@ -72,9 +77,13 @@ def restore(arguments: argparse.Namespace) -> ExitCode:
     databases = backup.contents(Path(arguments.source).expanduser().absolute())
     sources = {name: path for name, path in databases.items() if name in targets}
     if not sources:
-        raise InvalidArgument.at("", f"{arguments.source}: has no {backup.STUDIES}, which is what --storage names")
+        raise InvalidArgument.at(
+            "", f"{arguments.source}: has no {backup.STUDIES}, which is what --storage names"
+        )
     for database in backup.restore(sources, targets, force=arguments.force, check=_check_copy):
-        previous = "" if database.kept is None else f"; the one that was there is now {database.kept.name}"
+        previous = (
+            "" if database.kept is None else f"; the one that was there is now {database.kept.name}"
+        )
         print(f"{database.path}: {_counted(database.rows)}{previous}")
     for name, path in targets.items():
         if name not in sources and path.exists():
@@ -115,7 +124,9 @@ def _place(arguments: argparse.Namespace) -> str:
 
 def _counted(rows: Mapping[str, int]) -> str:
     counted = [
-        f"{count} {table if count != 1 else _ONE.get(table, table)}" for table, count in rows.items() if table in _ONE
+        f"{count} {table if count != 1 else _ONE.get(table, table)}"
+        for table, count in rows.items()
+        if table in _ONE
     ]
     return ", ".join(counted) or "no rows"
 

@@ -1,4 +1,5 @@
-"""The exit codes, which scripts rely on (docs/cli.md), and the mapping of errors and results to them.
+"""The exit codes, which scripts rely on (docs/cli.md), and the mapping of errors and results to
+them.
 
 No verb maps errors itself. This module is fast to import: each function imports what it needs.
 """
@@ -38,7 +39,10 @@ class ExitCode(enum.IntEnum):
 
 
 class KilledRun(Exception):
-    """An error that ended a run which a user had interrupted twice. `received` is the first interruption."""
+    """An error that ended a run which a user had interrupted twice.
+
+    `received` is the first interruption.
+    """
 
     def __init__(self, error: Exception, received: signal.Signals | None) -> None:
         super().__init__(str(error))
@@ -93,7 +97,11 @@ def _of_tuner_error(error: Exception) -> ExitCode:
             return ExitCode.NOT_FOUND
         case suggest.errors.AlreadyExists() | suggest.errors.FailedPrecondition():
             return ExitCode.CONFLICT
-        case suggest.errors.Unavailable() | suggest.errors.StoreBroken() | suggest.errors.LimitReached():
+        case (
+            suggest.errors.Unavailable()
+            | suggest.errors.StoreBroken()
+            | suggest.errors.LimitReached()
+        ):
             return ExitCode.UNAVAILABLE
         case _:
             return ExitCode.BUG
@@ -117,7 +125,9 @@ def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
 
 
 def of_interruption(received: signal.Signals | None) -> ExitCode:
-    """Return the exit code of a stopped experiment: by a signal to this process, or (None) by `tuner stop`."""
+    """Return the exit code of a stopped experiment: by a signal to this process, or (None) by
+    `tuner stop`.
+    """
     return ExitCode.INTERRUPTED if received is signal.SIGINT else ExitCode.TERMINATED
 
 
@@ -132,7 +142,10 @@ def of_verdicts(answer: ServerVerdicts) -> ExitCode:
 
 
 def of_findings(findings: Iterable[Finding]) -> ExitCode:
-    """Return the exit code of `tuner doctor`. A missing right takes precedence over all other failures."""
+    """Return the exit code of `tuner doctor`.
+
+    A missing right takes precedence over all other failures.
+    """
     from controller.runtime.kubernetes.preflight import Level
 
     failed = [finding for finding in findings if finding.level is Level.FAIL]
@@ -142,7 +155,10 @@ def of_findings(findings: Iterable[Finding]) -> ExitCode:
 
 
 def of_server_check(findings: Iterable[StartFinding]) -> ExitCode:
-    """Return the exit code of `tuner serve --check`. Wrong flags and files take precedence over failed connections."""
+    """Return the exit code of `tuner serve --check`.
+
+    Wrong flags and files take precedence over failed connections.
+    """
     problems = [finding.problem for finding in findings if finding.problem is not None]
     if any(isinstance(problem, suggest.errors.InvalidArgument) for problem in problems):
         return ExitCode.USAGE

@@ -23,7 +23,9 @@ def _one(*names: str, **options: Any) -> Callable[[argparse.ArgumentParser], Non
 
 file = _one("file", metavar="FILE", help="the experiment; - is standard input")
 katib_file = _one("file", metavar="FILE", help="Katib's experiment; - is standard input")
-optional_file = _one("file", metavar="FILE", nargs="?", help="an experiment whose requirements are checked too")
+optional_file = _one(
+    "file", metavar="FILE", nargs="?", help="an experiment whose requirements are checked too"
+)
 file_or_name = _one("target", metavar="FILE|NAME", help="the experiment's file, or its name")
 
 
@@ -49,15 +51,26 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
     )
 
 
-trials = _one("--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total")
-name_or_file_to_fill = _one("name", metavar="FILE|NAME", help="the experiment that receives the trials")
+trials = _one(
+    "--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total"
+)
+name_or_file_to_fill = _one(
+    "name", metavar="FILE|NAME", help="the experiment that receives the trials"
+)
 
 
 def sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", metavar="SOURCE", dest="source", required=True, help="where to read the trials")
-    parser.add_argument("--study", metavar="S", default="", help="the study, if the store has several")
     parser.add_argument(
-        "--value", metavar="V", default="", help="what to import as the value: a CSV column, a metric or an objective"
+        "--from", metavar="SOURCE", dest="source", required=True, help="where to read the trials"
+    )
+    parser.add_argument(
+        "--study", metavar="S", default="", help="the study, if the store has several"
+    )
+    parser.add_argument(
+        "--value",
+        metavar="V",
+        default="",
+        help="what to import as the value: a CSV column, a metric or an objective",
     )
     parser.add_argument(
         "--fill",
@@ -69,15 +82,25 @@ def sources(parser: argparse.ArgumentParser) -> None:
 
 
 shell = _one("shell", choices=("bash", "zsh", "fish"), help="your shell")
-new_file = _one("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
+new_file = _one(
+    "file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)"
+)
 name = _one("name", metavar="NAME", help="the experiment")
 names = _one("names", metavar="NAME", nargs="+", help="the experiments")
 experiment_or_study = _one("name", metavar="NAME", help="the experiment, or a study without one")
-name_or_all = _one("name", metavar="NAME", nargs="?", help="the experiment (default: all that are not over)")
+name_or_all = _one(
+    "name", metavar="NAME", nargs="?", help="the experiment (default: all that are not over)"
+)
 name_or_trial = _one("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
-values = _one("values", metavar="PATH=VALUE", nargs="+", help="a key of the file, and its value from now on")
+values = _one(
+    "values", metavar="PATH=VALUE", nargs="+", help="a key of the file, and its value from now on"
+)
 overrides = _one(
-    "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
+    "--set",
+    metavar="PATH=VALUE",
+    action="append",
+    default=[],
+    help="override a value of the file; repeatable",
 )
 
 
@@ -87,7 +110,9 @@ def where(parser: argparse.ArgumentParser) -> None:
         choices=tuple(RUNTIMES),
         help=f"where trials run (default: the file's spec.runtime, else {DEFAULT_RUNTIME})",
     )
-    parser.add_argument("--context", metavar="C", help="context of the kubeconfig (default: the current one)")
+    parser.add_argument(
+        "--context", metavar="C", help="context of the kubeconfig (default: the current one)"
+    )
 
 
 dry_run = _one(
@@ -96,7 +121,9 @@ dry_run = _one(
     help="create nothing: print the cluster's objects (client), or have the cluster check them (server)",
 )
 from_cluster = _one(
-    "--from-cluster", action="store_true", help="rebuild NAME from the cluster after its database was lost"
+    "--from-cluster",
+    action="store_true",
+    help="rebuild NAME from the cluster after its database was lost",
 )
 
 
@@ -113,71 +140,119 @@ def service(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="a running suggestion service (host:port or unix:PATH; separate several with commas)",
     )
-    service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
-    parser.add_argument("--token-file", metavar="FILE", help="token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)")
+    service.add_argument(
+        "--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)"
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)",
+    )
     parser.add_argument(
         "--tls-ca",
         metavar="FILE",
         help="CA of the certificate of --server (a PEM file, or system); else TUNER_TLS_CA, else no TLS",
     )
     parser.add_argument(
-        "--tls-cert", metavar="FILE", help="client certificate, if --server requires one (else TUNER_TLS_CERT)"
+        "--tls-cert",
+        metavar="FILE",
+        help="client certificate, if --server requires one (else TUNER_TLS_CERT)",
     )
     parser.add_argument("--tls-key", metavar="FILE", help="key of --tls-cert (else TUNER_TLS_KEY)")
 
 
 def listing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", choices=("table", "json", "yaml", "csv", "name"), default="table", help="(default table)"
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml", "csv", "name"),
+        default="table",
+        help="(default table)",
     )
-    parser.add_argument("--no-headers", action="store_true", help="omit the header of table and csv")
-    parser.add_argument("-w", "--watch", action="store_true", help="print changes until the experiment has ended")
+    parser.add_argument(
+        "--no-headers", action="store_true", help="omit the header of table and csv"
+    )
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="print changes until the experiment has ended"
+    )
 
 
 def trial_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--sort", metavar="COLUMN", help="value, number, time, a parameter or a metric; -COLUMN: the largest first"
+        "--sort",
+        metavar="COLUMN",
+        help="value, number, time, a parameter or a metric; -COLUMN: the largest first",
     )
     parser.add_argument(
-        "--state", metavar="S", action="append", default=[], help="only trials in this state; repeatable"
+        "--state",
+        metavar="S",
+        action="append",
+        default=[],
+        help="only trials in this state; repeatable",
     )
     parser.add_argument("--limit", metavar="N", type=int, help="only the first N")
     parser.add_argument("--columns", metavar="A,B,C", help="columns of table and csv")
 
 
-watch = _one("-w", "--watch", action="store_true", help="refresh every two seconds until the experiment has ended")
+watch = _one(
+    "-w",
+    "--watch",
+    action="store_true",
+    help="refresh every two seconds until the experiment has ended",
+)
 
 
 def page(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", metavar="PORT", type=int, help="the port on 127.0.0.1 (default: the last one used, or a free one)"
+        "--port",
+        metavar="PORT",
+        type=int,
+        help="the port on 127.0.0.1 (default: the last one used, or a free one)",
     )
-    parser.add_argument("--optuna", action="store_true", help="show optuna-dashboard instead, which is read-only")
+    parser.add_argument(
+        "--optuna", action="store_true", help="show optuna-dashboard instead, which is read-only"
+    )
 
 
-data_output = _one("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
+data_output = _one(
+    "-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)"
+)
 export_format = _one("--format", choices=("csv", "json"), default="csv", help="(default csv)")
 
 
 def reporting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", choices=("table", "json", "yaml", "csv"), default="table", help="(default table)"
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml", "csv"),
+        default="table",
+        help="(default table)",
     )
-    parser.add_argument("--all", action="store_true", help="show all trials in the table, not only the first 20")
+    parser.add_argument(
+        "--all", action="store_true", help="show all trials in the table, not only the first 20"
+    )
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page with figures")
-    parser.add_argument("--figure", metavar="FIGURE", help="write one figure to --to; an unknown name lists all")
-    parser.add_argument("--to", metavar="FILE", help="the file of --figure: .svg, .png or .json (Vega-Lite)")
+    parser.add_argument(
+        "--figure", metavar="FIGURE", help="write one figure to --to; an unknown name lists all"
+    )
+    parser.add_argument(
+        "--to", metavar="FILE", help="the file of --figure: .svg, .png or .json (Vega-Lite)"
+    )
 
 
 def log_part(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the trial ends")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="follow the log until the trial ends"
+    )
     parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines of each log")
     parser.add_argument(
         "--since",
         metavar="WHEN",
         help="only lines printed since: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z",
     )
-    parser.add_argument("--attempt", metavar="N", type=int, help="attempt N of the trial (default: the newest)")
+    parser.add_argument(
+        "--attempt", metavar="N", type=int, help="attempt N of the trial (default: the newest)"
+    )
 
 
 def yes(parser: argparse.ArgumentParser) -> None:
@@ -195,18 +270,28 @@ def yes(parser: argparse.ArgumentParser) -> None:
 
 
 storage = _one("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
-backup_target = _one("target", metavar="DIR|FILE", help="a new folder, or a new FILE.db for the study store only")
+backup_target = _one(
+    "target", metavar="DIR|FILE", help="a new folder, or a new FILE.db for the study store only"
+)
 
 
 def backup_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="DIR|FILE", help="a folder written by tuner db backup, or one database in it")
     parser.add_argument(
-        "--force", action="store_true", help="replace existing stores, which are kept under another name"
+        "source",
+        metavar="DIR|FILE",
+        help="a folder written by tuner db backup, or one database in it",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace existing stores, which are kept under another name",
     )
 
 
 def serving(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
+    parser.add_argument(
+        "--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH"
+    )
     storage(parser)
     parser.add_argument(
         "--advertise",
@@ -215,10 +300,16 @@ def serving(parser: argparse.ArgumentParser) -> None:
         help="the address at which clients of other servers reach this server (default: --address)",
     )
     parser.add_argument(
-        "--tokens", metavar="FILE", default="", help="tokens and their permissions (docs/api.md, Tokens)"
+        "--tokens",
+        metavar="FILE",
+        default="",
+        help="tokens and their permissions (docs/api.md, Tokens)",
     )
     parser.add_argument(
-        "--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, followed by its chain)"
+        "--tls-cert",
+        metavar="FILE",
+        default="",
+        help="the server's certificate (PEM, followed by its chain)",
     )
     parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
     parser.add_argument(
@@ -228,13 +319,21 @@ def serving(parser: argparse.ArgumentParser) -> None:
         help="CA that signs client certificates; every client then needs one",
     )
     parser.add_argument(
-        "--limits", metavar="FILE", default="", help="limits of clients and namespaces (docs/server.md)"
+        "--limits",
+        metavar="FILE",
+        default="",
+        help="limits of clients and namespaces (docs/server.md)",
     )
     parser.add_argument(
-        "--metrics-address", metavar="ADDR", default="", help="HOST:PORT for Prometheus: /metrics and /healthz"
+        "--metrics-address",
+        metavar="ADDR",
+        default="",
+        help="HOST:PORT for Prometheus: /metrics and /healthz",
     )
     parser.add_argument(
-        "--insecure", action="store_true", help="accept unauthenticated clients; with --tokens: serve without TLS"
+        "--insecure",
+        action="store_true",
+        help="accept unauthenticated clients; with --tokens: serve without TLS",
     )
     parser.add_argument(
         "--katib",
@@ -257,8 +356,12 @@ def serving(parser: argparse.ArgumentParser) -> None:
         default="",
         help="also serve a web page of the studies at HOST:PORT (default 127.0.0.1 and a free port)",
     )
-    parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(
-        "--sync", choices=("normal", "full"), default="normal",
+        "--check", action="store_true", help="check the configuration and start nothing"
+    )
+    parser.add_argument(
+        "--sync",
+        choices=("normal", "full"),
+        default="normal",
         help="what an acknowledged write survives: a crash of the process (normal, default) or of the machine (full)",
-    )  # fmt: skip
+    )

@@ -1,6 +1,8 @@
-"""Adapt the commands in messages to the way in which this process was called, so that they work as printed.
+"""Adapt the commands in messages to the way in which this process was called, so that they work as
+printed.
 
-Only `rendered` adds the program's name and the typed flags to a command. This module is imported only for messages.
+Only `rendered` adds the program's name and the typed flags to a command. This module is imported
+only for messages.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from controller.cli.program import program_words
 from controller.phrases import render
 from suggest.url_redaction import redacted_url
 
-# Each flag with its attribute and its environment variable, in the order in which flags are printed.
+# Each flag with its attribute and its environment variable, in the order in which flags are
+# printed.
 _REPEATED = (
     ("--state-dir", "state_dir", "TUNER_STATE_DIR"),
     ("--namespace", "namespace", ""),
@@ -43,11 +46,18 @@ def rendered(text: str, arguments: argparse.Namespace) -> str:
 
 
 def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None) -> Iterator[str]:
-    """Yield the typed flags that the command's verb takes and that no environment variable replaces."""
+    """Yield the typed flags that the command's verb takes and that no environment variable
+    replaces.
+    """
     options = options_of(words)
     for flag, attribute, variable in _REPEATED:
         value = getattr(arguments, attribute, None)
-        if value and flag in options and flag not in words and value != os.environ.get(variable or "-"):
+        if (
+            value
+            and flag in options
+            and flag not in words
+            and value != os.environ.get(variable or "-")
+        ):
             yield from (flag, redacted_url(value) if flag == "--storage" else value)
     if file is None or file not in words:
         return

@@ -1,4 +1,5 @@
-"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`: the verbs that change an experiment.
+"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`: the verbs that change an
+experiment.
 
 Data goes to stdout, everything else to stderr.
 """
@@ -40,13 +41,17 @@ MOST_PROBLEMS = 20  # printed for trials that could not be imported
 def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return cli.check.dry_run(arguments)
-    return _start(arguments, read_file(arguments.file, arguments), lambda session, file: session.run(file))
+    return _start(
+        arguments, read_file(arguments.file, arguments), lambda session, file: session.run(file)
+    )
 
 
 def resume(arguments: argparse.Namespace) -> int:
     by_name = is_name(arguments.target)
     if arguments.from_cluster and not by_name:
-        raise InvalidArgument.at("--from-cluster", "requires the experiment's name: the file is on the cluster")
+        raise InvalidArgument.at(
+            "--from-cluster", "requires the experiment's name: the file is on the cluster"
+        )
     if by_name and arguments.set:
         raise InvalidArgument.at("--set", "changes a file: name the file, not the experiment")
     namespace = arguments.namespace
@@ -54,8 +59,12 @@ def resume(arguments: argparse.Namespace) -> int:
         file = read_file(arguments.target, arguments)
         return _start(arguments, file, lambda session, file: session.resume(file, namespace))
     if arguments.from_cluster:
-        return _control(arguments, lambda session: session.recover(arguments.target, namespace), make=True)
-    return _control(arguments, lambda session: session.resume(arguments.target, namespace), make=True)
+        return _control(
+            arguments, lambda session: session.recover(arguments.target, namespace), make=True
+        )
+    return _control(
+        arguments, lambda session: session.resume(arguments.target, namespace), make=True
+    )
 
 
 def extend(arguments: argparse.Namespace) -> int:
@@ -78,7 +87,9 @@ def extend(arguments: argparse.Namespace) -> int:
 
 
 def retry(arguments: argparse.Namespace) -> int:
-    selection = app.retry.RetrySelection.parse(arguments.numbers, failed=arguments.failed, reason=arguments.reason)
+    selection = app.retry.RetrySelection.parse(
+        arguments.numbers, failed=arguments.failed, reason=arguments.reason
+    )
 
     async def retried(session: Session) -> RunResult:
         target = file_or_name(arguments.name, arguments)
@@ -107,7 +118,9 @@ def _start(
 ) -> int:
     """Check and announce the file, then control its experiment."""
     app.validate.check_runnable(file)
-    return _control(arguments, lambda session: begin(session, file), make=True, document=file.document)
+    return _control(
+        arguments, lambda session: begin(session, file), make=True, document=file.document
+    )
 
 
 def _control(
@@ -129,7 +142,9 @@ def _control(
 
     async def controlled(experiments: LocalExperiments) -> int:
         with app.signals.SignalControls(view.print_line, os._exit) as controls:
-            session = app.run.Session(workspace, experiments, view=view, controls=controls, context=arguments.context)
+            session = app.run.Session(
+                workspace, experiments, view=view, controls=controls, context=arguments.context
+            )
             try:
                 result = await act(session)
             except (Unavailable, runtime.protocol.RuntimeLost) as error:
@@ -145,8 +160,12 @@ def _control(
         return asyncio.run(controlled(experiments))
 
 
-def _name_namespace(arguments: argparse.Namespace, spec: ExperimentSpec, experiments: LocalExperiments) -> None:
-    """Let commands in messages name the namespace of the experiment's file, if another one has the same name."""
+def _name_namespace(
+    arguments: argparse.Namespace, spec: ExperimentSpec, experiments: LocalExperiments
+) -> None:
+    """Let commands in messages name the namespace of the experiment's file, if another one has the
+    same name.
+    """
     if any(other.namespace != spec.namespace for other in experiments.named(spec.name)):
         arguments.namespace = spec.namespace
 
@@ -156,9 +175,18 @@ def _print_result(arguments: argparse.Namespace, view: View, result: RunResult) 
     if best is not None:
         print(report.ending.result(experiment, best), flush=True)
     # -q hides progress, but not what a person has to act on.
-    if not arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or result.final_failed:
+    if (
+        not arguments.quiet
+        or best is None
+        or experiment.state in _NEED_A_PERSON
+        or result.final_failed
+    ):
         words = report.ending.next_step(
-            experiment, result.counts, best, final_failed=result.final_failed, printed=result.opened_breaker
+            experiment,
+            result.counts,
+            best,
+            final_failed=result.final_failed,
+            printed=result.opened_breaker,
         )
         (Lines() if arguments.quiet else view).print_line(cli.invocation.rendered(words, arguments))
 
@@ -184,7 +212,9 @@ def _show_notices(document: Document, view: View) -> None:
 def import_trials(arguments: argparse.Namespace) -> ExitCode:
     terminal.set_up_logging(arguments)
     workspace = workspace_of(arguments)
-    chosen = app.import_sources.SourceChoice(arguments.source, arguments.study, arguments.value, tuple(arguments.fill))
+    chosen = app.import_sources.SourceChoice(
+        arguments.source, arguments.study, arguments.value, tuple(arguments.fill)
+    )
     imported = asyncio.run(
         app.import_trials.import_trials(
             workspace,
@@ -203,16 +233,28 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
 def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     print_line = partial(_print, arguments)
     experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
-    before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
+    before = (
+        f", {tally.known} {'was' if tally.known == 1 else 'were'} there already"
+        if tally.known
+        else ""
+    )
     new = quantity(tally.new, "trial")
     left_out = app.import_trials.left_out(imported.source)
     print(f"{name}: {new} imported from {imported.source.title}{before}{left_out}", flush=True)
     if imported.source.remark:
         print_line(imported.source.remark)
     parameters = experiment.spec.space.by_name
-    if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in parameters]:
-        print_line(f"ignored, not parameters of {name} (number of trials): {', '.join(unknown[:8])}")
-    if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in parameters]:
+    if unknown := [
+        f"{parameter} ({n})"
+        for parameter, n in tally.remarks.items()
+        if parameter not in parameters
+    ]:
+        print_line(
+            f"ignored, not parameters of {name} (number of trials): {', '.join(unknown[:8])}"
+        )
+    if outside := [
+        f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in parameters
+    ]:
         print_line(
             f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept and "
             f"used once the space includes them ({command('extend', name, '--set', 'PATH=VALUE')})"
@@ -222,14 +264,22 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         more = f"\n  and {unlisted} more" if unlisted > 0 else ""
         shown = "\n  ".join(tally.refused[:MOST_PROBLEMS])
         without_value = any(": no value; " in refusal for refusal in tally.refused)
-        cure = "\nTo set a parameter that the source lacks: --fill NAME=VALUE" if without_value else ""
+        cure = (
+            "\nTo set a parameter that the source lacks: --fill NAME=VALUE" if without_value else ""
+        )
         print_line(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
     if experiment.state.finished:
-        growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")
+        growth = (
+            ("--set", "PATH=VALUE")
+            if experiment.spec.budget.trials is None
+            else ("--trials", "+20")
+        )
         print_line(f"Continue with them: {command('extend', name, *growth)}")
     elif not imported.begun:
         by_name = is_name(arguments.name)
-        print_line(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
+        print_line(
+            f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}"
+        )
 
 
 def set_values(arguments: argparse.Namespace) -> ExitCode:
@@ -256,20 +306,25 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
             workspace_of(arguments),
             arguments.name,
             arguments.namespace,
-            controls=lambda: app.signals.SignalControls(lambda text: print(text, file=sys.stderr), os._exit),
+            controls=lambda: app.signals.SignalControls(
+                lambda text: print(text, file=sys.stderr), os._exit
+            ),
             print_line=print_line,
         )
     )
     if after.state.finished:
         print_line(f"{after.name} has {after.state.value} already: {after.reason}")
     else:
-        print_line(f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}")
+        print_line(
+            f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}"
+        )
     return ExitCode.OK
 
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
     terminal.set_up_logging(arguments)
-    server.raise_descriptor_limit()  # each experiment's lock takes a descriptor until all are deleted
+    # each experiment's lock takes a descriptor until all are deleted
+    server.raise_descriptor_limit()
     done = asyncio.run(
         app.delete.delete(
             workspace_of(arguments),

@@ -1,4 +1,5 @@
-"""The output of `get`: a list in one of five formats. With --watch, an entry is printed again when it changes.
+"""The output of `get`: a list in one of five formats. With --watch, an entry is printed again when
+it changes.
 
 Printed lines are never redrawn, so that a pipe and a terminal get the same output.
 """
@@ -23,7 +24,9 @@ Trials = TypeVar("Trials", ExperimentRecord, StudyTrials)
 
 
 class Printer:
-    """Prints the whole list the first time, and later only the entries that are new or have changed."""
+    """Prints the whole list the first time, and later only the entries that are new or have
+    changed.
+    """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Take the format and the selection from the command line. Raises InvalidArgument."""
@@ -45,12 +48,17 @@ class Printer:
         self._entries(
             [elements[at] for at in fresh],
             csv=lambda: (text_tables.EXPERIMENT_CSV, text_tables.experiment_csv_rows(records)),
-            table=lambda now: (text_tables.EXPERIMENT_COLUMNS, text_tables.experiment_rows(records, now=now)),
+            table=lambda now: (
+                text_tables.EXPERIMENT_COLUMNS,
+                text_tables.experiment_rows(records, now=now),
+            ),
         )
 
     def studies(self, elements: Sequence[Json]) -> None:
         """Print studies in the form of `documents.study`."""
-        fresh = [elements[at] for at in self._fresh((element["uid"], element) for element in elements)]
+        fresh = [
+            elements[at] for at in self._fresh((element["uid"], element) for element in elements)
+        ]
         self._entries(
             fresh,
             csv=lambda: (text_tables.STUDY_CSV, text_tables.study_csv_rows(fresh)),
@@ -89,9 +97,15 @@ class Printer:
         match self._output:
             case "csv":
                 # A CSV file has one header, so metrics that appear later get no column.
-                self._columns = self._columns or self._selection.columns(columns) or text_tables.csv_columns(record)
+                self._columns = (
+                    self._columns
+                    or self._selection.columns(columns)
+                    or text_tables.csv_columns(record)
+                )
                 rows = text_tables.csv_rows(part, self._columns, columns)
-                self._write_data(text_tables.csv_text(self._columns, rows, headers=self._first_headers()))
+                self._write_data(
+                    text_tables.csv_text(self._columns, rows, headers=self._first_headers())
+                )
             case "table":
                 names = self._selection.columns(columns) or text_tables.table_columns(record)
                 if names != self._columns:
@@ -100,13 +114,18 @@ class Printer:
                 headings = [columns[name].heading for name in names]
                 self._table(headings, text_tables.table_rows(part, names, columns))
             case _:
-                self._others([elements[at] for at in fresh], [f"{record.name}/{entry.trial.number}" for entry in some])
+                self._others(
+                    [elements[at] for at in fresh],
+                    [f"{record.name}/{entry.trial.number}" for entry in some],
+                )
 
     def _fresh(self, entries: Iterable[tuple[object, ...]]) -> list[int]:
         """Return the indices of entries that have changed; if only names are printed, of new ones."""
         fresh = []
         for at, (key, *look) in enumerate(entries):
-            changed = self._seen.get(key) != look if self._output != "name" else key not in self._seen
+            changed = (
+                self._seen.get(key) != look if self._output != "name" else key not in self._seen
+            )
             if changed:
                 fresh.append(at)
             self._seen[key] = look
@@ -116,7 +135,9 @@ class Printer:
         return self._headers and not self._begun
 
     def _table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self._widths = text_tables.widths(columns if self._headers else [""] * len(columns), rows, least=self._widths)
+        self._widths = text_tables.widths(
+            columns if self._headers else [""] * len(columns), rows, least=self._widths
+        )
         text = text_tables.aligned(columns, rows, headers=self._first_headers(), least=self._widths)
         self._write(terminal.cropped(text))
 
@@ -140,7 +161,9 @@ class Printer:
 class _Selection:
     """Which trials, in which order, with which columns."""
 
-    def __init__(self, *, states: frozenset[str], sort: str, limit: int | None, columns: Sequence[str]) -> None:
+    def __init__(
+        self, *, states: frozenset[str], sort: str, limit: int | None, columns: Sequence[str]
+    ) -> None:
         self._states = states
         self._sort = sort
         self._limit = limit
@@ -157,7 +180,9 @@ class _Selection:
                 raise InvalidArgument.at("--state", f"{word} is not a state of a trial{hint}")
         limit = getattr(arguments, "limit", None)
         if limit is not None and limit < 1:
-            raise InvalidArgument.at("--limit", f"{limit} is not a number of trials; write 1 or more")
+            raise InvalidArgument.at(
+                "--limit", f"{limit} is not a number of trials; write 1 or more"
+            )
         columns = _words([getattr(arguments, "columns", None) or ""])
         if columns and arguments.output not in ("table", "csv"):
             cure = f"is for table and csv; -o {arguments.output} has everything"
@@ -165,7 +190,9 @@ class _Selection:
         sort = getattr(arguments, "sort", None) or ""
         return cls(states=frozenset(states), sort=sort, limit=limit, columns=columns)
 
-    def of_trials(self, trials: Sequence[TrialRecord], columns: dict[str, text_tables.Column]) -> Sequence[TrialRecord]:
+    def of_trials(
+        self, trials: Sequence[TrialRecord], columns: dict[str, text_tables.Column]
+    ) -> Sequence[TrialRecord]:
         if self._states:
             trials = [entry for entry in trials if entry.state.value in self._states]
         if self._sort:

@@ -1,7 +1,8 @@
 """The program `tuner`: parse the arguments, run the verb, return the exit code.
 
-Errors become a message and an exit code only here (through `exits`). The module of a verb is imported once the verb is
-known. All imports that take a while are below `main`, where Ctrl-C is caught.
+Errors become a message and an exit code only here (through `exits`). The module of a verb is
+imported once the verb is known. All imports that take a while are below `main`, where Ctrl-C is
+caught.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ HIDDEN = "__complete"  # called by the scripts of `tuner completion`, not by peo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the console script and return the exit code. `--help` and wrong usage exit the process, as in argparse."""
+    """Run the console script and return the exit code.
+
+    `--help` and wrong usage exit the process, as in argparse.
+    """
     try:
         set_up_streams()
         return _main(sys.argv[1:] if argv is None else argv)
@@ -34,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def set_up_streams() -> None:
-    """Let every character pass stdin, stdout and stderr, and replace those that the caller has closed.
+    """Let every character pass stdin, stdout and stderr, and replace those that the caller has
+    closed.
 
     A character that the encoding lacks is shown as its escape, such as `\\u65e5`.
     """
@@ -45,14 +50,16 @@ def set_up_streams() -> None:
             assert os.open(os.devnull, os.O_RDWR) == descriptor
             stream = os.fdopen(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8")
             setattr(sys, name, stream)
-        if isinstance(stream, io.TextIOWrapper):  # a caller may have put another object in its place
+        # a caller may have put another object in its place
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _main(words: Sequence[str]) -> int:
     if words and words[0] == HIDDEN:
         return cli.completion.complete(words[1:])
-    atexit.register(gc.freeze)  # saves the last collection, 0.1 s of CPU for each command: docs/adr/0022
+    # saves the last collection, 0.1 s of CPU for each command: docs/adr/0022
+    atexit.register(gc.freeze)
     arguments = cli.arguments.parse(words)
     try:
         code = _run(arguments)

@@ -1,4 +1,7 @@
-"""Convert the parsed command line to the typed values of `controller.app`. Reads a file only if one is named."""
+"""Convert the parsed command line to the typed values of `controller.app`.
+
+Reads a file only if one is named.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def workspace_of(arguments: argparse.Namespace) -> Workspace:
     return Workspace(
         state_of(arguments),
         service_name(server=arguments.server, storage=arguments.storage),
-        ServiceCredentials(arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key),
+        ServiceCredentials(
+            arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key
+        ),
     )
 
 
@@ -44,8 +49,13 @@ def file_options_of(arguments: argparse.Namespace) -> app.experiment_file.FileOp
 
 
 def read_file(path: str, arguments: argparse.Namespace) -> app.experiment_file.ExperimentFile:
-    """Read an experiment's file with the flags that change it. Raises SpecErrors, InvalidArgument."""
-    return app.experiment_file.ExperimentFile.read(path, file_options_of(arguments), state_of(arguments))
+    """Read an experiment's file with the flags that change it.
+
+    Raises SpecErrors, InvalidArgument.
+    """
+    return app.experiment_file.ExperimentFile.read(
+        path, file_options_of(arguments), state_of(arguments)
+    )
 
 
 def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | str:
@@ -55,16 +65,23 @@ def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | s
 
 def is_name(word: str) -> bool:
     """Return whether FILE|NAME is a name."""
-    return not (word == "-" or "/" in word or word.endswith((".yaml", ".yml")) or Path(word).is_file())
+    return not (
+        word == "-" or "/" in word or word.endswith((".yaml", ".yml")) or Path(word).is_file()
+    )
 
 
 def split_name(text: str) -> tuple[str, TrialOrFinal | None]:
-    """Split `digits/12` into (digits, 12) and `digits/final` into (digits, FINAL). Raises InvalidArgument."""
+    """Split `digits/12` into (digits, 12) and `digits/final` into (digits, FINAL).
+
+    Raises InvalidArgument.
+    """
     name, slash, number = text.partition("/")
     if not slash:
         return name, None
     if number == core.model.trial_label(core.model.FINAL):
         return name, core.model.FINAL
     if not (number.isascii() and number.isdigit()):
-        raise InvalidArgument.at("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final")
+        raise InvalidArgument.at(
+            "", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final"
+        )
     return name, int(number)

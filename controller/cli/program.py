@@ -8,11 +8,17 @@ from pathlib import Path
 
 
 def program_words() -> list[str]:
-    """Return `tuner` if PATH finds this program by that name; otherwise the words by which it was called."""
+    """Return `tuner` if PATH finds this program by that name; otherwise the words by which it was
+    called.
+    """
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         typed = sys.orig_argv
-        return typed[: typed.index("-m") + 2] if "-m" in typed[:-1] else [sys.executable, "-m", "controller"]
+        return (
+            typed[: typed.index("-m") + 2]
+            if "-m" in typed[:-1]
+            else [sys.executable, "-m", "controller"]
+        )
     if called.name != "tuner" or _on_path(called):
         return ["tuner"]
     return [sys.argv[0]]

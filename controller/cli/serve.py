@@ -92,7 +92,9 @@ def _page(arguments: argparse.Namespace, storage: str) -> Companion:
 def katib_ports(text: str) -> tuple[int, ...]:
     """Of `--katib`: "" for none. Raises InvalidArgument."""
     words = [word.strip() for word in text.split(",")] if text else []
-    if wrong := [word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)]:
+    if wrong := [
+        word for word in words if not (word.isascii() and word.isdigit() and int(word) <= 65535)
+    ]:
         message = f"{wrong[0]!r} is not a port; separate them with commas, such as 6789,6788"
         raise InvalidArgument.at("katib", message)
     return tuple(map(int, words))
@@ -102,6 +104,9 @@ def _check(findings: Iterable[StartFinding]) -> ExitCode:
     """Print a line for each finding."""
     problems = []
     for finding in findings:
-        print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.subject:<12}  {finding.detail}", flush=True)
+        print(
+            f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.subject:<12}  {finding.detail}",
+            flush=True,
+        )
         problems.append(finding)
     return of_server_check(problems)

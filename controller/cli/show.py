@@ -1,4 +1,6 @@
-"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`: the verbs that print and change nothing."""
+"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`: the verbs that print and
+change nothing.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def experiments(arguments: argparse.Namespace) -> ExitCode:
     async def list_them() -> None:
         records = await read()
         if not records and not arguments.quiet:
-            print(f"no experiments{_of_namespace(arguments)} in {workspace.state.root}", file=sys.stderr)
+            print(
+                f"no experiments{_of_namespace(arguments)} in {workspace.state.root}",
+                file=sys.stderr,
+            )
         printer.experiments(records)
         while arguments.watch:
             await asyncio.sleep(WATCH_S)
@@ -68,11 +73,16 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
 
     def see(studies: Sequence[tuple[Study, StudySummary | None]]) -> bool:
         elements = [
-            documents.study(study, None if it is None else it.trials, None if it is None else it.best)
+            documents.study(
+                study, None if it is None else it.trials, None if it is None else it.best
+            )
             for study, it in studies
         ]
         if not elements and not arguments.quiet:
-            print(f"no studies{_of_namespace(arguments)} in the {described(workspace.service)}", file=sys.stderr)
+            print(
+                f"no studies{_of_namespace(arguments)} in the {described(workspace.service)}",
+                file=sys.stderr,
+            )
         printer.studies(elements)
         return not arguments.watch
 
@@ -129,7 +139,9 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     if number is FINAL:
         record = query.with_outputs(record)
         if record.final is None:
-            raise NotFound(f"the final stage of {name} has not begun; see {command('describe', name)}")
+            raise NotFound(
+                f"the final stage of {name} has not begun; see {command('describe', name)}"
+            )
     if arguments.output != "table":
         terminal.write_data(formatting.data_text(_described(record, number), arguments.output))
         return ExitCode.OK
@@ -138,10 +150,14 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     elif number is FINAL:
         assert record.final is not None
         log = folders.attempt(FINAL, record.final.newest.number).log
-        text = description.describe_final(record, record.final, log=log if log.exists() else None, now=now)
+        text = description.describe_final(
+            record, record.final, log=log if log.exists() else None, now=now
+        )
     else:
         trial = query.find_trial(record, number)
-        trial_log = None if trial.newest is None else folders.attempt(number, trial.newest.number).log
+        trial_log = (
+            None if trial.newest is None else folders.attempt(number, trial.newest.number).log
+        )
         existing_log = trial_log if trial_log is not None and trial_log.exists() else None
         text = description.describe_trial(record, trial, log=existing_log, now=now)
     sys.stdout.write(rendered(text, arguments))
@@ -169,9 +185,14 @@ def top(arguments: argparse.Namespace) -> ExitCode:
 
     async def see_all() -> None:
         while True:
-            records = await query.all_experiments(workspace, arguments.namespace, on_error=_print_error, latest=True)
+            records = await query.all_experiments(
+                workspace, arguments.namespace, on_error=_print_error, latest=True
+            )
             pages = [await _top_page(record) for record in records if not query.over(record)]
-            screen.show("\n".join(pages) or f"no experiment{_of_namespace(arguments)} is running or paused\n")
+            screen.show(
+                "\n".join(pages)
+                or f"no experiment{_of_namespace(arguments)} is running or paused\n"
+            )
             if not (arguments.watch and pages):
                 return
             await asyncio.sleep(TOP_S)
@@ -189,7 +210,9 @@ async def _top_page(record: ExperimentRecord) -> str:
 
 
 class _Screen:
-    """Shows a text again and again: redrawn in place, or below the one before, with an empty line between them."""
+    """Shows a text again and again: redrawn in place, or below the one before, with an empty line
+    between them.
+    """
 
     def __init__(self, *, redraw: bool) -> None:
         self._redraw = redraw
@@ -205,16 +228,24 @@ class _Screen:
 def report(arguments: argparse.Namespace) -> ExitCode:
     if arguments.html or arguments.figure or arguments.to:
         return _drawn(arguments)
-    latest = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
+    latest = asyncio.run(
+        query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True)
+    )
     record = ranking.ranked(latest)
     match arguments.output:
         case "json" | "yaml" as form:
-            terminal.write_data(formatting.data_text(ranking.document(record, query.importances(record)), form))
+            terminal.write_data(
+                formatting.data_text(ranking.document(record, query.importances(record)), form)
+            )
         case "csv":
             terminal.write_data(text_tables.trials_csv(record))
         case _:
             sys.stdout.write(
-                ranking.text(record, query.importances(record), limit=None if arguments.all else ranking.SHOWN)
+                ranking.text(
+                    record,
+                    query.importances(record),
+                    limit=None if arguments.all else ranking.SHOWN,
+                )
             )
     return ExitCode.OK
 
@@ -222,28 +253,43 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 def _drawn(arguments: argparse.Namespace) -> ExitCode:
     """Write the report as a page, or one of its figures."""
     if bool(arguments.figure) != bool(arguments.to):
-        raise InvalidArgument.at("--figure", "requires --to: write both, as --figure history --to history.svg")
+        raise InvalidArgument.at(
+            "--figure", "requires --to: write both, as --figure history --to history.svg"
+        )
     record = asyncio.run(
-        query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
+        query.look_up(
+            workspace_of(arguments),
+            arguments.name,
+            arguments.namespace,
+            measurements=True,
+            latest=True,
+        )
     )
     record = ranking.ranked(record)
     if arguments.figure:
         available = reports.figures.available(record)
         if arguments.figure not in available:
-            hint = did_you_mean(arguments.figure, available) or f"; the figures are {', '.join(available)}"
+            hint = (
+                did_you_mean(arguments.figure, available)
+                or f"; the figures are {', '.join(available)}"
+            )
             raise InvalidArgument.at("--figure", f"no figure {arguments.figure!r}{hint}")
         reports.drawing.check_format(Path(arguments.to))
         reports.drawing.write(
-            reports.figures.FIGURES[arguments.figure].draw(record, query.importances(record)), Path(arguments.to)
+            reports.figures.FIGURES[arguments.figure].draw(record, query.importances(record)),
+            Path(arguments.to),
         )
         print(arguments.to)
     if arguments.html:
-        # Another process makes the JavaScript meanwhile, the first time: both take seconds of processor time.
+        # Another process makes the JavaScript meanwhile, the first time: both take seconds of
+        # processor time.
         with ThreadPoolExecutor(1) as executor:
             making = executor.submit(asyncio.run, ui.vega.VegaBundle().text())
             importances = query.importances(record)
             javascript = making.result().decode()
-        page = reports.html_page.page(record, importances, javascript=javascript, now=datetime.now(UTC))
+        page = reports.html_page.page(
+            record, importances, javascript=javascript, now=datetime.now(UTC)
+        )
         reports.output_file.write(Path(arguments.html), page)
         print(arguments.html)
     return ExitCode.OK
@@ -251,13 +297,17 @@ def _drawn(arguments: argparse.Namespace) -> ExitCode:
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Print the best trial. Like a run, this returns NO_RESULT without a succeeded trial."""
-    record, estimate = asyncio.run(query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace))
+    record, estimate = asyncio.run(
+        query.with_estimate(workspace_of(arguments), arguments.name, arguments.namespace)
+    )
     record = query.with_outputs(record)
     trial = record.best
     if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
-        constrained = "" if not record.counts.get(TrialState.SUCCEEDED) else " and satisfied the constraints"
+        constrained = (
+            "" if not record.counts.get(TrialState.SUCCEEDED) else " and satisfied the constraints"
+        )
         print(f"tuner: no trial of {name} has succeeded{constrained}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
@@ -265,7 +315,11 @@ def best(arguments: argparse.Namespace) -> ExitCode:
             document = documents.best(record, query.find_trial(record, trial.number), estimate)
             terminal.write_data(formatting.data_text(document, form))
         case _:
-            print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
+            print(
+                front(record)
+                if record.experiment.spec.further
+                else result(record.experiment, trial)
+            )
             if summary := doubt(record):
                 print(summary)
             if estimate is not None and (summary := estimated(record.experiment, estimate)):
@@ -282,7 +336,9 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     if query.is_study(workspace, name, namespace):
         record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
     else:
-        record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
+        record = asyncio.run(
+            query.look_up(workspace, name, namespace, measurements=as_json, latest=True)
+        )
     if not as_json:
         terminal.write_data(text_tables.trials_csv(record))
     elif isinstance(record, StudyTrials):
@@ -295,7 +351,9 @@ def export(arguments: argparse.Namespace) -> ExitCode:
 
 def logs(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
-    part = LogPart.parse(name, number, tail=arguments.tail, since=arguments.since, attempt=arguments.attempt)
+    part = LogPart.parse(
+        name, number, tail=arguments.tail, since=arguments.since, attempt=arguments.attempt
+    )
 
     # A program may print sequences that retitle a terminal, write into its clipboard or hide lines.
     stripped = terminal.ControlSequences().strip if sys.stdout.isatty() else bytes
@@ -306,7 +364,13 @@ def logs(arguments: argparse.Namespace) -> ExitCode:
 
     asyncio.run(
         print_logs(
-            workspace_of(arguments), name, arguments.namespace, number, part, follow=arguments.follow, write=write
+            workspace_of(arguments),
+            name,
+            arguments.namespace,
+            number,
+            part,
+            follow=arguments.follow,
+            write=write,
         )
     )
     return ExitCode.OK

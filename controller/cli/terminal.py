@@ -1,4 +1,6 @@
-"""The output of this process: data, what a terminal gets that a pipe does not, colors, and what is logged."""
+"""The output of this process: data, what a terminal gets that a pipe does not, colors, and what is
+logged.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from datetime import UTC, datetime
 
 
 def json_line(fields: Mapping[str, object]) -> str:
-    """Return JSON for a line of stderr. What the encoding of stderr lacks is escaped as JSON does it."""
+    """Return JSON for a line of stderr.
+
+    What the encoding of stderr lacks is escaped as JSON does it.
+    """
     return json.dumps(fields, ensure_ascii="utf" not in (sys.stderr.encoding or "").lower())
 
 
@@ -35,7 +40,9 @@ class JsonLines(logging.Formatter):
 
 
 class Stderr(logging.Handler):
-    """Writes to the current sys.stderr, which a live view replaces in order to keep its picture intact."""
+    """Writes to the current sys.stderr, which a live view replaces in order to keep its picture
+    intact.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -57,7 +64,8 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
     root.setLevel(logging.ERROR)
     if arguments.quiet:
         return
-    # The logs of libraries are of no use to the person, and refusals of an embedded service reach the person as errors.
+    # The logs of libraries are of no use to the person, and refusals of an embedded service reach
+    # the person as errors.
     logging.getLogger("controller").setLevel(
         logging.DEBUG if arguments.verbose else logging.INFO if as_json else logging.ERROR
     )
@@ -65,7 +73,9 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
 
 
 def write_data(text: str) -> None:
-    """Write JSON, YAML or CSV to stdout: in UTF-8, whatever the encoding of the terminal, because programs read it."""
+    """Write JSON, YAML or CSV to stdout: in UTF-8, whatever the encoding of the terminal, because
+    programs read it.
+    """
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
     sys.stdout.buffer.flush()
@@ -80,14 +90,16 @@ def live(arguments: argparse.Namespace) -> bool:
 def uses_color(arguments: argparse.Namespace) -> bool:
     """Return whether to use colors.
 
-    The first of these decides: --color, NO_COLOR (no-color.org), FORCE_COLOR (force-color.org), whether stderr is a
-    terminal.
+    The first of these decides: --color, NO_COLOR (no-color.org), FORCE_COLOR (force-color.org),
+    whether stderr is a terminal.
     """
     if arguments.color != "auto":
         return bool(arguments.color == "always")
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    )
 
 
 def cropped(text: str) -> str:
@@ -103,10 +115,11 @@ def _cut(line: str, width: int) -> str:
 
 
 class ControlSequences:
-    """Removes the control sequences of terminals (ECMA-48) from a stream of UTF-8 that arrives in parts.
+    """Removes the control sequences of terminals (ECMA-48) from a stream of UTF-8 that arrives in
+    parts.
 
-    Tabs, line feeds and carriage returns remain. A sequence ends at the end of its line at the latest, so that an
-    unfinished one hides no other line.
+    Tabs, line feeds and carriage returns remain. A sequence ends at the end of its line at the
+    latest, so that an unfinished one hides no other line.
     """
 
     _SEQUENCE = re.compile(
@@ -116,8 +129,11 @@ class ControlSequences:
         rb"|\xc2[\x80-\x9f]"
         rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
     )
-    # What the next part may continue: a sequence without its end, or the first byte of a C1 control character.
-    _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\n\x07\x1b]*\x1b?|[ -/]*)|\xc2)\Z")
+    # What the next part may continue: a sequence without its end, or the first byte of a C1 control
+    # character.
+    _UNFINISHED = re.compile(
+        rb"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\n\x07\x1b]*\x1b?|[ -/]*)|\xc2)\Z"
+    )
 
     _LONGEST = 4096
 

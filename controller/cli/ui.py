@@ -18,7 +18,9 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
     if arguments.port is not None and not 0 < arguments.port < 65536:
         raise InvalidArgument.at("--port", f"{arguments.port} is not a port; write 1 to 65535")
     if arguments.optuna and importlib.util.find_spec("optuna_dashboard") is None:
-        raise FailedPrecondition(f"--optuna needs optuna-dashboard; install with: {install_command('dashboard')}")
+        raise FailedPrecondition(
+            f"--optuna needs optuna-dashboard; install with: {install_command('dashboard')}"
+        )
     from controller.ui.server import serve  # an extra: Starlette and uvicorn
 
     terminal.set_up_logging(arguments)
@@ -27,8 +29,16 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
         print(link, flush=True)
         if not arguments.quiet:
             print(
-                "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the searches", file=sys.stderr
+                "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the searches",
+                file=sys.stderr,
             )
 
-    asyncio.run(serve(workspace_of(arguments), port=arguments.port, optuna=arguments.optuna, print_link=print_link))
+    asyncio.run(
+        serve(
+            workspace_of(arguments),
+            port=arguments.port,
+            optuna=arguments.optuna,
+            print_link=print_link,
+        )
+    )
     return ExitCode.OK

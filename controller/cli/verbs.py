@@ -262,7 +262,13 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         example="source <(tuner completion bash)",
         more="Permanent installation: docs/cli.md",
     ),
-    Verb("version", "print versions, for bug reports", "about:print_version", (), example="tuner version"),
+    Verb(
+        "version",
+        "print versions, for bug reports",
+        "about:print_version",
+        (),
+        example="tuner version",
+    ),
     VerbGroup(
         "db",
         "check, upgrade, back up and restore the databases",

@@ -400,9 +400,16 @@ class LineParser:
         return parameter == value or float(f"{parameter:.{digits}g}") == value
 
     def _put(
-        self, values: dict[str, float], name: str, text: str, begin: int, end: int,
-        number: str, total: str | None, percent: str | None,
-    ) -> None:  # fmt: skip
+        self,
+        values: dict[str, float],
+        name: str,
+        text: str,
+        begin: int,
+        end: int,
+        number: str,
+        total: str | None,
+        percent: str | None,
+    ) -> None:
         """Add the value of a wanted metric, unless it is of a part of the data that is not read."""
         if (value := _value(number, total, percent)) is None:
             return

@@ -1,6 +1,8 @@
-"""`kubernetes_asyncio` with the names that `transport` uses of `kubernetes.aio`, which came from it.
+"""`kubernetes_asyncio` with the names that `transport` uses of `kubernetes.aio`, which came from
+it.
 
-Kubeflow's SDK demands kubernetes < 36, which has no `aio`. The older package has no settings for its session.
+Kubeflow's SDK demands kubernetes < 36, which has no `aio`. The older package has no settings for
+its session.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from yarl import URL
 from controller.kube.objects import Raw
 
 
-class Configuration(client.Configuration):  # type: ignore[misc]  # the package need not be installed
-    def __init__(self, client_session_kwargs: dict[str, Any], proxy: str | None, tls_server_name: str | None) -> None:
+# the package need not be installed
+class Configuration(client.Configuration):  # type: ignore[misc]
+    def __init__(
+        self, client_session_kwargs: dict[str, Any], proxy: str | None, tls_server_name: str | None
+    ) -> None:
         super().__init__()
         self.client_session_kwargs = client_session_kwargs
         self.proxy = proxy
@@ -37,10 +42,21 @@ class ApiClient(client.ApiClient):  # type: ignore[misc]  # the package need not
             connector_owner=False, **configuration.client_session_kwargs
         )
 
-    async def call_api(self, method: str, url: URL, header_params: CIMultiDict[str], body: Raw | None,
-                       _request_timeout: aiohttp.ClientTimeout) -> RESTResponse:  # fmt: skip
+    async def call_api(
+        self,
+        method: str,
+        url: URL,
+        header_params: CIMultiDict[str],
+        body: Raw | None,
+        _request_timeout: aiohttp.ClientTimeout,
+    ) -> RESTResponse:
         response = await self.request(
-            method, url, headers=header_params, body=body, _preload_content=False, _request_timeout=_request_timeout
+            method,
+            url,
+            headers=header_params,
+            body=body,
+            _preload_content=False,
+            _request_timeout=_request_timeout,
         )
         return RESTResponse(response)
 

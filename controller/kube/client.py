@@ -1,10 +1,12 @@
-"""Requests to an API server: raw JSON in and out, errors from `errors`, bounded waits. Knows nothing of trials.
+"""Requests to an API server: raw JSON in and out, errors from `errors`, bounded waits. Knows
+nothing of trials.
 
 `transport` sends them. It is imported in the background while the rest of the program starts.
 
-Requests are repeated after 429, and after 503 with Retry-After. Credentials that have expired or are rejected are read
-again, once. When the connection breaks, only GET and DELETE are repeated, once; after a create the caller finds out
-whether it arrived, because names are computed and a second create returns 409.
+Requests are repeated after 429, and after 503 with Retry-After. Credentials that have expired or
+are rejected are read again, once. When the connection breaks, only GET and DELETE are repeated,
+once; after a create the caller finds out whether it arrived, because names are computed and a
+second create returns 409.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
     from controller.kube.transport import Response, Transport
 
 _PAGE = 500
-_SILENCE_S = 120.0  # limit for a silent stream whose TCP connection is alive; bookmarks come every minute
+# limit for a silent stream whose TCP connection is alive; bookmarks come every minute
+_SILENCE_S = 120.0
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a failed renewal: hundreds of requests may ask for another
@@ -70,7 +73,9 @@ class Kind:
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
         parts += [self.plural, *([name] if name else [])]
-        return "/" + "/".join(quote(part, safe="/" if part == self.api_version else "") for part in parts)
+        return "/" + "/".join(
+            quote(part, safe="/" if part == self.api_version else "") for part in parts
+        )
 
 
 JOBS = Kind("batch/v1", "jobs", "Job")
@@ -84,12 +89,17 @@ CONFIG_MAPS = Kind("v1", "configmaps", "ConfigMap")
 SECRETS = Kind("v1", "secrets", "Secret")
 NODES = Kind("v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Kind("v1", "namespaces", "Namespace", namespaced=False)
-_ACCESS_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
+_ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
+)
 _SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", False)
 
 
 class Connection:
-    """A pool of connections with current credentials. `open` one, use it from one loop, close it."""
+    """A pool of connections with current credentials.
+
+    `open` one, use it from one loop, close it.
+    """
 
     def __init__(self, access: kubeconfig.ClusterAccess, context: str | None) -> None:
         self.access = access
@@ -98,7 +108,9 @@ class Connection:
         self._renew_after_s = 0.0  # monotonic
         self._why_not_renewed = ""
         self._slots = asyncio.Semaphore(_REQUESTS_AT_ONCE)
-        self._loading = asyncio.create_task(asyncio.to_thread(importlib.import_module, "controller.kube.transport"))
+        self._loading = asyncio.create_task(
+            asyncio.to_thread(importlib.import_module, "controller.kube.transport")
+        )
         self._transport: Transport | None = None
         self._replaced: list[Transport] = []  # streams still use them
 
@@ -112,12 +124,20 @@ class Connection:
             )
         return cls(await kubeconfig.load(context, attended=True), context)
 
-    async def call(self, method: str, path: str, query: Mapping[str, str] | None = None,
-                    body: Raw | None = None) -> Raw:  # fmt: skip
+    async def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Raw | None = None,
+    ) -> Raw:
         repeated = method not in ("GET", "DELETE")
         while True:
             try:
-                async with self._slots, self.response(method, path, query or {}, body=body) as response:
+                async with (
+                    self._slots,
+                    self.response(method, path, query or {}, body=body) as response,
+                ):
                     return self.json_of(await _body_of(response))
             except Unreachable as lost:
                 if repeated or isinstance(lost, NotResponding):
@@ -132,9 +152,18 @@ class Connection:
                 await transport.close()
 
     @asynccontextmanager
-    async def response(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
-                     silence_s: float | None = None) -> AsyncIterator[Response]:  # fmt: skip
-        """Yield the successful response, its body unread. silence_s: the limit of a stream; None: not a stream."""
+    async def response(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: Raw | None = None,
+        silence_s: float | None = None,
+    ) -> AsyncIterator[Response]:
+        """Yield the successful response, its body unread. silence_s: the limit of a stream; None:
+        not a stream.
+        """
         target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
         while True:
@@ -153,23 +182,37 @@ class Connection:
             if error.status == 401 and not renewed and await self._renew(access, authorization):
                 renewed = True
                 continue
-            if error.status == 401 or (error.refusal is not None and error.refusal.user == ANONYMOUS):
+            if error.status == 401 or (
+                error.refusal is not None and error.refusal.user == ANONYMOUS
+            ):
                 raise AccessDenied(self._credentials_rejected()) from error
             tries += 1
-            patience = error.status == 429 or (error.status == 503 and error.retry_after_s is not None)
+            patience = error.status == 429 or (
+                error.status == 503 and error.retry_after_s is not None
+            )
             if not patience or tries == _TRIES:
                 raise error
             pause_s = 1.0 if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
 
-    async def _send(self, access: kubeconfig.ClusterAccess, authorization: str, method: str, target: str,
-                    body: Raw | None, silence_s: float | None) -> Response:  # fmt: skip
+    async def _send(
+        self,
+        access: kubeconfig.ClusterAccess,
+        authorization: str,
+        method: str,
+        target: str,
+        body: Raw | None,
+        silence_s: float | None,
+    ) -> Response:
         transport = await self._current_transport()
         headers = [
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip" if access.compressed else "identity"),
             ("User-Agent", "tuner"),
-            ("Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json"),
+            (
+                "Content-Type",
+                "application/merge-patch+json" if method == "PATCH" else "application/json",
+            ),
             *access.impersonation,  # each group has a header of its own
         ]
         if authorization:
@@ -200,10 +243,12 @@ class Connection:
         return value if isinstance(value, dict) else {}
 
     async def _renew(self, used: kubeconfig.ClusterAccess, authorization: str) -> bool:
-        """Read the credentials again, which may run a plugin; False if they are still those that were `authorization`.
+        """Read the credentials again, which may run a plugin; False if they are still those that
+        were `authorization`.
 
         Raises:
-            Unreachable: there are no credentials now. A retry may help: trials keep running while a person logs in.
+            Unreachable: there are no credentials now. A retry may help: trials keep running while a
+            person logs in.
         """
         async with self._renewing:
             if self.access is not used:
@@ -215,7 +260,8 @@ class Connection:
             self._renew_after_s, self._why_not_renewed = time.monotonic() + _RENEWAL_PAUSE_S, ""
             try:
                 renewed = await kubeconfig.load(self._context)
-            except BadKubeconfig:  # it was deleted since the start; the error to report is still the 401
+            # it was deleted since the start; the error to report is still the 401
+            except BadKubeconfig:
                 return False
             except AccessDenied as error:
                 self._why_not_renewed = str(error)
@@ -231,7 +277,9 @@ class Connection:
 
     async def _replace_transport(self) -> None:
         """Let the next request connect with other certificates. Streams keep their connections."""
-        previous = [self._transport, *self._replaced] if self._transport is not None else self._replaced
+        previous = (
+            [self._transport, *self._replaced] if self._transport is not None else self._replaced
+        )
         self._transport = None
         self._replaced = [transport for transport in previous if transport.open_responses]
         for transport in previous:
@@ -247,12 +295,16 @@ class Connection:
 
 
 class KubernetesClient:
-    """The client of one context. `connect` one, use it from one loop, close it or leave its `async with`."""
+    """The client of one context.
+
+    `connect` one, use it from one loop, close it or leave its `async with`.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._discovered: dict[tuple[str, str], Kind] = {}
-        self.access = connection.access  # as of the start; renewed credentials are in the connection
+        # as of the start; renewed credentials are in the connection
+        self.access = connection.access
         self.context = connection.access.context
         self.server = connection.access.server
         self.default_namespace = connection.access.namespace
@@ -260,7 +312,8 @@ class KubernetesClient:
 
     @classmethod
     async def connect(cls, context: str | None = None) -> KubernetesClient:
-        """Connect by $KUBECONFIG, ~/.kube/config, or the service account of this pod. Does not call the server.
+        """Connect by $KUBECONFIG, ~/.kube/config, or the service account of this pod. Does not call
+        the server.
 
         Raises BadKubeconfig, AccessDenied.
         """
@@ -272,8 +325,13 @@ class KubernetesClient:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def create(self, kind: Kind, namespace: str | None, body: Raw, *, dry_run: bool = False) -> Raw:
-        """Create an object and return it. A field that the server does not know is an error, not ignored."""
+    async def create(
+        self, kind: Kind, namespace: str | None, body: Raw, *, dry_run: bool = False
+    ) -> Raw:
+        """Create an object and return it.
+
+        A field that the server does not know is an error, not ignored.
+        """
         query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         return await self._connection.call("POST", kind.path(namespace), query, body)
 
@@ -304,9 +362,19 @@ class KubernetesClient:
                 return items, about["resourceVersion"]
             query = query | {"continue": about["continue"]}
 
-    async def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str = "",
-                     grace_s: float | None = None, propagation: str | None = "Background") -> None:  # fmt: skip
-        """Delete an object. One that is gone, or with `uid` another object of that name, is not an error."""
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str = "",
+        grace_s: float | None = None,
+        propagation: str | None = "Background",
+    ) -> None:
+        """Delete an object. One that is gone, or with `uid` another object of that name, is not an
+        error.
+        """
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if propagation is not None:
             options["propagationPolicy"] = propagation
@@ -324,11 +392,21 @@ class KubernetesClient:
         """Apply a merge patch, in which None removes a key."""
         return await self._connection.call("PATCH", kind.path(namespace, name), body=body)
 
-    async def watch(self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
-                    resource_version: str, timeout_s: float) -> AsyncGenerator[Raw, None]:  # fmt: skip
-        """Yield events as {"type", "object"}, including bookmarks, until the server ends the watch (after timeout_s).
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str,
+        timeout_s: float,
+    ) -> AsyncGenerator[Raw, None]:
+        """Yield events as {"type", "object"}, including bookmarks, until the server ends the watch
+        (after timeout_s).
 
-        Raises ApiError (410: list again), and Unreachable when the stream breaks or is silent for too long.
+        Raises ApiError (410: list again), and Unreachable when the stream breaks or is silent for
+        too long.
         """
         query = _selectors(labels, fields) | {
             "watch": "true",
@@ -337,43 +415,74 @@ class KubernetesClient:
             "timeoutSeconds": str(math.ceil(timeout_s)),
         }
         silence_s = min(_SILENCE_S, math.ceil(timeout_s) * 1.25)
-        async with self._connection.response("GET", kind.path(namespace), query, silence_s=silence_s) as response:
+        async with self._connection.response(
+            "GET", kind.path(namespace), query, silence_s=silence_s
+        ) as response:
             partial = b""
             async for chunk in response.chunks():
-                *lines, partial = (partial + chunk).split(b"\n") if b"\n" in chunk else (partial + chunk,)
+                *lines, partial = (
+                    (partial + chunk).split(b"\n") if b"\n" in chunk else (partial + chunk,)
+                )
                 for line in lines:
                     event = self._connection.json_of(line)
                     if event["type"] == "ERROR":
                         raise _error_of(event["object"])
                     yield event
 
-    async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                  last_lines: int = 0, previous: bool = False,
-                  follow: bool = True) -> AsyncGenerator[bytes, None]:  # fmt: skip
-        """Yield the container's log, a timestamp before each line, in chunks that may end within a line.
+    async def log(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        since: str = "",
+        last_lines: int = 0,
+        previous: bool = False,
+        follow: bool = True,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the container's log, a timestamp before each line, in chunks that may end within a
+        line.
 
-        since: a timestamp; only later lines are sent. last_lines: only so many are sent; 0: all. previous: the log
-        before the container was restarted in place. The stream ends with the container, but also after two minutes of
-        silence, when the kubelet rotates the file, or at the server's choice: only the pod tells whether it was all.
-        Raises ApiError (400 while the container waits, 404 when the pod is gone), Unreachable when the stream breaks.
+        since: a timestamp; only later lines are sent. last_lines: only so many are sent; 0: all.
+        previous: the log before the container was restarted in place. The stream ends with the
+        container, but also after two minutes of silence, when the kubelet rotates the file, or at
+        the server's choice: only the pod tells whether it was all. Raises ApiError (400 while the
+        container waits, 404 when the pod is gone), Unreachable when the stream breaks.
         """
         query = {"timestamps": "true"} | ({"follow": "true"} if follow else {})
-        query |= ({"container": container} if container else {}) | ({"sinceTime": since} if since else {})
-        query |= ({"tailLines": str(last_lines)} if last_lines else {}) | ({"previous": "true"} if previous else {})
+        query |= ({"container": container} if container else {}) | (
+            {"sinceTime": since} if since else {}
+        )
+        query |= ({"tailLines": str(last_lines)} if last_lines else {}) | (
+            {"previous": "true"} if previous else {}
+        )
         path = PODS.path(namespace, pod) + "/log"
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):
-            async with self._connection.response("GET", path, query, silence_s=_SILENCE_S) as response:
+            async with self._connection.response(
+                "GET", path, query, silence_s=_SILENCE_S
+            ) as response:
                 async for chunk in response.chunks():
                     yield chunk
 
-    async def review(self, verb: str, kind: Kind, namespace: str | None, *, subresource: str = "") -> bool:
+    async def review(
+        self, verb: str, kind: Kind, namespace: str | None, *, subresource: str = ""
+    ) -> bool:
         """Return whether the server allows us the verb (SelfSubjectAccessReview)."""
         group, _, version = kind.api_version.rpartition("/")
-        attributes = {"verb": verb, "group": group, "version": version, "resource": kind.plural, "namespace": namespace}
+        attributes = {
+            "verb": verb,
+            "group": group,
+            "version": version,
+            "resource": kind.plural,
+            "namespace": namespace,
+        }
         attributes |= {"subresource": subresource} if subresource else {}
-        body = {"apiVersion": _ACCESS_REVIEWS.api_version, "kind": _ACCESS_REVIEWS.kind,
-                "spec": {"resourceAttributes": attributes}}  # fmt: skip
+        body = {
+            "apiVersion": _ACCESS_REVIEWS.api_version,
+            "kind": _ACCESS_REVIEWS.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
         reply = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(reply["status"]["allowed"])
 
@@ -391,7 +500,10 @@ class KubernetesClient:
         return str(reply["status"]["userInfo"].get("username", ""))
 
     async def discover(self, api_version: str, kind: str) -> Kind:
-        """Look up the plural and scope of a kind on the server, once. Raises ApiError 404 if it has no such kind."""
+        """Look up the plural and scope of a kind on the server, once.
+
+        Raises ApiError 404 if it has no such kind.
+        """
         if (discovered := self._discovered.get((api_version, kind))) is not None:
             return discovered
         root = "/apis/" if "/" in api_version else "/api/"
@@ -406,16 +518,24 @@ class KubernetesClient:
                 discovered = Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))
                 self._discovered[api_version, kind] = discovered
                 return discovered
-        raise ApiError(404, "NotFound", f"{self.server} has no kind {kind} in {api_version}; install its definition")
+        raise ApiError(
+            404,
+            "NotFound",
+            f"{self.server} has no kind {kind} in {api_version}; install its definition",
+        )
 
     async def spec_fields(self, api_version: str, kind: str) -> frozenset[str] | None:
-        """Return the fields under `spec` of a kind, as the server publishes them; None: it does not publish them.
+        """Return the fields under `spec` of a kind, as the server publishes them; None: it does not
+        publish them.
 
-        Every authenticated user may read the server's OpenAPI document, but few may read the definition of a kind.
+        Every authenticated user may read the server's OpenAPI document, but few may read the
+        definition of a kind.
         """
         group, _, version = api_version.rpartition("/")
         try:
-            document = await self._connection.call("GET", f"/openapi/v3/{'apis' if group else 'api'}/{api_version}")
+            document = await self._connection.call(
+                "GET", f"/openapi/v3/{'apis' if group else 'api'}/{api_version}"
+            )
         except ApiError as error:
             if error.status not in (403, 404, 406):
                 raise
@@ -431,8 +551,13 @@ class KubernetesClient:
         await self._connection.close()
 
 
-async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Any] | None:
-    """List the objects of a kind; None without the right to. The caller names the type that belongs to the kind."""
+async def list_allowed(
+    client: KubernetesClient, kind: Kind, namespace: str | None
+) -> list[Any] | None:
+    """List the objects of a kind; None without the right to.
+
+    The caller names the type that belongs to the kind.
+    """
     try:
         objects, _ = await client.list(kind, namespace)
     except ApiError as error:
@@ -443,11 +568,16 @@ async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | No
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
-    return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
+    return ({"labelSelector": labels} if labels else {}) | (
+        {"fieldSelector": fields} if fields else {}
+    )
 
 
 def _is_installed() -> bool:
-    """Whether `transport` can be imported. Importing `kubernetes` to find out would take a quarter of a second."""
+    """Whether `transport` can be imported.
+
+    Importing `kubernetes` to find out would take a quarter of a second.
+    """
     official = importlib.util.find_spec("kubernetes")
     folders = official.submodule_search_locations if official is not None else None
     has_aio = any((Path(folder) / "aio").is_dir() for folder in folders or ())
@@ -459,7 +589,10 @@ async def _body_of(response: Response) -> bytes:
 
 
 def _status_of(body: bytes) -> Raw:
-    """Parse the body of an error response. One from in front of the API server, such as a proxy's, is text."""
+    """Parse the body of an error response.
+
+    One from in front of the API server, such as a proxy's, is text.
+    """
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -471,7 +604,9 @@ def _error_of(status: Raw, response: Response | None = None) -> ApiError:
     """Make the error of a `Status` object: the body of a response, or the object of an ERROR event."""
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}
-    after = (response.header("Retry-After") if response is not None else None) or details.get("retryAfterSeconds")
+    after = (response.header("Retry-After") if response is not None else None) or details.get(
+        "retryAfterSeconds"
+    )
     message = status.get("message") or f"HTTP {code}"
     return ApiError(
         code,

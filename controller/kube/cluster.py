@@ -1,4 +1,6 @@
-"""What all experiments of a process share of one cluster: a client, the reflectors, and the time for reading."""
+"""What all experiments of a process share of one cluster: a client, the reflectors, and the time
+for reading.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from typing import Any
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.reflector import ObjectT, Reflector
 
-# At most a twentieth of the time is spent reading. A burst of notifications may exceed the share briefly: the turns of
-# a few trials, not those of twenty, whose ends come in waves and are cheaper together.
+# At most a twentieth of the time is spent reading. A burst of notifications may exceed the share
+# briefly: the turns of a few trials, not those of twenty, whose ends come in waves and are cheaper
+# together.
 _READING_SHARE, _BORROWED_S, _LONGEST_REST_S = 0.05, 0.004, 0.2
 
 
@@ -27,7 +30,8 @@ class ReadingBudget:
         now_s = self.clock()
         since_s, self._charged_at_s = now_s - self._charged_at_s, now_s
         owed_s = max(0.0, self._owed_s - _READING_SHARE * since_s) + spent_s
-        self._owed_s = min(owed_s, _BORROWED_S + _READING_SHARE * _LONGEST_REST_S)  # the rest of one turn
+        # the rest of one turn
+        self._owed_s = min(owed_s, _BORROWED_S + _READING_SHARE * _LONGEST_REST_S)
 
     @property
     def rest_s(self) -> float:
@@ -38,25 +42,45 @@ class ReadingBudget:
 class Cluster:
     """A client and its reflectors. Experiments come and go; close it after the last one.
 
-    labels: selects the objects of the experiments of this process. all_namespaces: they are in many; one watch of each
-    kind serves them all, which needs the right to it.
+    labels: selects the objects of the experiments of this process. all_namespaces: they are in
+    many; one watch of each kind serves them all, which needs the right to it.
     """
 
-    def __init__(self, client: KubernetesClient, *, labels: str, all_namespaces: bool = False) -> None:
+    def __init__(
+        self, client: KubernetesClient, *, labels: str, all_namespaces: bool = False
+    ) -> None:
         self.client = client
         self.labels = labels
         self.reading = ReadingBudget()
         self._all_namespaces = all_namespaces
-        self._reflectors: dict[tuple[object, ...], Reflector[Any]] = {}  # by kind, namespace and selection
+        # by kind, namespace and selection
+        self._reflectors: dict[tuple[object, ...], Reflector[Any]] = {}
 
-    def reflector(self, kind: Kind, namespace: str, *, labels: str = "", fields: str = "", grouped_by: str = "",
-                  keep: Callable[[ObjectT, ObjectT], None] | None = None) -> Reflector[ObjectT]:  # fmt: skip
-        """Return the reflector of a kind, which is new if nobody has asked for it. See `Reflector`."""
+    def reflector(
+        self,
+        kind: Kind,
+        namespace: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        grouped_by: str = "",
+        keep: Callable[[ObjectT, ObjectT], None] | None = None,
+    ) -> Reflector[ObjectT]:
+        """Return the reflector of a kind, which is new if nobody has asked for it.
+
+        See `Reflector`.
+        """
         scope = None if self._all_namespaces else namespace
         key = kind, scope, labels, fields, grouped_by
         if key not in self._reflectors:
             self._reflectors[key] = Reflector(
-                self.client, kind, scope, labels=labels, fields=fields, grouped_by=grouped_by, keep=keep
+                self.client,
+                kind,
+                scope,
+                labels=labels,
+                fields=fields,
+                grouped_by=grouped_by,
+                keep=keep,
             )
         return self._reflectors[key]
 

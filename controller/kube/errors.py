@@ -1,4 +1,5 @@
-"""Errors between this program and an API server, in sentences for people, and what each means to a run.
+"""Errors between this program and an API server, in sentences for people, and what each means to a
+run.
 
 No I/O and no `kubernetes` package.
 """
@@ -17,7 +18,9 @@ _REFUSED = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
-_NOT_CALLED = re.compile(r'failed calling webhook "(?P<webhook>[^"]+)".*: (?P<why>[^:]+)$', re.DOTALL)
+_NOT_CALLED = re.compile(
+    r'failed calling webhook "(?P<webhook>[^"]+)".*: (?P<why>[^:]+)$', re.DOTALL
+)
 ANONYMOUS = "system:anonymous"
 
 
@@ -33,10 +36,20 @@ class Refusal:
 
 
 class ApiError(Exception):
-    """An error response of the server. `reason` is the one of its Status: AlreadyExists, NotFound, Forbidden, …"""
+    """An error response of the server.
 
-    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: float | None = None,
-                 details: dict[str, Any] | None = None) -> None:  # fmt: skip
+    `reason` is the one of its Status: AlreadyExists, NotFound, Forbidden, …
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -46,13 +59,17 @@ class ApiError(Exception):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Return what was denied by RBAC; None for other errors, among them a 403 of a quota or of admission."""
+        """Return what was denied by RBAC; None for other errors, among them a 403 of a quota or of
+        admission.
+        """
         match = _REFUSED.search(self.message) if self.status == 403 else None
         return Refusal(**match.groupdict(default="")) if match else None
 
 
 class Unreachable(RuntimeLost):
-    """The server gave no response: connection refused, host unknown, TLS failure, timeout, or a broken connection."""
+    """The server gave no response: connection refused, host unknown, TLS failure, timeout, or a
+    broken connection.
+    """
 
 
 class NotResponding(Unreachable):
@@ -68,7 +85,9 @@ class BadKubeconfig(Exception):
 
 
 def rule_for(error: ApiError) -> str:
-    """Return the missing line of a Role (of a ClusterRole without a namespace); "" if a rule would not help."""
+    """Return the missing line of a Role (of a ClusterRole without a namespace); "" if a rule would
+    not help.
+    """
     refusal = error.refusal
     if refusal is None:
         return ""
@@ -82,12 +101,20 @@ def line_of_role(group: str, resource: str, verbs: Iterable[str]) -> str:
 
 
 def unavailable_webhook(error: ApiError) -> str:
-    """Describe the admission webhook that did not respond; "" for other errors. Such an error is temporary."""
+    """Describe the admission webhook that did not respond; "" for other errors.
+
+    Such an error is temporary.
+    """
     match = _NOT_CALLED.search(error.message) if error.status >= 500 else None
-    return f"webhook {match['webhook']} does not answer ({match['why']}); is its operator running?" if match else ""
+    return (
+        f"webhook {match['webhook']} does not answer ({match['why']}); is its operator running?"
+        if match
+        else ""
+    )
 
 
-_SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules
+# a server that has just started may refuse everything before it has read its own rules
+_SETTLE_S = 5.0
 _UNRELATED_S = 30.0  # refusals further apart than this have separate causes
 
 
@@ -95,16 +122,21 @@ class ErrorClassifier:
     """Decides what an error of the cluster means to a run: retry later, or a person must act."""
 
     def __init__(self) -> None:
-        self._refused: dict[str, tuple[float, float]] = {}  # by missing rule: first and latest refusal
+        # by missing rule: first and latest refusal
+        self._refused: dict[str, tuple[float, float]] = {}
 
     def classify(self, error: Exception, *, patient: bool) -> Exception:
-        """Return AccessDenied if a person must act (running trials continue), or RuntimeLost if a retry may help.
+        """Return AccessDenied if a person must act (running trials continue), or RuntimeLost if a
+        retry may help.
 
-        With `patient`, a refusal that began less than _SETTLE_S ago is still RuntimeLost: it may be lifted in a moment.
+        With `patient`, a refusal that began less than _SETTLE_S ago is still RuntimeLost: it may be
+        lifted in a moment.
         """
         rule = rule_for(error) if isinstance(error, ApiError) else ""
         if not rule and not isinstance(error, AccessDenied):
-            return RuntimeLost(f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error))
+            return RuntimeLost(
+                f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error)
+            )
         barred = AccessDenied(f"{error}; the missing rule: {rule}" if rule else str(error))
         now_s = time.monotonic()
         since_s, last_s = self._refused.get(rule, (now_s, now_s))

@@ -1,17 +1,20 @@
-"""A context of the kubeconfig, or the service account of this pod: the API server and the credentials for it.
+"""A context of the kubeconfig, or the service account of this pod: the API server and the
+credentials for it.
 
-Reads files as kubectl does and runs credential plugins. Sends no requests: some commands read only the namespace of a
-context.
+Reads files as kubectl does and runs credential plugins. Sends no requests: some commands read only
+the namespace of a context.
 
-A token takes precedence over a plugin, as in client-go. Contradictory ways to log in are rejected, and so are unknown
+A token takes precedence over a plugin, as in client-go. Contradictory ways to log in are rejected,
+and so are unknown
 fields: running trials as another user is worse than not running them.
 
-A refresh token (auth-provider oidc) is never used. Identity providers replace it with each use, and the new one would
-have to be written into a file that kubectl writes too; whichever program came second would be logged out.
+A refresh token (auth-provider oidc) is never used. Identity providers replace it with each use, and
+the new one would have to be written into a file that kubectl writes too; whichever program came
+second would be logged out.
 
-Proxies follow kubectl too: `proxy-url`, else HTTPS_PROXY and NO_PROXY. Python (urllib.request) differs from Go:
-it does not support address ranges in NO_PROXY, and it sends requests to loopback addresses, such as those of kind,
-through the proxy.
+Proxies follow kubectl too: `proxy-url`, else HTTPS_PROXY and NO_PROXY. Python (urllib.request)
+differs from Go: it does not support address ranges in NO_PROXY, and it sends requests to loopback
+addresses, such as those of kind, through the proxy.
 """
 
 from __future__ import annotations
@@ -41,16 +44,32 @@ from controller.kube.errors import AccessDenied, BadKubeconfig
 from suggest.nesting import TooNested, check_yaml
 
 USER_FIELDS = frozenset(
-    ("client-certificate", "client-certificate-data", "client-key", "client-key-data", "token", "tokenFile", "as",
-     "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider", "exec", "extensions")
-)  # fmt: skip
+    (
+        "client-certificate",
+        "client-certificate-data",
+        "client-key",
+        "client-key-data",
+        "token",
+        "tokenFile",
+        "as",
+        "as-uid",
+        "as-groups",
+        "as-user-extra",
+        "username",
+        "password",
+        "auth-provider",
+        "exec",
+        "extensions",
+    )
+)
 _PLUGIN_FIELDS = frozenset(
     ("command", "args", "env", "apiVersion", "installHint", "provideClusterInfo", "interactiveMode")
 )
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 _PLUGIN_S = 60.0  # without a person who could press Ctrl-C, as users of kubectl do
-_REPLACEMENTS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}  # what cloud providers name instead
+# what cloud providers name instead
+_REPLACEMENTS = {"gcp": "gke-gcloud-auth-plugin", "azure": "kubelogin"}
 
 Fields = Mapping[str, Any]  # of a YAML mapping: checked where they are read
 
@@ -77,7 +96,10 @@ class User:
 
 
 class TokenFile:
-    """A token in a file that another program renews. While the file is unreadable, its last content is used."""
+    """A token in a file that another program renews.
+
+    While the file is unreadable, its last content is used.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and ValueError for an empty file."""
@@ -109,8 +131,8 @@ class TokenFile:
 class Credentials:
     """The credentials of requests. `source` tells people where they are from.
 
-    expires_at: from then on the kubeconfig is read again, or the plugin run again. client_certificate: a plugin's
-    certificate and its key, as PEM.
+    expires_at: from then on the kubeconfig is read again, or the plugin run again.
+    client_certificate: a plugin's certificate and its key, as PEM.
     """
 
     source: str = ""
@@ -149,13 +171,17 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
     if token_file:
         path = user.path(token_file)
         try:
-            return Credentials(f"the token in {path}, read again when it changes", token_file=TokenFile(path))
+            return Credentials(
+                f"the token in {path}, read again when it changes", token_file=TokenFile(path)
+            )
         except (OSError, ValueError) as error:
             raise AccessDenied(
                 f"{location}: no token in tokenFile: {error}; have it written there, or log in again"
             ) from error
     if token:
-        return Credentials("a token of the kubeconfig", f"Bearer {token.strip()}", expires_at=_expiry_of(token))
+        return Credentials(
+            "a token of the kubeconfig", f"Bearer {token.strip()}", expires_at=_expiry_of(token)
+        )
     if name or password:
         pair = base64.b64encode(f"{name}:{password}".encode()).decode()
         return Credentials("a username and password", f"Basic {pair}")
@@ -173,7 +199,9 @@ def expect_known(fields: Fields, known_keys: frozenset[str], location: str) -> N
         if key in known_keys or value in (None, "", False, [], {}):
             continue
         alike = difflib.get_close_matches(str(key), known_keys, n=1, cutoff=0.75)
-        hint = f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
+        hint = (
+            f"did you mean {alike[0]}?" if alike else "remove it, or ask for its support in tuner"
+        )
         raise BadKubeconfig(f"{location}: unsupported field {key!r}; {hint}")
 
 
@@ -181,7 +209,9 @@ def _text(fields: Fields, key: str, location: str) -> str:
     value = fields.get(key)
     if value is None or isinstance(value, str):
         return value or ""
-    raise BadKubeconfig(f"{location}: {key}: expected a string, got {type(value).__name__}; put it into quotes")
+    raise BadKubeconfig(
+        f"{location}: {key}: expected a string, got {type(value).__name__}; put it into quotes"
+    )
 
 
 def _expiry_of(token: str) -> datetime | None:
@@ -206,10 +236,14 @@ def _from_provider(user: User, provider: object) -> Credentials:
     config = fields.get("config")
     token = _text(config if isinstance(config, dict) else {}, "id-token", user.location)
     expires_at = _expiry_of(token)
-    credentials = Credentials("an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at)
+    credentials = Credentials(
+        "an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at
+    )
     if token and not credentials.expired():
         return credentials
-    state = f"expired at {format_utc(expires_at)}" if token and expires_at is not None else "is missing"
+    state = (
+        f"expired at {format_utc(expires_at)}" if token and expires_at is not None else "is missing"
+    )
     raise AccessDenied(
         f"{user.location}: the id-token of auth-provider oidc {state}, and tuner does not use refresh tokens; "
         f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
@@ -250,7 +284,9 @@ def _plugin(fields: object, user: User) -> _Plugin:
             "write this entry with a newer version of the plugin"
         )
     if mode not in _INTERACTIVE_MODES:
-        raise BadKubeconfig(f"{location}: interactiveMode: expected {', '.join(_INTERACTIVE_MODES)}, got {mode!r}")
+        raise BadKubeconfig(
+            f"{location}: interactiveMode: expected {', '.join(_INTERACTIVE_MODES)}, got {mode!r}"
+        )
     if "/" in command:
         command = str(user.path(command))
     return _Plugin(
@@ -263,7 +299,9 @@ def _plugin(fields: object, user: User) -> _Plugin:
     )
 
 
-async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended: bool) -> Credentials:
+async def _from_plugin(
+    user: User, plugin: _Plugin, cluster: Fields, *, attended: bool
+) -> Credentials:
     interactive = attended and plugin.interactive_mode != "Never" and _at_a_terminal()
 
     def failed(reason: str) -> AccessDenied:
@@ -273,7 +311,9 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
         )
 
     if plugin.interactive_mode == "Always" and not interactive:
-        raise failed("it asks questions (interactiveMode: Always), and there is no terminal to answer them")
+        raise failed(
+            "it asks questions (interactiveMode: Always), and there is no terminal to answer them"
+        )
     spec = {"interactive": interactive} | ({"cluster": cluster} if plugin.wants_cluster else {})
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     environ = {**os.environ, **plugin.environ, "KUBERNETES_EXEC_INFO": json.dumps(info)}
@@ -281,20 +321,26 @@ async def _from_plugin(user: User, plugin: _Plugin, cluster: Fields, *, attended
         printed = await _output_of(plugin.argv, environ, interactive=interactive)
         return _credentials_in(printed, plugin)
     except FileNotFoundError as error:
-        raise failed(" ".join(f"it was not found. {plugin.install_hint}".split()).rstrip(".")) from error
+        raise failed(
+            " ".join(f"it was not found. {plugin.install_hint}".split()).rstrip(".")
+        ) from error
     except (OSError, ValueError) as error:
         raise failed(_describe(error)) from error
 
 
 def _at_a_terminal() -> bool:
-    """Whether this process is in the foreground: one in the background is stopped when it reads its terminal."""
+    """Whether this process is in the foreground: one in the background is stopped when it reads its
+    terminal.
+    """
     try:
         return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
         return False
 
 
-async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, interactive: bool) -> bytes:
+async def _output_of(
+    argv: tuple[str, ...], environ: Mapping[str, str], *, interactive: bool
+) -> bytes:
     """Raises OSError (TimeoutError too), and ValueError for a plugin that fails."""
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
@@ -303,7 +349,8 @@ async def _output_of(argv: tuple[str, ...], environ: Mapping[str, str], *, inter
         stdin=None if interactive else nothing,
         stdout=pipe,
         stderr=None if interactive else pipe,
-        start_new_session=not interactive,  # so that it cannot ask at our terminal, and ends with all that it started
+        # so that it cannot ask at our terminal, and ends with all that it started
+        start_new_session=not interactive,
     )
     try:
         async with asyncio.timeout(None if interactive else _PLUGIN_S):
@@ -328,7 +375,9 @@ def _credentials_in(printed: bytes, plugin: _Plugin) -> Credentials:
     if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
         raise ValueError("its output is not an ExecCredential with a status")
     if answer.get("apiVersion") != plugin.api_version:
-        raise ValueError(f"expected apiVersion {plugin.api_version!r}, got {answer.get('apiVersion')!r}")
+        raise ValueError(
+            f"expected apiVersion {plugin.api_version!r}, got {answer.get('apiVersion')!r}"
+        )
     token, certificate, key = (
         str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")
     )
@@ -357,11 +406,25 @@ _IN_CLUSTER = "in-cluster"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAMESPACE_FILE = _SERVICE_ACCOUNT / "namespace"
 _CLUSTER_FIELDS = frozenset(
-    ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority", "certificate-authority-data",
-     "proxy-url", "disable-compression", "extensions")
-)  # fmt: skip
-_PLUGIN_KEYS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
-                    "disable-compression")  # fmt: skip
+    (
+        "server",
+        "tls-server-name",
+        "insecure-skip-tls-verify",
+        "certificate-authority",
+        "certificate-authority-data",
+        "proxy-url",
+        "disable-compression",
+        "extensions",
+    )
+)
+_PLUGIN_KEYS = (
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority-data",
+    "proxy-url",
+    "disable-compression",
+)
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _SCHEMES = ("http", "https")
 _PORTS = {"http": 80, "https": 443}
@@ -369,7 +432,10 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy. `source`: the setting that names it. The URL may contain a password; `address` does not."""
+    """A proxy. `source`: the setting that names it.
+
+    The URL may contain a password; `address` does not.
+    """
 
     url: str
     source: str
@@ -418,10 +484,12 @@ class _Certificates:
 
     def context(self, *, verified: bool) -> ssl.SSLContext:
         """Raises OSError (SSLError too), and ValueError for an authority that is empty."""
-        # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII only.
+        # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII
+        # only.
         trusted = _content(self.authority).decode("ascii", "backslashreplace")
         if self.authority is not None and not trusted:
-            raise ValueError("its certificate authority is empty")  # an empty one would mean the system's authorities
+            # an empty one would mean the system's authorities
+            raise ValueError("its certificate authority is empty")
         context = ssl.create_default_context(cadata=trusted)
         # Since 3.13 Python refuses authorities without some extensions, which kubectl accepts.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -473,16 +541,25 @@ class _Merged:
         if not isinstance(config, dict):
             raise ValueError(f"{file}: expected a mapping, got {type(config).__name__}")
         self.current = self.current or str(config.get("current-context") or "")
-        for kind, entries in (("context", self.contexts), ("cluster", self.clusters), ("user", self.users)):
+        for kind, entries in (
+            ("context", self.contexts),
+            ("cluster", self.clusters),
+            ("user", self.users),
+        ):
             for entry in config.get(f"{kind}s") or ():
-                fields = (entry.get(kind) or {}) if isinstance(entry, dict) and "name" in entry else None
+                fields = (
+                    (entry.get(kind) or {}) if isinstance(entry, dict) and "name" in entry else None
+                )
                 if not isinstance(fields, dict):
-                    raise ValueError(f"{file}: {kind}s: expected a list of mappings with name and {kind}")
+                    raise ValueError(
+                        f"{file}: {kind}s: expected a list of mappings with name and {kind}"
+                    )
                 entries.setdefault(str(entry["name"]), _Entry(file, fields))
 
 
 async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
-    """Reads files and may run a credential plugin; does not call the server. attended: a plugin may ask questions.
+    """Reads files and may run a credential plugin; does not call the server. attended: a plugin may
+    ask questions.
 
     Raises BadKubeconfig, AccessDenied.
     """
@@ -496,7 +573,9 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
         for file in existing:
             merged.add(file)
     except (OSError, TooNested, yaml.YAMLError, TypeError, ValueError) as error:
-        raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_describe(error)}") from error
+        raise BadKubeconfig(
+            f"{paths}: cannot be read as a kubeconfig: {_describe(error)}"
+        ) from error
     name = context or merged.current
     if name not in merged.contexts:
         problem = f"has no context {name!r}" if name else "has no current context"
@@ -508,16 +587,20 @@ async def load(context: str | None, *, attended: bool = False) -> ClusterAccess:
         raise BadKubeconfig(f"{paths}: {problem}; {cure}")
     try:
         return await _from_kubeconfig(merged, name, attended=attended)
-    # Fields of another type than expected fail in any of these ways; a malformed certificate does in OpenSSL.
+    # Fields of another type than expected fail in any of these ways; a malformed certificate does
+    # in OpenSSL.
     except (OSError, AttributeError, TypeError, KeyError, ValueError) as error:
-        raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_describe(error)}") from error
+        raise BadKubeconfig(
+            f"{paths}: context {name!r} cannot be used: {_describe(error)}"
+        ) from error
 
 
 def namespace_of(context: str | None) -> str:
-    """Return the namespace of a context (None: the current one), or of the pod in which this process runs.
+    """Return the namespace of a context (None: the current one), or of the pod in which this
+    process runs.
 
-    "default" if none is named, also by a kubeconfig that cannot be read: a later connection reports what is wrong with
-    it. Reads files only.
+    "default" if none is named, also by a kubeconfig that cannot be read: a later connection reports
+    what is wrong with it. Reads files only.
     """
     merged, exists = _Merged(), False
     for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
@@ -536,14 +619,18 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
     named = str(chosen.get("cluster") or "")
     entry = merged.clusters.get(named)
     if entry is None:
-        raise ValueError(f"its cluster {named!r} is not in the kubeconfig" if named else "it names no cluster")
+        raise ValueError(
+            f"its cluster {named!r} is not in the kubeconfig" if named else "it names no cluster"
+        )
     location = f"{entry.file}: cluster {named!r}"
     cluster = _cluster(entry.fields, location)
     server = str(cluster["server"]).rstrip("/")
     user = _user(merged, chosen, name=name, required=server.startswith("https"))
     credentials = Credentials()
     if user is not None and user.fields:
-        credentials = await credentials_of(user, _cluster_info(cluster, entry.file), attended=attended)
+        credentials = await credentials_of(
+            user, _cluster_info(cluster, entry.file), attended=attended
+        )
     certificates = _Certificates()
     if server.startswith("https"):
         authority = _pem(cluster, "certificate-authority", entry.file.absolute().parent)
@@ -551,19 +638,27 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Clu
             certificate, key = credentials.client_certificate
             certificates = _Certificates(authority, certificate.encode(), key.encode())
         elif user is not None:
-            pair = (_pem(user.fields, kind, user.path("")) for kind in ("client-certificate", "client-key"))
+            pair = (
+                _pem(user.fields, kind, user.path(""))
+                for kind in ("client-certificate", "client-key")
+            )
             certificates = _Certificates(authority, *pair)
     proxy = proxy_for(server, cluster.get("proxy-url") or "", location, os.environ)
     tls_server_name = cluster.get("tls-server-name") or ""
     verified = not cluster.get("insecure-skip-tls-verify")
-    # Reading the system's authorities takes longer than the requests of a command, and plain HTTP needs none.
-    encrypted = server.startswith("https") or (proxy is not None and proxy.url.lower().startswith("https"))
+    # Reading the system's authorities takes longer than the requests of a command, and plain HTTP
+    # needs none.
+    encrypted = server.startswith("https") or (
+        proxy is not None and proxy.url.lower().startswith("https")
+    )
     return ClusterAccess(
         name,
         user=chosen.get("user") or "",
         namespace=chosen.get("namespace") or "default",
         server=server,
-        tls=certificates.context(verified=verified) if encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        tls=certificates.context(verified=verified)
+        if encrypted
+        else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         tls_server_name=tls_server_name,
         verified=verified,
         transport=certificates.fingerprint(server, proxy, tls_server_name, verified),
@@ -607,7 +702,9 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
 
 
 def _cluster_info(cluster: Fields, file: Path) -> Fields:
-    """Return what a plugin with `provideClusterInfo` gets: the authority as data, and the extension for plugins."""
+    """Return what a plugin with `provideClusterInfo` gets: the authority as data, and the extension
+    for plugins.
+    """
     info = {key: cluster[key] for key in _PLUGIN_KEYS if cluster.get(key)}
     path = cluster.get("certificate-authority")
     if path and "certificate-authority-data" not in info:
@@ -638,7 +735,9 @@ def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     proxy = proxy_for(server, "", "", os.environ)
-    namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
+    namespace = (
+        _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
+    )
     return ClusterAccess(
         _IN_CLUSTER,
         user="the pod's service account",
@@ -681,11 +780,14 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
     )
 
 
-def proxy_for(server: str, proxy_url: str, location: str, environ: Mapping[str, str]) -> Proxy | None:
+def proxy_for(
+    server: str, proxy_url: str, location: str, environ: Mapping[str, str]
+) -> Proxy | None:
     """Return the proxy for a server; None: connect directly.
 
     Args:
-        proxy_url: of the cluster in the kubeconfig, or ""; it comes before the environment, and NO_PROXY has no say.
+        proxy_url: of the cluster in the kubeconfig, or ""; it comes before the environment, and
+            NO_PROXY has no say.
         location: the file and cluster that `proxy_url` is from.
 
     Raises:
@@ -715,7 +817,9 @@ def _check_proxy(proxy: Proxy, location: str, value: str) -> Proxy:
             "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
         )
     address = proxy.address if parts.hostname else repr(value)
-    raise BadKubeconfig(f"{location}: expected http://HOST:PORT or https://HOST:PORT, got {address}")
+    raise BadKubeconfig(
+        f"{location}: expected http://HOST:PORT or https://HOST:PORT, got {address}"
+    )
 
 
 def _is_http(url: str) -> bool:
@@ -735,11 +839,14 @@ def _bypasses_proxy(host: str, port: int, no_proxy: str) -> bool:
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
-    return any(_matches(entry.strip().lower(), host, port, address) for entry in no_proxy.split(","))
+    return any(
+        _matches(entry.strip().lower(), host, port, address) for entry in no_proxy.split(",")
+    )
 
 
-def _matches(entry: str, host: str, port: int,
-             address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:  # fmt: skip
+def _matches(
+    entry: str, host: str, port: int, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
+) -> bool:
     if entry in ("", "*"):
         return entry == "*"
     if "/" in entry:
@@ -747,14 +854,20 @@ def _matches(entry: str, host: str, port: int,
             return address is not None and address in ipaddress.ip_network(entry, strict=False)
         except ValueError:
             return False
-    named, _, named_port = entry.rpartition(":") if entry.count(":") == 1 or "]:" in entry else (entry, "", "")
+    named, _, named_port = (
+        entry.rpartition(":") if entry.count(":") == 1 or "]:" in entry else (entry, "", "")
+    )
     if named_port and named_port != str(port):
         return False
     named = named.strip("[]")
     if address is not None:
         return address == _address(named)
     suffix = named.removeprefix("*")
-    return host.endswith(suffix) if suffix.startswith(".") else host == suffix or host.endswith(f".{suffix}")
+    return (
+        host.endswith(suffix)
+        if suffix.startswith(".")
+        else host == suffix or host.endswith(f".{suffix}")
+    )
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

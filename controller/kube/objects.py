@@ -1,7 +1,9 @@
-"""The fields of Kubernetes objects that this package reads, by kind, as the API server sends them. Declarations only.
+"""The fields of Kubernetes objects that this package reads, by kind, as the API server sends them.
+Declarations only.
 
-Objects that the server shows have the type of their kind. `Raw` is for objects of unknown kind: manifests that are
-sent, templates, and objects of users' kinds as a whole. Every field may be missing: servers omit empty ones.
+Objects that the server shows have the type of their kind. `Raw` is for objects of unknown kind:
+manifests that are sent, templates, and objects of users' kinds as a whole. Every field may be
+missing: servers omit empty ones.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Required, TypeAlias, TypedDict
 
 Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
-AnyObject: TypeAlias = Mapping[str, Any]  # the same, only read; the types below are such objects, too
+# the same, only read; the types below are such objects, too
+AnyObject: TypeAlias = Mapping[str, Any]
 
 
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str}, total=False)

@@ -1,12 +1,14 @@
-"""The objects of one kind, kept up to date: `Reflector`, and `View`, which is what one experiment sees of it.
+"""The objects of one kind, kept up to date: `Reflector`, and `View`, which is what one experiment
+sees of it.
 
-A reflector lists in pages, then watches. Events are hints. A watch that ends continues from the last version seen; a
-watch that cannot continue (410), that broke off twice, or that is resync_s old is followed by a list, and the
-difference to the known objects counts as events. Our own writes are visible at once (`put`, `drop`), whatever older
-state a list or an event still shows. This module decides nothing and writes nothing.
+A reflector lists in pages, then watches. Events are hints. A watch that ends continues from the
+last version seen; a watch that cannot continue (410), that broke off twice, or that is resync_s old
+is followed by a list, and the difference to the known objects counts as events. Our own writes are
+visible at once (`put`, `drop`), whatever older state a list or an event still shows. This module
+decides nothing and writes nothing.
 
-All experiments of a process share the reflectors of a `cluster.Cluster`, which outlive each of them. Objects are known
-by namespace and name: two tenants may use the same names.
+All experiments of a process share the reflectors of a `cluster.Cluster`, which outlive each of
+them. Objects are known by namespace and name: two tenants may use the same names.
 """
 
 from __future__ import annotations
@@ -77,18 +79,25 @@ Key: TypeAlias = tuple[str, str]  # namespace and name
 
 
 class View(Generic[ObjectT]):
-    """The objects of one namespace, or those of them with one value of the reflector's label. Close it.
+    """The objects of one namespace, or those of them with one value of the reflector's label. Close
+    it.
 
-    `changed` is called on the same loop after every change for which `matters(before, after)` is true, and when
-    `trouble` changes; not after `drop`.
+    `changed` is called on the same loop after every change for which `matters(before, after)` is
+    true, and when `trouble` changes; not after `drop`.
 
     Attributes:
         objects: By name. A changed object is a new dict.
         deleted: The last state of deleted objects. The owner clears it after reading.
     """
 
-    def __init__(self, reflector: Reflector[ObjectT], group: Key, *, changed: Callable[[], None],
-                 matters: Callable[[ObjectT | None, ObjectT | None], bool]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        reflector: Reflector[ObjectT],
+        group: Key,
+        *,
+        changed: Callable[[], None],
+        matters: Callable[[ObjectT | None, ObjectT | None], bool],
+    ) -> None:
         self.objects: dict[str, ObjectT] = {}
         self.deleted: dict[str, ObjectT] = {}
         self.changed = changed
@@ -107,7 +116,10 @@ class View(Generic[ObjectT]):
         return self._reflector.error
 
     async def start(self) -> None:
-        """Return once the objects were listed. Raises what the client raises; then nothing was started."""
+        """Return once the objects were listed.
+
+        Raises what the client raises; then nothing was started.
+        """
         await self._reflector.start()
 
     def put(self, obj: ObjectT) -> None:
@@ -115,7 +127,9 @@ class View(Generic[ObjectT]):
         self._reflector.put(obj)
 
     def drop(self, name: str) -> None:
-        """Hide an object that we have deleted, at once and not among `deleted`, whatever events follow."""
+        """Hide an object that we have deleted, at once and not among `deleted`, whatever events
+        follow.
+        """
         if (cached := self.objects.get(name)) is not None:
             self._reflector.drop(cached)
 
@@ -126,9 +140,19 @@ class View(Generic[ObjectT]):
 class Reflector(Generic[ObjectT]):
     """Keeps the objects of one kind up to date, and notifies its views. `start` it, close it."""
 
-    def __init__(self, client: KubernetesClient, kind: Kind, namespace: str | None, *, labels: str = "",
-                 fields: str = "", grouped_by: str = "", keep: Callable[[ObjectT, ObjectT], None] | None = None,
-                 resync_s: float = 600.0, timing: WatchTiming = WatchTiming()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        client: KubernetesClient,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        grouped_by: str = "",
+        keep: Callable[[ObjectT, ObjectT], None] | None = None,
+        resync_s: float = 600.0,
+        timing: WatchTiming = WatchTiming(),
+    ) -> None:
         """Create a reflector.
 
         Args:
@@ -151,18 +175,28 @@ class Reflector(Generic[ObjectT]):
         self._version = ""
         self._resync_at = 0.0
         self._event_count = 0
-        self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not confirmed by the server yet
-        self._dropped: set[str] = set()  # uids of dropped objects that may still appear in lists and events
+        # uid: version of what was put and not confirmed by the server yet
+        self._unconfirmed: dict[str, int] = {}
+        # uids of dropped objects that may still appear in lists and events
+        self._dropped: set[str] = set()
         self._starting = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
         self._bug = ""  # the last unforeseen error
 
-    def view(self, namespace: str, value: str = "", *, changed: Callable[[], None],
-             matters: Callable[[ObjectT | None, ObjectT | None], bool] = always) -> View[ObjectT]:  # fmt: skip
+    def view(
+        self,
+        namespace: str,
+        value: str = "",
+        *,
+        changed: Callable[[], None],
+        matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
+    ) -> View[ObjectT]:
         """Return a view of the objects in a namespace with this value of the label."""
         group = namespace, value
         made = View(self, group, changed=changed, matters=matters)
-        made.objects = {name: obj for (_, name), obj in self.objects.items() if self._group_of(obj) == group}
+        made.objects = {
+            name: obj for (_, name), obj in self.objects.items() if self._group_of(obj) == group
+        }
         self._views.setdefault(group, []).append(made)
         return made
 
@@ -174,7 +208,10 @@ class Reflector(Generic[ObjectT]):
             self._views.pop(group, None)
 
     async def start(self) -> None:
-        """Return after the first list. Raises what the client raises; then nothing was started. Idempotent."""
+        """Return after the first list.
+
+        Raises what the client raises; then nothing was started. Idempotent.
+        """
         async with self._starting:
             if self._following is None:
                 await self._relist()
@@ -220,14 +257,18 @@ class Reflector(Generic[ObjectT]):
                     needs_relist = False
                 await self._watch()
             except ApiError as api_error:
-                needs_relist = True  # 410: the version is gone; after any other error events may have been missed
+                # 410: the version is gone; after any other error events may have been missed
+                needs_relist = True
                 error = None if api_error.status == 410 else api_error
             except (Unreachable, AccessDenied, BadKubeconfig) as connection_error:
                 error = connection_error
             except Exception as unforeseen:  # a reflector that stops silently would hang the run
                 error, needs_relist = self._report_bug(unforeseen), True
-            # A watch that delivered something or lasted restarts at once; otherwise the server is in trouble.
-            settled = self._event_count != received or time.monotonic() - began > self._timing.settled_s
+            # A watch that delivered something or lasted restarts at once; otherwise the server is
+            # in trouble.
+            settled = (
+                self._event_count != received or time.monotonic() - began > self._timing.settled_s
+            )
             tries = 0 if settled and not isinstance(error, _ReflectorError) else tries + 1
             if error is not None and tries:
                 needs_relist = True
@@ -241,20 +282,30 @@ class Reflector(Generic[ObjectT]):
         bug = f"{type(unforeseen).__name__}: {unforeseen}"
         if bug != self._bug:
             self._bug = bug
-            _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
-        return _ReflectorError(f"what the cluster says of {self._kind.plural} cannot be read ({bug}); this is a bug")
+            _log.error(
+                "kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen
+            )
+        return _ReflectorError(
+            f"what the cluster says of {self._kind.plural} cannot be read ({bug}); this is a bug"
+        )
 
     async def _relist(self) -> None:
-        listed_items, version = await self._client.list(self._kind, self._namespace, **self._selection)
+        listed_items, version = await self._client.list(
+            self._kind, self._namespace, **self._selection
+        )
         items = cast(list[ObjectT], listed_items)  # the kind that was asked for
         self._version = version
         self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
         listed = {_uid(item) for item in items}
         self._dropped &= listed
         # An object that was put after the list was made is not missing from the list.
-        self._unconfirmed = {uid: put for uid, put in self._unconfirmed.items() if put > int(version)}
+        self._unconfirmed = {
+            uid: put for uid, put in self._unconfirmed.items() if put > int(version)
+        }
         deleted = [
-            obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
+            obj
+            for obj in self.objects.values()
+            if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
         ]
         new = [item for item in items if self._differs(item)]
         changed = {view: None for obj in (*deleted, *new) for view in self._views_of(obj)}
@@ -270,20 +321,33 @@ class Reflector(Generic[ObjectT]):
             view.changed()
 
     def _differs(self, listed: ObjectT) -> bool:
-        """A list is right even with versions lower than the known ones: a server may be restored from a backup."""
+        """A list is right even with versions lower than the known ones: a server may be restored
+        from a backup.
+        """
         cached = self.objects.get(_key(listed))
-        if _uid(listed) in self._dropped or (cached is not None and _uid(cached) in self._unconfirmed):
+        if _uid(listed) in self._dropped or (
+            cached is not None and _uid(cached) in self._unconfirmed
+        ):
             return False
-        return cached is None or _uid(cached) != _uid(listed) or _version(cached) != _version(listed)
+        return (
+            cached is None or _uid(cached) != _uid(listed) or _version(cached) != _version(listed)
+        )
 
     async def _watch(self) -> None:
         """Watch until the server ends it, or until a resync is due."""
         timeout_s = random.uniform(*self._timing.watch_s)
         events = self._client.watch(
-            self._kind, self._namespace, **self._selection, resource_version=self._version, timeout_s=timeout_s
+            self._kind,
+            self._namespace,
+            **self._selection,
+            resource_version=self._version,
+            timeout_s=timeout_s,
         )
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._resync_at - time.monotonic())), aclosing(events):
+            async with (
+                asyncio.timeout(max(0.0, self._resync_at - time.monotonic())),
+                aclosing(events),
+            ):
                 async for event in events:
                     self._apply_event(event)
 
@@ -335,7 +399,10 @@ class Reflector(Generic[ObjectT]):
     def _replace(self, obj: ObjectT) -> None:
         obj["metadata"].pop("managedFields", None)  # half of the object's size, and never read
         cached = self.objects.get(_key(obj))
-        if cached is not None and (_uid(cached), self._group_of(cached)) != (_uid(obj), self._group_of(obj)):
+        if cached is not None and (_uid(cached), self._group_of(cached)) != (
+            _uid(obj),
+            self._group_of(obj),
+        ):
             self._remove(cached)
         self._carry_over(cached, obj)
         self.objects[_key(obj)] = obj
@@ -350,13 +417,23 @@ class Reflector(Generic[ObjectT]):
             view.deleted[_name(obj)] = obj
 
     def _carry_over(self, cached: ObjectT | None, obj: ObjectT) -> None:
-        if self._keep is not None and cached is not None and cached is not obj and _uid(cached) == _uid(obj):
+        if (
+            self._keep is not None
+            and cached is not None
+            and cached is not obj
+            and _uid(cached) == _uid(obj)
+        ):
             self._keep(cached, obj)
 
     def _set_trouble(self, trouble: str) -> None:
         if bool(trouble) != bool(self.trouble):
             message = f"lost: {trouble}" if trouble else "watch restored"
-            _log.log(logging.WARNING if trouble else logging.INFO, "kind=%s %s", self._kind.plural, message)
+            _log.log(
+                logging.WARNING if trouble else logging.INFO,
+                "kind=%s %s",
+                self._kind.plural,
+                message,
+            )
         if trouble == self.trouble:
             return
         self.trouble = trouble
@@ -368,8 +445,9 @@ class Reflector(Generic[ObjectT]):
 class LazyView(Generic[ObjectT]):
     """A view of something optional: it starts at the first `open` and shows nothing before.
 
-    It retries while the server is in trouble. Without the right to list or watch (which `notices` logs, with what is
-    lost), and where there is nothing to watch (`make` returns None), it stays empty.
+    It retries while the server is in trouble. Without the right to list or watch (which `notices`
+    logs, with what is lost), and where there is nothing to watch (`make` returns None), it stays
+    empty.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The API server's clock: objects carry its times, so ages and leases must be compared with it.
 
-It is read once. From then on the seconds since then are added, so that neither a wrong wall clock of this machine nor a
-change of it ends a trial early or lets another controller take over.
+It is read once. From then on the seconds since then are added, so that neither a wrong wall clock
+of this machine nor a change of it ends a trial early or lets another controller take over.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from controller.kube.errors import ApiError
 
 
 class ServerClock:
-    def __init__(self, client: KubernetesClient, elapsed_s: Callable[[], float] = since_boot_s) -> None:
+    def __init__(
+        self, client: KubernetesClient, elapsed_s: Callable[[], float] = since_boot_s
+    ) -> None:
         self._client = client
         self._elapsed_s = elapsed_s
         self._read: tuple[datetime, float] | None = None  # the server's time, and `elapsed_s` then
 
     async def read(self) -> None:
-        """Read the server's time, unless it is known. A server that does not tell it has this machine's."""
+        """Read the server's time, unless it is known.
+
+        A server that does not tell it has this machine's.
+        """
         if self._read is not None:
             return
         try:

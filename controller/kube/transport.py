@@ -1,10 +1,13 @@
-"""HTTP to one API server through the official `kubernetes` package: raw JSON, streamed responses, every wait bounded.
+"""HTTP to one API server through the official `kubernetes` package: raw JSON, streamed responses,
+every wait bounded.
 
-Only `ApiClient.call_api` and public settings are used. The package's models drop unknown fields and cost ten times the
-CPU; its reader of kubeconfigs continues as anonymous when a plugin fails (`kubeconfig` has ours). Switched off: its
-redirects and `~/.netrc`, because the credentials are for this server only, and cookies.
+Only `ApiClient.call_api` and public settings are used. The package's models drop unknown fields and
+cost ten times the CPU; its reader of kubeconfigs continues as anonymous when a plugin fails
+(`kubeconfig` has ours). Switched off: its redirects and `~/.netrc`, because the credentials are for
+this server only, and cookies.
 
-Where Kubeflow's SDK keeps `kubernetes` below 37, `kubernetes_asyncio` does the same; `kubernetes.aio` came from it.
+Where Kubeflow's SDK keeps `kubernetes` below 37, `kubernetes_asyncio` does the same;
+`kubernetes.aio` came from it.
 
 Import this module late: it takes a quarter of a second.
 """
@@ -34,11 +37,15 @@ _CONNECT_S = 5.0  # for TCP, and for each TLS handshake
 _CONNECTION_S = 20.0  # for all of it: a proxy has to connect, too
 _IDLE_S = 15.0
 _BUFFER_BYTES = 1 << 16  # of a response that is not read
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a vanished peer is detected within 30 s
+# a vanished peer is detected within 30 s
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 class Response:
-    """A response after its head. Close it; before the end of its body, that closes its connection."""
+    """A response after its head.
+
+    Close it; before the end of its body, that closes its connection.
+    """
 
     def __init__(self, transport: Transport, response: aiohttp.ClientResponse) -> None:
         self.status = response.status
@@ -63,7 +70,10 @@ class Response:
 
 
 class Transport:
-    """The connections to one server with one set of certificates. Use it from one loop, close it."""
+    """The connections to one server with one set of certificates.
+
+    Use it from one loop, close it.
+    """
 
     def __init__(self, access: ClusterAccess) -> None:
         self.open_responses = 0  # and requests whose response has not begun
@@ -88,8 +98,16 @@ class Transport:
             )
         )
 
-    async def request(self, method: str, target: str, headers: Sequence[tuple[str, str]], body: Raw | None, *,
-                      silence_s: float, total_s: float | None) -> Response:  # fmt: skip
+    async def request(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[str, str]],
+        body: Raw | None,
+        *,
+        silence_s: float,
+        total_s: float | None,
+    ) -> Response:
         """Return the response after its head.
 
         Args:
@@ -125,7 +143,9 @@ class Transport:
         response = await handler(request)
         if 300 <= response.status < 400:
             response.close()
-            location = response.headers.get("Location") or f"an unknown address (HTTP {response.status})"
+            location = (
+                response.headers.get("Location") or f"an unknown address (HTTP {response.status})"
+            )
             raise Unreachable(
                 f"{self._server_name} redirects to {location}; is it an API server or a login page? "
                 "check its cluster's server in the kubeconfig"
@@ -199,7 +219,9 @@ def _text(error: BaseException) -> str:
 
 
 def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket with TCP keep-alive, which detects a peer that vanished without closing the connection."""
+    """Return a socket with TCP keep-alive, which detects a peer that vanished without closing the
+    connection.
+    """
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

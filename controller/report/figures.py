@@ -216,10 +216,15 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
     """
     names = [parameter.name for parameter in parameters]
     axes: Json = {
-        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None,
-              "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}},
+        "x": {
+            "field": "parameter",
+            "type": "ordinal",
+            "sort": names,
+            "title": None,
+            "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True},
+        },
         "y": _quantity("place", axis=None, scale={"domain": [0, 1]}),
-    }  # fmt: skip
+    }
     lines: Json = {
         "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
         "transform": [{"filter": {"param": "chosen", "empty": True}}],
@@ -462,18 +467,33 @@ def timeline(record: TrialList) -> Json:
         {
             "mark": {"type": "bar", "height": {"band": 0.8}},
             "encoding": {
-                "x": {"field": "start", "type": "temporal", "title": None, "axis": {"format": _time_format(attempts)}},
+                "x": {
+                    "field": "start",
+                    "type": "temporal",
+                    "title": None,
+                    "axis": {"format": _time_format(attempts)},
+                },
                 "x2": {"field": "end"},
-                "y": {"field": "trial", "type": "ordinal", "title": "trial", "axis": {"labelOverlap": True}},
+                "y": {
+                    "field": "trial",
+                    "type": "ordinal",
+                    "title": "trial",
+                    "axis": {"labelOverlap": True},
+                },
                 "color": _state_color(rows),
                 "tooltip": [
-                    _tip("trial"), _tip("attempt"), _tip("state"), _tip("node"), _tip("start"), _tip("end"),
+                    _tip("trial"),
+                    _tip("attempt"),
+                    _tip("state"),
+                    _tip("node"),
+                    _tip("start"),
+                    _tip("end"),
                     _tip("reason"),
                 ],
             },
         },
         note=f"one of {stride} attempts, {len(attempts)} in all" if stride > 1 else "",
-    )  # fmt: skip
+    )
     return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
 
 

@@ -127,10 +127,17 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
     spec = experiment.spec
     state = ExperimentState.STOPPING if progress.stopping and progress.running else experiment.state
     title = Text.assemble(
-        (experiment.name, "bold"), "  ", (state.value, _STATE_STYLES[state]), "  ",
-        (spec.algorithm.name + (f" + {spec.pruning.name} pruning" if spec.pruning else ""), "bright_black"), "  ",
+        (experiment.name, "bold"),
+        "  ",
+        (state.value, _STATE_STYLES[state]),
+        "  ",
+        (
+            spec.algorithm.name + (f" + {spec.pruning.name} pruning" if spec.pruning else ""),
+            "bright_black",
+        ),
+        "  ",
         formatting.duration(experiment.running_s),
-    )  # fmt: skip
+    )
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
         title.append(f"  about {formatting.duration(left_s)} left", style="bright_black")
@@ -176,10 +183,12 @@ def _best(progress: Progress) -> Text:
     best = progress.best
     assert best is not None
     text = Text.assemble(
-        "best ", (progress.experiment.spec.objective.metric, "bold"), " ",
+        "best ",
+        (progress.experiment.spec.objective.metric, "bold"),
+        " ",
         (formatting.number(best.value), "bold green"),
         f"  trial {best.number}  ",
-    )  # fmt: skip
+    )
     if trend := formatting.sparkline(progress.trend, SPARKS):
         text.append(f"{trend}  ", style="green")
     return text.append(formatting.parameters(best.parameters), style="bright_black")

@@ -26,8 +26,16 @@ Json = dict[str, Any]
 SHOWN = 20
 _MAX_COLUMNS = 4
 _MAX_CELLS = 64
-_ORDER = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.RUNNING, TrialState.PAUSED, TrialState.QUEUED,
-          TrialState.INFEASIBLE, TrialState.FAILED, TrialState.CANCELLED)  # fmt: skip
+_ORDER = (
+    TrialState.SUCCEEDED,
+    TrialState.PRUNED,
+    TrialState.RUNNING,
+    TrialState.PAUSED,
+    TrialState.QUEUED,
+    TrialState.INFEASIBLE,
+    TrialState.FAILED,
+    TrialState.CANCELLED,
+)
 
 
 _BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the lower the better"}
@@ -369,11 +377,17 @@ def _effect(effect: Effect) -> Json:
         rankCorrelation=effect.rank_correlation,
         levels=[_level(level) for level in effect.levels],
         steps=[
-            {"from": effect.levels[0].low, "to": step.level, "pairs": step.pairs, "mean": step.mean,
-             "min": step.lowest, "max": step.highest}
+            {
+                "from": effect.levels[0].low,
+                "to": step.level,
+                "pairs": step.pairs,
+                "mean": step.mean,
+                "min": step.lowest,
+                "max": step.highest,
+            }
             for step in effect.steps
         ],
-    )  # fmt: skip
+    )
 
 
 def _level(level: ParameterLevel) -> Json:

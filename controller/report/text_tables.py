@@ -126,8 +126,18 @@ def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[l
     ]
 
 
-STUDY_CSV = ("name", "namespace", "uid", "algorithm", "metric", "direction", "trials", "bestTrial", "bestValue",
-             "createTime")  # fmt: skip
+STUDY_CSV = (
+    "name",
+    "namespace",
+    "uid",
+    "algorithm",
+    "metric",
+    "direction",
+    "trials",
+    "bestTrial",
+    "bestValue",
+    "createTime",
+)
 
 
 def study_csv_rows(studies: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -135,10 +145,20 @@ def study_csv_rows(studies: Sequence[Mapping[str, Any]]) -> list[Row]:
     for study in studies:
         best = study.get("best", {})
         trials = sum(study["trials"].values()) if "trials" in study else ""
-        rows.append([
-            study["name"], study["namespace"], study["uid"], study["algorithm"], study["metric"], study["direction"],
-            trials, best.get("number", ""), best.get("value", ""), study.get("createTime", ""),
-        ])  # fmt: skip
+        rows.append(
+            [
+                study["name"],
+                study["namespace"],
+                study["uid"],
+                study["algorithm"],
+                study["metric"],
+                study["direction"],
+                trials,
+                best.get("number", ""),
+                best.get("value", ""),
+                study.get("createTime", ""),
+            ]
+        )
     return rows
 
 
@@ -157,8 +177,19 @@ class Column:
 
 
 _IN_TABLES = ("number", "state", "value", "step", "time")
-CSV_COLUMNS = ("number", "name", "state", "value", "step", "reason", "failureClass", "attempts", "startTime", "endTime",
-               "seconds")  # fmt: skip
+CSV_COLUMNS = (
+    "number",
+    "name",
+    "state",
+    "value",
+    "step",
+    "reason",
+    "failureClass",
+    "attempts",
+    "startTime",
+    "endTime",
+    "seconds",
+)
 # Columns of metrics in a table; `--columns` may name others.
 MOST_METRICS = 5
 

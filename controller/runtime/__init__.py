@@ -1,4 +1,7 @@
-"""Where trials run: the protocol, and what implements it. Importing this package imports none of it."""
+"""Where trials run: the protocol, and what implements it.
+
+Importing this package imports none of it.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """An attempt's log as a growing file: its size, a part of it, and its size at an earlier time.
 
-A missing file counts as empty. Lines have no timestamps; for `tuner logs --since`, the file `log.times` beside the log
-records times.
+A missing file counts as empty. Lines have no timestamps; for `tuner logs --since`, the file
+`log.times` beside the log records times.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def _read(path: Path, offset: int, limit: int) -> bytes:
 class LogTimes:
     """Records the size of each growing log every ten seconds. A short log has no such file.
 
-    Whatever was written after a given time lies beyond the last size noted before that time, however late the log is
-    read. A failure to write is ignored: without the file, all of a log counts as new.
+    Whatever was written after a given time lies beyond the last size noted before that time,
+    however late the log is read. A failure to write is ignored: without the file, all of a log
+    counts as new.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -58,11 +59,14 @@ class LogTimes:
             return
         self._noted_s[name] = now
         with contextlib.suppress(OSError, ValueError):
-            file = os.open(log.with_name(_TIMES), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            file = os.open(
+                log.with_name(_TIMES), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
             try:
                 size_bytes = os.fstat(file).st_size
                 last = os.pread(file, _LAST_LINE, max(0, size_bytes - _LAST_LINE)).splitlines()
-                # A controller that takes over reads the log from its start; sizes noted before keep their times.
+                # A controller that takes over reads the log from its start; sizes noted before keep
+                # their times.
                 if not last or int(last[-1].split()[1]) < size:
                     os.write(file, b"%d %d\n" % (now, size))
             finally:

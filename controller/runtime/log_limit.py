@@ -1,8 +1,9 @@
-"""The cap of a log on disk: its beginning and its end are kept, and the blocks between them are freed.
+"""The cap of a log on disk: its beginning and its end are kept, and the blocks between them are
+freed.
 
-A program keeps its log open and appends to it, so the log cannot be cut. A hole frees disk space and leaves the size of
-the file as it is: programs go on writing, and offsets of readers stay valid. A line before the hole tells people.
-Part of the supervisor: standard library only.
+A program keeps its log open and appends to it, so the log cannot be cut. A hole frees disk space
+and leaves the size of the file as it is: programs go on writing, and offsets of readers stay valid.
+A line before the hole tells people. Part of the supervisor: standard library only.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ _LINE = 16 * _BLOCK  # a line that is cut is looked for within
 
 
 def trim(path: str, limit_bytes: int, dropped_to: int) -> int:
-    """Free the middle of the log if it exceeds the cap, and return the offset where its end begins now.
+    """Free the middle of the log if it exceeds the cap, and return the offset where its end begins
+    now.
 
-    dropped_to: what an earlier call returned, at first 0. The middle grows by an eighth of the cap at a time.
+    dropped_to: what an earlier call returned, at first 0. The middle grows by an eighth of the cap
+    at a time.
 
     Raises OSError, also if the file system cannot free a part of a file.
     """
@@ -67,6 +70,9 @@ def _free(file: int, offset: int, length: int) -> None:
         fcntl.fcntl(file, punch_hole, struct.pack("=IIqq", 0, 0, offset, length))
         return
     punch_hole_keep_size = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-    if libc.fallocate(file, punch_hole_keep_size, ctypes.c_long(offset), ctypes.c_long(length)) != 0:
+    if (
+        libc.fallocate(file, punch_hole_keep_size, ctypes.c_long(offset), ctypes.c_long(length))
+        != 0
+    ):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

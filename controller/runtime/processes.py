@@ -1,7 +1,9 @@
-"""Facts from this machine's process table: living processes, children, and whether the kernel killed for memory.
+"""Facts from this machine's process table: living processes, children, and whether the kernel
+killed for memory.
 
-The supervisor imports this module: standard library only, nothing of the project, no pathlib, typing or dataclasses.
-On Linux the facts come from /proc. Elsewhere `ps` provides what it can, and the rest is unknown, never an error.
+The supervisor imports this module: standard library only, nothing of the project, no pathlib,
+typing or dataclasses. On Linux the facts come from /proc. Elsewhere `ps` provides what it can, and
+the rest is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a file of /proc; empty if the process is gone or belongs to another user."""
+    """Return the content of a file of /proc; empty if the process is gone or belongs to another
+    user.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -39,7 +43,8 @@ _BOOT_ID = _boot_id()
 
 
 def birth(pid: int) -> str | None:
-    """Return the process's boot id and start time, which identify it uniquely together with the pid.
+    """Return the process's boot id and start time, which identify it uniquely together with the
+    pid.
 
     None means that it has ended or is a zombie.
     """
@@ -55,7 +60,9 @@ def birth(pid: int) -> str | None:
 def _birth_by_ps(pid: int) -> str | None:
     import subprocess  # lazy: doubles the start-up time, and Linux never needs it
 
-    listing = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    listing = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     state, _, started = listing.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
 
@@ -66,12 +73,16 @@ def suspended(pid: int) -> bool:
         return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] == [b"T"]
     import subprocess  # lazy: as above
 
-    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     return shown.stdout.startswith("T")
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a file that becomes readable when the process ends; None if the system or the process lacks one."""
+    """Return a file that becomes readable when the process ends; None if the system or the process
+    lacks one.
+    """
     if not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -81,7 +92,9 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def adopt_orphans() -> None:
-    """Make orphaned descendants children of this process from now on (on Linux; elsewhere init adopts them)."""
+    """Make orphaned descendants children of this process from now on (on Linux; elsewhere init
+    adopts them).
+    """
     if not _LINUX:
         return
     import ctypes  # lazy: half a megabyte that only Linux needs
@@ -90,8 +103,14 @@ def adopt_orphans() -> None:
 
 
 def children() -> list[int]:
-    """Return the children of this process, including adopted ones; empty if the system does not tell."""
-    return [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()] if _LINUX else []
+    """Return the children of this process, including adopted ones; empty if the system does not
+    tell.
+    """
+    return (
+        [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()]
+        if _LINUX
+        else []
+    )
 
 
 def all_pids() -> list[int]:
@@ -99,7 +118,9 @@ def all_pids() -> list[int]:
 
 
 def carries(pid: int, mark: str) -> bool:
-    """Return whether the process was started with this KEY=VALUE in its environment, which its children inherit."""
+    """Return whether the process was started with this KEY=VALUE in its environment, which its
+    children inherit.
+    """
     return b"\0" + os.fsencode(mark) + b"\0" in b"\0" + _read(f"/proc/{pid}/environ")
 
 
@@ -111,7 +132,9 @@ def kill(pid: int) -> None:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Send a signal to the process group and return whether it has any process; signal 0 only checks."""
+    """Send a signal to the process group and return whether it has any process; signal 0 only
+    checks.
+    """
     try:
         os.killpg(group, number)
     except OSError:
@@ -120,9 +143,11 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def ended_child() -> tuple[int, int | None] | None:
-    """Return the pid of a child that has ended, and its wait status if the child had to be reaped to find out.
+    """Return the pid of a child that has ended, and its wait status if the child had to be reaped
+    to find out.
 
-    If the status is None, the child is not reaped yet: its pid and group are not reused until the caller reaps it.
+    If the status is None, the child is not reaped yet: its pid and group are not reused until the
+    caller reaps it.
     """
     try:
         if hasattr(os, "waitid"):
@@ -140,7 +165,9 @@ def cores() -> int:
 
 
 def oom_kills() -> int:
-    """Return how often the kernel has killed for lack of memory since boot; 0 if the system does not tell."""
+    """Return how often the kernel has killed for lack of memory since boot; 0 if the system does
+    not tell.
+    """
     if not _LINUX:
         return 0
     after = _read("/proc/vmstat").partition(b"\noom_kill ")[2]

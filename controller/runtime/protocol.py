@@ -1,7 +1,8 @@
-"""The contract of a runtime, a place where trials run. `tests/contract/runtime_contract.py` tests it.
+"""The contract of a runtime, a place where trials run. `tests/contract/runtime_contract.py` tests
+it.
 
-Implementations (`local`, `simulated`, `kubernetes`) know nothing about studies, budgets or metrics. Every action is
-idempotent on the attempt's name, so that it can be repeated after a crash.
+Implementations (`local`, `simulated`, `kubernetes`) know nothing about studies, budgets or metrics.
+Every action is idempotent on the attempt's name, so that it can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import Protocol
 
 from controller.core.attempt import AttemptStatus
-from controller.core.model import Collection, ExperimentState, FailureClass, SecretRef, TrialOrFinal, TrialTemplate
+from controller.core.model import (
+    Collection,
+    ExperimentState,
+    FailureClass,
+    SecretRef,
+    TrialOrFinal,
+    TrialTemplate,
+)
 from controller.runtime.trial_files import TrialFiles
 from suggest.space import Assignment
 
@@ -23,7 +31,8 @@ LOG_LIMIT_BYTES = 1 << 30  # of each log on disk, by default
 class ClusterPart:
     """What a cluster needs to know about an attempt besides its command.
 
-    namespace to attempt: the identity of the attempt; labels on its objects, by which they are found again.
+    namespace to attempt: the identity of the attempt; labels on its objects, by which they are
+    found again.
     template: the trial's template, for its image, resources and cluster keys.
     labels: the labels of the experiment's file, for the attempt's objects and pods.
     secrets: environment variables that come from secrets.
@@ -54,14 +63,16 @@ class ClusterPart:
 class Launch:
     """Everything that a runtime needs to start one attempt.
 
-    directory: the attempt's own folder, which exists. The runtime writes standard output and error to `log.txt` there,
-    in order.
+    directory: the attempt's own folder, which exists. The runtime writes standard output and error
+    to `log.txt` there, in order.
     log_limit_bytes: the cap of each log on disk, of which the beginning and the end are kept.
-    slots: while this many attempts of the experiment run, the attempt waits in the runtime, which starts it once
-    one has ended. None starts it at once.
-    workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment variables. The attempt
-    ends like the first process that fails, and `log.txt` is the log of rank 0.
-    starts_over: why the attempt has no checkpoint, though it should continue from one; else "". Known locally only.
+    slots: while this many attempts of the experiment run, the attempt waits in the runtime, which
+    starts it once one has ended. None starts it at once.
+    workers: the number of processes. Each gets `gpu` GPUs and its rank in torchrun's environment
+    variables. The attempt ends like the first process that fails, and `log.txt` is the log of rank
+    0.
+    starts_over: why the attempt has no checkpoint, though it should continue from one; else "".
+    Known locally only.
     """
 
     name: str
@@ -83,7 +94,8 @@ class Launch:
 class Conclusion:
     """How an experiment has ended, for those who have its runtime but not its database.
 
-    best: the best trial as JSON: its number `trial`, its `values` by metric, its `parameters`; None if there is none.
+    best: the best trial as JSON: its number `trial`, its `values` by metric, its `parameters`; None
+    if there is none.
     """
 
     state: ExperimentState
@@ -92,18 +104,25 @@ class Conclusion:
 
 
 class CannotStart(Exception):
-    """The attempt cannot be started as described (command not found, no such folder, no permission).
+    """The attempt cannot be started as described (command not found, no such folder, no
+    permission).
 
-    Nothing was started. `failure_class` is CONFIGURATION unless the machine is to blame (INFRASTRUCTURE).
+    Nothing was started. `failure_class` is CONFIGURATION unless the machine is to blame
+    (INFRASTRUCTURE).
     """
 
-    def __init__(self, message: str, failure_class: FailureClass = FailureClass.CONFIGURATION) -> None:
+    def __init__(
+        self, message: str, failure_class: FailureClass = FailureClass.CONFIGURATION
+    ) -> None:
         super().__init__(message)
         self.failure_class = failure_class
 
 
 class RuntimeLost(Exception):
-    """The runtime cannot be reached now, so nothing is known about the attempts. The loop tries again."""
+    """The runtime cannot be reached now, so nothing is known about the attempts.
+
+    The loop tries again.
+    """
 
 
 class Runtime(Protocol):
@@ -120,10 +139,12 @@ class Runtime(Protocol):
         """
 
     async def start(self, launch: Launch) -> None:
-        """Start the attempt, unless this experiment started one of this name before, even if that has ended since.
+        """Start the attempt, unless this experiment started one of this name before, even if that
+        has ended since.
 
-        Returns when the process exists or waits in the runtime's own queue. If the runtime finds out later that it
-        cannot start the attempt, observe() shows it as ended, with the failure class that CannotStart would have had.
+        Returns when the process exists or waits in the runtime's own queue. If the runtime finds
+        out later that it cannot start the attempt, observe() shows it as ended, with the failure
+        class that CannotStart would have had.
 
         Raises:
             CannotStart: The attempt cannot be started as described.
@@ -131,10 +152,11 @@ class Runtime(Protocol):
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        """Send SIGTERM to all processes of the attempt, and kill those that are left after `grace_s` seconds.
+        """Send SIGTERM to all processes of the attempt, and kill those that are left after
+        `grace_s` seconds.
 
-        Returns at once. A repeated call with a shorter grace period shortens it; 0 kills now. An unknown or ended
-        attempt is not an error.
+        Returns at once. A repeated call with a shorter grace period shortens it; 0 kills now. An
+        unknown or ended attempt is not an error.
         """
 
     async def remove(self, name: str) -> None:
@@ -144,42 +166,49 @@ class Runtime(Protocol):
         """
 
     async def reconcile(self) -> None:
-        """Do what is due without a request: start waiting attempts, end overdue ones, finish removals, follow logs.
+        """Do what is due without a request: start waiting attempts, end overdue ones, finish
+        removals, follow logs.
 
-        The loop calls this once per turn, before observe(). It is level-triggered: whatever fails is tried again at the
-        next call. Later changes end the next wait(). Raises RuntimeLost.
+        The loop calls this once per turn, before observe(). It is level-triggered: whatever fails
+        is tried again at the next call. Later changes end the next wait(). Raises RuntimeLost.
         """
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
         """Return all started attempts of this experiment that were not removed, by name.
 
-        A started attempt that is missing from the result has vanished. Only reads. Raises RuntimeLost.
+        A started attempt that is missing from the result has vanished. Only reads. Raises
+        RuntimeLost.
         """
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
-        """Return at most `limit` bytes of the attempt's log from byte `offset`; empty at the current end of the log.
+        """Return at most `limit` bytes of the attempt's log from byte `offset`; empty at the
+        current end of the log.
 
         Works until remove(), also for an ended attempt. A missing log counts as empty.
         """
 
     async def read_metrics(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
-        """Return at most `limit` bytes of what the attempt's collector has read, from byte `offset`.
+        """Return at most `limit` bytes of what the attempt's collector has read, from byte
+        `offset`.
 
-        Empty if the experiment has no collector. The same bytes are never returned with other content, also by the
-        runtime of another controller, and those of an ended attempt are complete. Works until remove().
+        Empty if the experiment has no collector. The same bytes are never returned with other
+        content, also by the runtime of another controller, and those of an ended attempt are
+        complete. Works until remove().
         """
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         """Wait until an attempt may have ended since observe(), for at most `within_s` seconds.
 
-        With `log_growth`, also return when the log or the measurements of a running attempt may have grown beyond what
-        was read. May return early, but never loses a wakeup.
+        With `log_growth`, also return when the log or the measurements of a running attempt may
+        have grown beyond what was read. May return early, but never loses a wakeup.
         """
 
     async def conclude(self, conclusion: Conclusion) -> None:
-        """Record how the experiment has ended, where other controllers could continue it. Called before that is saved.
+        """Record how the experiment has ended, where other controllers could continue it. Called
+        before that is saved.
 
-        The next start() of this experiment's own controller discards the record. Raises RuntimeLost.
+        The next start() of this experiment's own controller discards the record. Raises
+        RuntimeLost.
         """
 
     def slots(self, gpu: float, workers: int) -> int | None:
@@ -189,7 +218,9 @@ class Runtime(Protocol):
         """
 
     def hurry(self) -> None:
-        """From now on, wait for answers no longer than a user would who has interrupted a run twice."""
+        """From now on, wait for answers no longer than a user would who has interrupted a run
+        twice.
+        """
 
     async def close(self) -> None:
         """Release the runtime's resources without touching running attempts.

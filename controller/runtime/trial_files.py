@@ -1,7 +1,9 @@
-"""The files of this machine that trials on a cluster get: `spec.trial.files`, and the function of `tuner.minimize`.
+"""The files of this machine that trials on a cluster get: `spec.trial.files`, and the function of
+`tuner.minimize`.
 
-They are read once, when a controller starts, and sent in one immutable ConfigMap that is named after their content. A
-trial therefore never sees half of a change: trials that exist keep the files they have, later ones get the new files.
+They are read once, when a controller starts, and sent in one immutable ConfigMap that is named
+after their content. A trial therefore never sees half of a change: trials that exist keep the files
+they have, later ones get the new files.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 
 from suggest.errors import FailedPrecondition, Problem
 
-DIRECTORY = "/tuner/files"  # where the container finds them; its working directory unless the file names another
+# where the container finds them; its working directory unless the file names another
+DIRECTORY = "/tuner/files"
 KEY = "spec.trial.files"
 MOST_BYTES = 1 << 20  # of a ConfigMap: the API server accepts no more
 DIGEST_LENGTH = 10  # characters of the content's hash in the ConfigMap's name
@@ -42,7 +45,8 @@ def problems_of(directory: Path, paths: Sequence[str], *, are_sent: bool) -> lis
     """
     problems = [
         Problem(
-            f"{KEY}[{index}]", f"{path!r} is not a file in {directory}; paths begin at the experiment file's folder"
+            f"{KEY}[{index}]",
+            f"{path!r} is not a file in {directory}; paths begin at the experiment file's folder",
         )
         for index, path in enumerate(paths)
         if not (directory / path).is_file()
@@ -54,7 +58,9 @@ def problems_of(directory: Path, paths: Sequence[str], *, are_sent: bool) -> lis
     return problems
 
 
-def read(directory: Path, paths: Sequence[str], *, own_file: Path | None = None) -> TrialFiles | None:
+def read(
+    directory: Path, paths: Sequence[str], *, own_file: Path | None = None
+) -> TrialFiles | None:
     """Return the files, or None if there are none.
 
     own_file: a further file, sent under its name if it exists.

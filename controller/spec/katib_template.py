@@ -180,8 +180,16 @@ class KatibTemplateReader(KatibSectionReader):
         """
         at = "spec.trialTemplate"
         template = self._mapping(spec, "trialTemplate", "spec")
-        known_keys = ("trialSpec", "configMap", "trialParameters", "primaryContainerName", "primaryPodLabels", "retain",
-                 "successCondition", "failureCondition")  # fmt: skip
+        known_keys = (
+            "trialSpec",
+            "configMap",
+            "trialParameters",
+            "primaryContainerName",
+            "primaryPodLabels",
+            "retain",
+            "successCondition",
+            "failureCondition",
+        )
         self._only(template, at, known_keys)
         if not isinstance(template.get("retain", False), bool):
             self._problems.add(

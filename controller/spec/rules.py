@@ -60,14 +60,38 @@ _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 # ones are.
 _USUAL = {
     "maximize": {
-        "accuracy", "acc", "auc", "auroc", "auprc", "precision", "recall", "iou", "miou", "bleu", "psnr", "ssim",
-        "ndcg", "throughput",
+        "accuracy",
+        "acc",
+        "auc",
+        "auroc",
+        "auprc",
+        "precision",
+        "recall",
+        "iou",
+        "miou",
+        "bleu",
+        "psnr",
+        "ssim",
+        "ndcg",
+        "throughput",
     },
     "minimize": {
-        "loss", "error", "err", "rmse", "mse", "mae", "mape", "rmsle", "nll", "perplexity", "ppl", "wer", "cer",
+        "loss",
+        "error",
+        "err",
+        "rmse",
+        "mse",
+        "mae",
+        "mape",
+        "rmsle",
+        "nll",
+        "perplexity",
+        "ppl",
+        "wer",
+        "cer",
         "latency",
     },
-}  # fmt: skip
+}
 _NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
 WORKLOAD = ("command", "args", "env", "template")
 # The algorithm whose trials continue from the checkpoints of others.

@@ -1,7 +1,8 @@
 """The routes of the page: JSON for reading, server-sent events for changes, POST for actions.
 
-Errors of `app` become an HTTP status and a message, as they become an exit code on the command line. What experiments
-have beyond studies is in `experiment_routes`; everything else works for both.
+Errors of `app` become an HTTP status and a message, as they become an exit code on the command
+line. What experiments have beyond studies is in `experiment_routes`; everything else works for
+both.
 """
 
 from __future__ import annotations
@@ -56,25 +57,33 @@ _STATUS: dict[type[TunerError], int] = {
 
 
 class PageContent(Protocol):
-    """What the page shows: the experiments of a state directory, or the studies of a server that one token permits.
+    """What the page shows: the experiments of a state directory, or the studies of a server that
+    one token permits.
 
-    Methods raise NotFound and the errors of the service. Streams yield names of events with their data.
+    Methods raise NotFound and the errors of the service. Streams yield names of events with their
+    data.
     """
 
     limits: VisitorLimits
 
     def follow_list(self) -> Events: ...
 
-    def follow(self, namespace: str, name: str, position: str, trials: frozenset[int] | None) -> Events: ...
+    def follow(
+        self, namespace: str, name: str, position: str, trials: frozenset[int] | None
+    ) -> Events: ...
 
     async def record(self, namespace: str, name: str) -> TrialList: ...
 
-    async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> TrialList:
+    async def drawn(
+        self, namespace: str, name: str, figure: str, trials: Sequence[int]
+    ) -> TrialList:
         """Return the record with what the figure needs, of some trials or of all."""
 
     async def trial(self, namespace: str, name: str, number: int) -> Json: ...
 
-    async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None: ...
+    async def label(
+        self, namespace: str, name: str, number: int, labels: Mapping[str, str]
+    ) -> None: ...
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         """Enqueue a point and return its number."""
@@ -127,7 +136,9 @@ def application(
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TunerError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 503)
-    headers = {"retry-after": f"{math.ceil(error.retry_s)}"} if isinstance(error, RateLimited) else None
+    headers = (
+        {"retry-after": f"{math.ceil(error.retry_s)}"} if isinstance(error, RateLimited) else None
+    )
     return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
 
 
@@ -164,7 +175,10 @@ class _Page:
         file = self._static / name
         if name.endswith(".html") or name in ("", ".", "..") or not file.is_file():
             return Response("not found\n", status_code=404, media_type="text/plain")
-        return Response(file.read_bytes(), media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
+        return Response(
+            file.read_bytes(),
+            media_type=mimetypes.guess_type(name)[0] or "application/octet-stream",
+        )
 
     async def vega(self, _: Request) -> Response:
         return Response(await self._vega.text(), media_type="text/javascript")
@@ -179,10 +193,14 @@ class _Page:
         position = request.headers.get("last-event-id") or request.query_params.get("after", "")
         trials = frozenset(_trials(request.query_params.get("only", ""), MOST_SHOWN)) or None
         shown = self._shown(request)
-        return event_stream(request, shown, shown.follow(*named(request), position, trials), self._closing)
+        return event_stream(
+            request, shown, shown.follow(*named(request), position, trials), self._closing
+        )
 
     async def figure(self, request: Request) -> Response:
-        """Return the specification of a figure: of the whole search or of some `trials`; a curve is of a `metric`."""
+        """Return the specification of a figure: of the whole search or of some `trials`; a curve is
+        of a `metric`.
+        """
         name = request.path_params["figure"]
         figure = figures.FIGURES.get(name)
         if figure is None:
@@ -198,8 +216,12 @@ class _Page:
                 if name == "curves":
                     spec = figures.curves(record, metric, color_trials=len(trials) > 1)
                 else:
-                    spec = figure.draw(record, query.importances(record) if needs_importances else ())
-                return JSONResponse(spec | {"usermeta": spec["usermeta"] | {"empty": figure.why_empty}})
+                    spec = figure.draw(
+                        record, query.importances(record) if needs_importances else ()
+                    )
+                return JSONResponse(
+                    spec | {"usermeta": spec["usermeta"] | {"empty": figure.why_empty}}
+                )
 
             async with shown.limits.turn(slow=needs_importances):
                 if await request.is_disconnected():
@@ -208,12 +230,16 @@ class _Page:
                 return await asyncio.to_thread(draw)
 
     async def trial(self, request: Request) -> Response:
-        return JSONResponse(await self._shown(request).trial(*named(request), request.path_params["number"]))
+        return JSONResponse(
+            await self._shown(request).trial(*named(request), request.path_params["number"])
+        )
 
     # Acting
 
     async def enqueue(self, request: Request) -> Response:
-        number = await self._shown(request).enqueue(*named(request), texts_of(await body_of(request), ""))
+        number = await self._shown(request).enqueue(
+            *named(request), texts_of(await body_of(request), "")
+        )
         return done(f"trial {number} is enqueued")
 
     async def label(self, request: Request) -> Response:
@@ -255,7 +281,11 @@ def texts_of(field: object, name: str) -> dict[str, str]:
 
 def _trials(numbers: str, most: int) -> list[int]:
     """Return the first trials of a list such as "3,7"."""
-    return [whole_number(word, "trial", least=0, limit=1 << 31) for word in numbers.split(",")[:most] if word]
+    return [
+        whole_number(word, "trial", least=0, limit=1 << 31)
+        for word in numbers.split(",")[:most]
+        if word
+    ]
 
 
 def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> int:
@@ -268,7 +298,9 @@ def whole_number(digits: object, name: str, *, limit: int, least: int = 1) -> in
     return int(text)
 
 
-def event_stream(request: Request, content: PageContent, events: Events, closing: asyncio.Event) -> Response:
+def event_stream(
+    request: Request, content: PageContent, events: Events, closing: asyncio.Event
+) -> Response:
     """Send events until the reader leaves, the server ends, or the reader's session has ended."""
     return _EventStream(content.limits, _sent(events, closing, request.state.is_signed_in))
 
@@ -288,7 +320,9 @@ class _EventStream(StreamingResponse):
 async def _sent(
     events: Events, closing: asyncio.Event, is_signed_in: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[str]:
-    """Yield events as text/event-stream, with comments at intervals, which detect whether the reader is still there."""
+    """Yield events as text/event-stream, with comments at intervals, which detect whether the
+    reader is still there.
+    """
     next_check = time.monotonic() + HEARTBEAT_S
     closed = asyncio.ensure_future(closing.wait())
     following = asyncio.ensure_future(anext(events))
@@ -296,7 +330,9 @@ async def _sent(
         yield f"retry: {RETRY_MS}\n\n"
         while True:
             remaining_s = max(0.0, next_check - time.monotonic())
-            await asyncio.wait({closed, following}, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {closed, following}, timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if closed.done():
                 return
             if time.monotonic() >= next_check:

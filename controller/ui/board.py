@@ -1,6 +1,8 @@
-"""The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them, and the queue.
+"""The experiments of a state directory as the page of `tuner ui` shows them: the list, one of them,
+and the queue.
 
-What is read each time, and when, is decided in `controller.app.following` and `controller.ui.shared_reader`.
+What is read each time, and when, is decided in `controller.app.following` and
+`controller.ui.shared_reader`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,14 @@ from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from controller.report.top import QuotaUse
 from controller.search import StudyReads, study_name
 from controller.ui.live_table import Encoded, Event, Json
-from controller.ui.shared_reader import SHARED_S, Mark, SharedReader, clock_mark, file_mark, when_changed
+from controller.ui.shared_reader import (
+    SHARED_S,
+    Mark,
+    SharedReader,
+    clock_mark,
+    file_mark,
+    when_changed,
+)
 from controller.ui.visitor import VisitorLimits
 from suggest.errors import NotFound, TunerError
 from suggest.space import Choice, Parameter
@@ -46,7 +55,10 @@ MOST_ARTIFACTS = 500
 
 
 class Board:
-    """Reads experiments for all pages, in one event loop. `close` closes the stores and connections that it opened."""
+    """Reads experiments for all pages, in one event loop.
+
+    `close` closes the stores and connections that it opened.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -58,7 +70,8 @@ class Board:
         self._readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._known: tuple[Mark, list[Experiment]] = ((), [])
-        self._quotas: dict[str, tuple[float, list[QuotaUse], str]] = {}  # by namespace: when, quotas, trouble
+        # by namespace: when, quotas, trouble
+        self._quotas: dict[str, tuple[float, list[QuotaUse], str]] = {}
 
     async def close(self) -> None:
         for reader in self._readers.values():
@@ -72,15 +85,23 @@ class Board:
         return self._experiments
 
     async def studies(self, experiment: Experiment) -> StudyReads:
-        """Return the experiment's studies. Raises FailedPrecondition if a different service was requested."""
+        """Return the experiment's studies.
+
+        Raises FailedPrecondition if a different service was requested.
+        """
         service = self.workspace.service_of(experiment)
         async with self._connecting:
             if service not in self._studies:
-                self._studies[service] = await self._stack.enter_async_context(self.workspace.reading(service))
+                self._studies[service] = await self._stack.enter_async_context(
+                    self.workspace.reading(service)
+                )
         return self._studies[service]
 
     def client(self, experiment: Experiment) -> AbstractAsyncContextManager[SessionClient]:
-        """Return a client that changes the experiment's study. Raises FailedPrecondition as `studies` does."""
+        """Return a client that changes the experiment's study.
+
+        Raises FailedPrecondition as `studies` does.
+        """
         return self.workspace.connected(self.workspace.service_of(experiment))
 
     def find(self, namespace: str, name: str) -> Experiment:
@@ -105,11 +126,15 @@ class Board:
         async for event in reader.follow(position, trials):
             yield event
 
-    async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> ExperimentRecord:
+    async def drawn(
+        self, namespace: str, name: str, figure: str, trials: Sequence[int]
+    ) -> ExperimentRecord:
         record = await self.record(namespace, name)
         if figure == "curves":
             studies = await self.studies(record.experiment)
-            measured = await measurements_of_curves(studies, study_name(record.experiment), record, trials)
+            measured = await measurements_of_curves(
+                studies, study_name(record.experiment), record, trials
+            )
             record = replace(record, measurements=measured)
         if trials:
             record = replace(record, trials=[query.find_trial(record, number) for number in trials])
@@ -140,8 +165,11 @@ class Board:
     def _provenance(self, experiment: Experiment, entry: TrialRecord) -> dict[int, Json]:
         provenance = {}
         for attempt in entry.attempts:
-            file = self.folder(experiment, entry.trial.number, attempt.number).root / "provenance.json"
-            with suppress(OSError, ValueError):  # the attempt was killed before it was written, or ran elsewhere
+            file = (
+                self.folder(experiment, entry.trial.number, attempt.number).root / "provenance.json"
+            )
+            # the attempt was killed before it was written, or ran elsewhere
+            with suppress(OSError, ValueError):
                 provenance[attempt.number] = json.loads(file.read_text(encoding="utf-8"))
         return provenance
 
@@ -149,13 +177,18 @@ class Board:
         """Return the files that the trial's attempts wrote to their output folders."""
         artifacts: list[Json] = []
         for attempt in entry.attempts:
-            outputs = query.files(self.folder(experiment, entry.trial.number, attempt.number).output)
+            outputs = query.files(
+                self.folder(experiment, entry.trial.number, attempt.number).output
+            )
             artifacts += [
-                {"attempt": attempt.number, "path": output.path, "bytes": output.size_bytes} for output in outputs
+                {"attempt": attempt.number, "path": output.path, "bytes": output.size_bytes}
+                for output in outputs
             ]
         return artifacts[:MOST_ARTIFACTS]
 
-    async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
+    async def label(
+        self, namespace: str, name: str, number: int, labels: Mapping[str, str]
+    ) -> None:
         experiment = self.find(namespace, name)
         async with self.client(experiment) as client:
             await client.update_trial(study_name(experiment), number, labels=labels)
@@ -171,12 +204,17 @@ class Board:
 
     def _reader(self, experiment: Experiment) -> SharedReader[ExperimentRecord]:
         async def connect() -> ExperimentFollower:
-            return ExperimentFollower(self.experiments(), experiment, await self.studies(experiment))
+            return ExperimentFollower(
+                self.experiments(), experiment, await self.studies(experiment)
+            )
 
         reader = self._readers.get(experiment.uid)
         if reader is None:
             reader = self._readers[experiment.uid] = SharedReader(
-                mark=lambda: self._mark(experiment), connect=connect, summarize=summary, slots=self._slots
+                mark=lambda: self._mark(experiment),
+                connect=connect,
+                summarize=summary,
+                slots=self._slots,
             )
         return reader
 
@@ -207,9 +245,13 @@ class Board:
             if reader.gone:
                 continue
             trouble = trouble or str(reader.error or "")
-            element = reader.summary or summary(ExperimentRecord(experiment), reader.error is not None)
+            element = reader.summary or summary(
+                ExperimentRecord(experiment), reader.error is not None
+            )
             experiments.append({key: value for key, value in element.items() if key != "events"})
-        return Encoded.of({"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)})
+        return Encoded.of(
+            {"searches": experiments, "trouble": trouble, "source": str(self.workspace.state.root)}
+        )
 
     def all(self) -> list[Experiment]:
         """Return all experiments, oldest first."""
@@ -222,7 +264,9 @@ class Board:
     # The queue
 
     def follow_queue(self) -> AsyncIterator[Event]:
-        """Yield the trials that run or wait, with the quotas, by namespace; and again when they change."""
+        """Yield the trials that run or wait, with the quotas, by namespace; and again when they
+        change.
+        """
         return when_changed("queue", self._queue, every_s=SHARED_S)
 
     async def _queue(self) -> Encoded:
@@ -237,18 +281,26 @@ class Board:
                 trouble = str(error)
                 continue
             namespaces.setdefault(experiment.namespace, []).append(record)
-        found = [await self._namespace(name, records) for name, records in sorted(namespaces.items())]
+        found = [
+            await self._namespace(name, records) for name, records in sorted(namespaces.items())
+        ]
         return Encoded.of({"namespaces": found, "trouble": trouble})
 
     async def _namespace(self, namespace: str, records: Sequence[ExperimentRecord]) -> Json:
         states = (TrialState.RUNNING, TrialState.QUEUED)
-        trials = [(entry, record) for record in records for entry in record.trials if entry.state in states]
+        trials = [
+            (entry, record)
+            for record in records
+            for entry in record.trials
+            if entry.state in states
+        ]
         trials.sort(key=lambda pair: states.index(pair[0].state))
         quotas, trouble = await self._quotas_of(records)
         return {
             "namespace": namespace,
             "quotas": [
-                {"resource": q.resource, "used": q.used, "allowed": q.allowed, "quota": q.quota} for q in quotas
+                {"resource": q.resource, "used": q.used, "allowed": q.allowed, "quota": q.quota}
+                for q in quotas
             ],
             "quotaTrouble": trouble,
             "trials": [_queued(entry, record) for entry, record in trials[:MOST_QUEUED]],
@@ -256,7 +308,10 @@ class Board:
         }
 
     async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> tuple[list[QuotaUse], str]:
-        experiment = next((record.experiment for record in records if record.experiment.spec.traits.on_cluster), None)
+        experiment = next(
+            (record.experiment for record in records if record.experiment.spec.traits.on_cluster),
+            None,
+        )
         if experiment is None:
             return [], ""
         at, quotas, trouble = self._quotas.get(experiment.namespace, (0.0, [], ""))
@@ -344,10 +399,16 @@ def parameter_hint(parameter: Parameter) -> Json:
 async def measurements_of_curves(
     studies: StudyReads, study: StudyName, record: TrialList, trials: Sequence[int]
 ) -> dict[int, list[Measurement]]:
-    """Return the measurements that the figure of curves shows: of these trials, or of those that it chooses."""
+    """Return the measurements that the figure of curves shows: of these trials, or of those that it
+    chooses.
+    """
     numbers = trials or figures.trials_of_curves(record)
     if len(numbers) == len(record.trials) > 1:
         measured = await studies.list_measurements(study)
     else:
-        measured = [sample for number in numbers for sample in await studies.list_measurements(study, number)]
+        measured = [
+            sample
+            for number in numbers
+            for sample in await studies.list_measurements(study, number)
+        ]
     return by_trial(measured)

@@ -1,4 +1,6 @@
-"""The routes that only experiments have: their files, logs and artifacts, the queue, and what needs a controller."""
+"""The routes that only experiments have: their files, logs and artifacts, the queue, and what needs
+a controller.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class _Experiments:
         if trial_record.newest is None:
             raise NotFound(f"trial {number} has not started yet: there is no log")
         attempt = whole_number(
-            request.query_params.get("attempt", str(trial_record.newest.number)), "attempt", limit=1 << 31
+            request.query_params.get("attempt", str(trial_record.newest.number)),
+            "attempt",
+            limit=1 << 31,
         )
         log = self._board.folder(record.experiment, number, attempt).log
         last_id = request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -95,14 +99,22 @@ class _Experiments:
         """Run one failed trial again, or all of them."""
         experiment, number = self._experiment(request), request.path_params.get("number")
         await control_detached(
-            self._board.workspace, experiment, ("retry", "--failed" if number is None else str(number))
+            self._board.workspace,
+            experiment,
+            ("retry", "--failed" if number is None else str(number)),
         )
-        return done(f"{'the failed trials run' if number is None else f'trial {number} runs'} again")
+        return done(
+            f"{'the failed trials run' if number is None else f'trial {number} runs'} again"
+        )
 
     async def extend(self, request: Request) -> Response:
         experiment = self._experiment(request)
-        trials = whole_number((await body_of(request)).get("trials"), "trials", limit=MOST_TRIALS_ADDED)
-        await control_detached(self._board.workspace, experiment, ("extend", "--trials", f"+{trials}"))
+        trials = whole_number(
+            (await body_of(request)).get("trials"), "trials", limit=MOST_TRIALS_ADDED
+        )
+        await control_detached(
+            self._board.workspace, experiment, ("extend", "--trials", f"+{trials}")
+        )
         return done(f"{experiment.name} has {trials} more trials")
 
     async def set(self, request: Request) -> Response:
@@ -140,7 +152,8 @@ async def _log(path: Path, at: int | None) -> Events:
         try:
             with path.open("rb") as file:
                 size = file.seek(0, 2)
-                if at is None or size - at > LOG_BEGIN or at > size:  # more than a page shows, or a new file
+                # more than a page shows, or a new file
+                if at is None or size - at > LOG_BEGIN or at > size:
                     at = max(0, size - LOG_BEGIN)
                     first = True
                 at, data = read_kept(file, at)

@@ -1,10 +1,10 @@
 """The access control of the page, which every request passes first.
 
-Requests must name a host of the page (against DNS rebinding) and come from the page itself (against other pages).
-Requests that change something must have the token of the page. Each request counts for its connection, whose limits
-are the server's. An `Authenticator` decides who may sign in: by the link
-that `tuner ui` prints (`LinkAuthenticator`), or by a token of the server (`controller.ui.sign_in`). Every answer
-forbids scripts and requests that are not the page's own.
+Requests must name a host of the page (against DNS rebinding) and come from the page itself (against
+other pages). Requests that change something must have the token of the page. Each request counts
+for its connection, whose limits are the server's. An `Authenticator` decides who may sign in: by
+the link that `tuner ui` prints (`LinkAuthenticator`), or by a token of the server
+(`controller.ui.sign_in`). Every answer forbids scripts and requests that are not the page's own.
 """
 
 from __future__ import annotations
@@ -49,19 +49,28 @@ class Authenticator(Protocol):
         """The hosts that requests may name; None if TLS vouches for the name."""
 
     async def page_token(self, request: Request) -> str | None:
-        """Return the token of the page of a person who is signed in; None for anybody else. Raises TunerError."""
+        """Return the token of the page of a person who is signed in; None for anybody else.
+
+        Raises TunerError.
+        """
 
     async def sign_in_by_link(self, request: Request) -> Response | None:
         """Answer a request that signs in by a link; None for any other request."""
 
     async def is_signed_in(self, request: Request) -> bool:
-        """Return whether a person who has signed in may still read the answer, which is a stream. Raises TunerError."""
+        """Return whether a person who has signed in may still read the answer, which is a stream.
+
+        Raises TunerError.
+        """
 
     def public(self, request: Request) -> bool:
         """Return whether anybody may send this request."""
 
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
-        """Answer a request without a session. `trouble`: why it is not known whether there is one."""
+        """Answer a request without a session.
+
+        `trouble`: why it is not known whether there is one.
+        """
 
 
 class LinkAuthenticator:
@@ -86,9 +95,13 @@ class LinkAuthenticator:
         if request.url.path != "/" or request.method not in SAFE or token is None:
             return None
         if await self.page_token(request) is None and not self._exchange(token):
-            return refused("this link was used before or is of another server; start the server again for a new one")
+            return refused(
+                "this link was used before or is of another server; start the server again for a new one"
+            )
         page = RedirectResponse("/", status_code=303)
-        page.set_cookie(self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict")
+        page.set_cookie(
+            self.cookie_name, self._derived(b"cookie"), httponly=True, samesite="strict"
+        )
         return page
 
     async def is_signed_in(self, request: Request) -> bool:
@@ -145,12 +158,17 @@ class Guard:
     async def _answer(self, request: Request) -> Response | None:
         """Return the refusal of a request; None if the request may pass.
 
-        Then its state has the token of the page, unless it is public, and what long answers call to be sure that the
-        person is still signed in.
+        Then its state has the token of the page, unless it is public, and what long answers call to
+        be sure that the person is still signed in.
         """
         headers = request.headers
-        if self._authenticator.names is not None and _host(headers.get("host", "")) not in self._authenticator.names:
-            return refused("this page is served to this machine only: open it as http://127.0.0.1 or http://localhost")
+        if (
+            self._authenticator.names is not None
+            and _host(headers.get("host", "")) not in self._authenticator.names
+        ):
+            return refused(
+                "this page is served to this machine only: open it as http://127.0.0.1 or http://localhost"
+            )
         if not _from_here(request, headers):
             return refused("another page sent this request")
         if request.method not in SAFE:
@@ -158,7 +176,9 @@ class Guard:
                 return PlainTextResponse("expected application/json\n", status_code=415)
             length = headers.get("content-length", "")
             if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
-                return PlainTextResponse(f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413)
+                return PlainTextResponse(
+                    f"expected a body of at most {MOST_BODY_BYTES} bytes\n", status_code=413
+                )
         if (answer := await self._authenticator.sign_in_by_link(request)) is not None:
             return answer
         if self._authenticator.public(request):
@@ -203,5 +223,9 @@ def _from_here(request: Request, headers: Headers) -> bool:
         return False
     site = headers.get("sec-fetch-site", "none")
     # A link to the page may be on any site, but all other requests must come from the page.
-    followed = headers.get("sec-fetch-mode") == "navigate" and request.url.path == "/" and request.method in SAFE
+    followed = (
+        headers.get("sec-fetch-mode") == "navigate"
+        and request.url.path == "/"
+        and request.method in SAFE
+    )
     return site in ("none", "same-origin") or followed

@@ -1,10 +1,12 @@
-"""The trials of one experiment or study as rows of the page, with the version in which each row changed last.
+"""The trials of one experiment or study as rows of the page, with the version in which each row
+changed last.
 
-A page that knows a version is sent what changed since. Versions count within one `LiveTable`, whose random id is part
-of every position, so that a page that comes back after a restart of the server is sent everything.
+A page that knows a version is sent what changed since. Versions count within one `LiveTable`, whose
+random id is part of every position, so that a page that comes back after a restart of the server is
+sent everything.
 
-Each row is encoded once, and each event once for all pages that know the same version: encoding for each page would
-keep the event loop, which is also that of the server, from everybody else.
+Each row is encoded once, and each event once for all pages that know the same version: encoding for
+each page would keep the event loop, which is also that of the server, from everybody else.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ from suggest.space import Parameter
 
 Json = dict[str, Any]  # Any: what JSON holds
 Row = str  # a list in JSON
-ROWS_AT_ONCE = 500  # in one event: about 100 kB, which wait in memory for each page that does not read
+# in one event: about 100 kB, which wait in memory for each page that does not read
+ROWS_AT_ONCE = 500
 _SHARED = 4  # versions whose events are kept for other pages
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """An event's data as JSON. `id` is the position of a page that has received the event; "" if it stays the same."""
+    """An event's data as JSON.
+
+    `id` is the position of a page that has received the event; "" if it stays the same.
+    """
 
     text: str
     id: str = ""
@@ -54,21 +60,32 @@ class LiveTable:
         self._summary: Json = {}
         self._summary_changed = 0
         self._rows: dict[int, Row] = {}
-        # By trial number: the version of its last change or its removal. The last changes are at the end.
+        # By trial number: the version of its last change or its removal. The last changes are at
+        # the end.
         self._changed: dict[int, int] = {}
-        self._events: dict[int, Sequence[Event]] = {}  # by the version that pages know, of the current version
+        # by the version that pages know, of the current version
+        self._events: dict[int, Sequence[Event]] = {}
 
     @property
     def position(self) -> str:
         return f"{self._id}.{self._version}"
 
-    def apply(self, record: TrialList, summary: Json, trials: Mapping[int, TrialRecord | None]) -> None:
-        """Take over the trials of `record` that may have changed, by number; None for those that were deleted."""
+    def apply(
+        self, record: TrialList, summary: Json, trials: Mapping[int, TrialRecord | None]
+    ) -> None:
+        """Take over the trials of `record` that may have changed, by number; None for those that
+        were deleted.
+        """
         self._version += 1
         self._events.clear()
         if summary != self._summary:
             self._summary, self._summary_changed = summary, self._version
-        metrics = sorted({*self._metrics, *(name for number in trials for name in record.metrics.get(number, ()))})
+        metrics = sorted(
+            {
+                *self._metrics,
+                *(name for number in trials for name in record.metrics.get(number, ())),
+            }
+        )
         columns = _columns(record, metrics)
         if columns != self._columns:
             self._columns, self._metrics, self._columns_changed = columns, metrics, self._version
@@ -86,12 +103,14 @@ class LiveTable:
                     self._rows[number] = row
 
     def since(self, position: str, trials: frozenset[int] | None = None) -> Sequence[Event]:
-        """Return what changed since the position, as names of events with their data; nothing if nothing did.
+        """Return what changed since the position, as names of events with their data; nothing if
+        nothing did.
 
         `trials` limits the rows to these trials.
 
-        `reset` begins with new columns, `update` has changed rows. Only the last event has the new position as its id,
-        so that a page whose connection is lost in between does not take itself to be up to date.
+        `reset` begins with new columns, `update` has changed rows. Only the last event has the new
+        position as its id, so that a page whose connection is lost in between does not take itself
+        to be up to date.
         """
         version = self._known(position)
         if trials is not None:
@@ -109,7 +128,9 @@ class LiveTable:
         if not changed and not summary and version >= self._columns_changed:
             return
         rows = [self._rows[number] for number in changed if number in self._rows]
-        first: Json = summary | {"removed": [number for number in changed if number not in self._rows]}
+        first: Json = summary | {
+            "removed": [number for number in changed if number not in self._rows]
+        }
         event = "update"
         if version < self._columns_changed:
             event, first = "reset", {"summary": self._summary, "columns": self._columns}
@@ -153,12 +174,16 @@ def _columns(record: TrialList, metrics: list[str]) -> list[Json]:
 
 
 def _parameter_column(it: Parameter) -> Json:
-    numbers = not isinstance(it.domain, Choice) or all(domain.number(value) is not None for value in it.domain.values)
+    numbers = not isinstance(it.domain, Choice) or all(
+        domain.number(value) is not None for value in it.domain.values
+    )
     return {"key": f"parameters.{it.name}", "title": it.name, "number": numbers}
 
 
 def _metric_column(name: str, parameters: list[str]) -> Json:
-    """Return a metric's column, whose name must differ from a parameter that the program prints as a metric."""
+    """Return a metric's column, whose name must differ from a parameter that the program prints as
+    a metric.
+    """
     if name in parameters:
         return {"key": f"metrics.{name}", "title": f"metrics.{name}", "hidden": True}
     return {"key": f"metrics.{name}", "title": name}

@@ -1,7 +1,9 @@
-"""`tuner ui --optuna`: optuna-dashboard over the experiments of a state directory, behind the page's guard.
+"""`tuner ui --optuna`: optuna-dashboard over the experiments of a state directory, behind the
+page's guard.
 
-It is a WSGI application, whose requests are answered in threads. Only reading is possible: the guard refuses everything
-else, because the dashboard never sends the token that changes need, and so does the storage.
+It is a WSGI application, whose requests are answered in threads. Only reading is possible: the
+guard refuses everything else, because the dashboard never sends the token that changes need, and so
+does the storage.
 """
 
 from __future__ import annotations
@@ -111,13 +113,20 @@ class _Source:
     def trials(self, identity: int) -> list[tuple[Trial, list[Measurement]]]:
         record, measured = self._in_loop(self._read(identity))
         metric = record.criteria.objectives[0].metric
-        of_trial = by_trial((number, measurement) for number, measurement in measured if measurement.metric == metric)
+        of_trial = by_trial(
+            (number, measurement)
+            for number, measurement in measured
+            if measurement.metric == metric
+        )
         return [(entry.trial, of_trial.get(entry.trial.number, [])) for entry in record.trials]
 
     async def _studies(self) -> list[dashboard.ShownStudy]:
         return [
             dashboard.ShownStudy(
-                self._identity(stored), f"{stored.namespace}/{stored.name}", stored.spec.criteria, stored.spec.space
+                self._identity(stored),
+                f"{stored.namespace}/{stored.name}",
+                stored.spec.criteria,
+                stored.spec.space,
             )
             for stored in self._board.all()
         ]
@@ -126,7 +135,9 @@ class _Source:
         return self._identities.setdefault(experiment.uid, len(self._identities) + 1)
 
     async def _read(self, identity: int) -> tuple[ExperimentRecord, list[tuple[int, Measurement]]]:
-        experiment = next((stored for stored in self._board.all() if self._identity(stored) == identity), None)
+        experiment = next(
+            (stored for stored in self._board.all() if self._identity(stored) == identity), None
+        )
         if experiment is None:
             raise KeyError(identity)
         record = await self._board.record(experiment.namespace, experiment.name)

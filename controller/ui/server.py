@@ -1,7 +1,8 @@
 """The server of the page: it listens on one port of the loopback interface until a signal ends it.
 
-The key and the port are kept in the state directory (mode 0600), so that an open page works after a restart. There is
-no option for other interfaces: the page can delete experiments, and without TLS its cookie could be read in transit.
+The key and the port are kept in the state directory (mode 0600), so that an open page works after a
+restart. There is no option for other interfaces: the page can delete experiments, and without TLS
+its cookie could be read in transit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ ADDRESS = "127.0.0.1"
 GRACE_S = 2  # for answers in progress when the server ends
 
 
-async def serve(workspace: Workspace, *, port: int | None, optuna: bool, print_link: Callable[[str], None]) -> None:
+async def serve(
+    workspace: Workspace, *, port: int | None, optuna: bool, print_link: Callable[[str], None]
+) -> None:
     """Serve until SIGINT or SIGTERM. Calls `print_link` with the link once requests are answered.
 
     Args:
@@ -60,7 +63,8 @@ async def serve(workspace: Workspace, *, port: int | None, optuna: bool, print_l
         closing = asyncio.Event()
         app = _dashboard(board, authenticator) if optuna else _page(board, authenticator, closing)
         async with running(app, listener, closing):
-            print_link(f"http://{ADDRESS}:{actual}/?token={authenticator.link_token}")  # the socket listens already
+            # the socket listens already
+            print_link(f"http://{ADDRESS}:{actual}/?token={authenticator.link_token}")
             await ending.wait()
     finally:
         await board.close()
@@ -87,9 +91,14 @@ def _dashboard(board: Board, authenticator: LinkAuthenticator) -> ASGIApp:
 
 @contextlib.asynccontextmanager
 async def running(
-    app: ASGIApp, listener: socket.socket, closing: asyncio.Event, *, tls: Callable[[], ssl.SSLContext] | None = None
+    app: ASGIApp,
+    listener: socket.socket,
+    closing: asyncio.Event,
+    *,
+    tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> AsyncIterator[None]:
-    """Answer requests of the listener, and close it at the end. `closing` is set first, so that streams end.
+    """Answer requests of the listener, and close it at the end. `closing` is set first, so that
+    streams end.
 
     `tls` returns the context of a new connection; None for no TLS.
     """
@@ -118,10 +127,14 @@ async def running(
 
 
 def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """Return a context that takes the newest certificate at each handshake, so that it is renewed without a restart."""
+    """Return a context that takes the newest certificate at each handshake, so that it is renewed
+    without a restart.
+    """
     context = tls()
 
-    def renew(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+    def renew(
+        connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext
+    ) -> None:
         connection.context = tls()
 
     context.sni_callback = renew
@@ -131,15 +144,17 @@ def _renewed(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle no signals, because the caller does, and uvicorn would send them to this process again at the end."""
+        """Handle no signals, because the caller does, and uvicorn would send them to this process
+        again at the end.
+        """
         yield
 
 
 class LimitedListener(socket.socket):
     """A listening socket that closes connections over a limit as soon as it has accepted them.
 
-    There may be `most` in all, and half as many of a host. uvicorn has no such limits, and does not know connections in
-    their TLS handshake.
+    There may be `most` in all, and half as many of a host. uvicorn has no such limits, and does not
+    know connections in their TLS handshake.
     """
 
     def __init__(self, listener: socket.socket, most: int) -> None:
@@ -183,7 +198,9 @@ def listen(host: str, ports: Sequence[int], *, flag: str) -> socket.socket:
     Raises FailedPrecondition, Unavailable.
     """
     for candidate in ports:
-        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        listener = socket.socket(
+            socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM
+        )
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, candidate))

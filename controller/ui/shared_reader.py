@@ -1,7 +1,7 @@
 """One experiment or study that pages show: when it is read again, and what the pages are sent.
 
-It is read when its mark (`mark`, cheap to compute) has changed, once for all pages, and takes at most half of the time.
-What is read each time is decided in `controller.app.following`.
+It is read when its mark (`mark`, cheap to compute) has changed, once for all pages, and takes at
+most half of the time. What is read each time is decided in `controller.app.following`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SHARED_S = 1.0  # between reads of a store whose changes do not show, and after 
 Mark = tuple[object, ...]
 
 
-async def when_changed(event: str, read: Callable[[], Awaitable[Encoded]], *, every_s: float) -> AsyncIterator[Event]:
+async def when_changed(
+    event: str, read: Callable[[], Awaitable[Encoded]], *, every_s: float
+) -> AsyncIterator[Event]:
     """Yield what `read` returns, under the name of an event, and again whenever it has changed."""
     sent: Encoded | None = None
     while True:
@@ -89,10 +91,12 @@ class SharedReader(Generic[Record]):
             await self._wait()
 
     async def follow(self, position: str, trials: frozenset[int] | None) -> AsyncIterator[Event]:
-        """Yield what has changed since `position`, and later changes, as names of events with their data.
+        """Yield what has changed since `position`, and later changes, as names of events with their
+        data.
 
-        The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event says so, and the
-        store is asked again. The last event is `gone`, when there is no such experiment or study any more.
+        The events are those of `LiveTable.since`. If the store does not answer, a `trouble` event
+        says so, and the store is asked again. The last event is `gone`, when there is no such
+        experiment or study any more.
 
         `trials` limits the rows to these trials.
         """
@@ -149,7 +153,9 @@ class SharedReader(Generic[Record]):
         looking.result()  # as in `look`
 
     async def _look_for_all(self) -> None:
-        """Look for everybody who waits, until it is being read or was read, or nobody waits any more."""
+        """Look for everybody who waits, until it is being read or was read, or nobody waits any
+        more.
+        """
         began, error = self._began, self.error
         while self._reading is None and self._began == began and self.error is error:
             await asyncio.sleep(LOOK_S)

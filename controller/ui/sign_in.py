@@ -1,9 +1,11 @@
-"""The sign-in of the page of a server with tokens. The rights are those of the token, which each call to the service
+"""The sign-in of the page of a server with tokens. The rights are those of the token, which each
+call to the service
 has with it, so that a token that is revoked or limited meanwhile has effect at once.
 
-Sessions survive a restart of the server, and are valid at each server of its database (docs/adr/0010). The browser has
-the id of its session in a cookie; the store has the token, encrypted and authenticated with that id, under the hash of
-the id. So neither of the two reveals the token, and nobody can change it without the id.
+Sessions survive a restart of the server, and are valid at each server of its database
+(docs/adr/0010). The browser has the id of its session in a cookie; the store has the token,
+encrypted and authenticated with that id, under the hash of the id. So neither of the two reveals
+the token, and nobody can change it without the id.
 """
 
 from __future__ import annotations
@@ -48,12 +50,23 @@ MAC_BYTES = 32
 
 
 class StoredSessions(Protocol):
-    """Where sessions are stored, see `suggest.storage.page_sessions`. Blocking; raises Unavailable and StoreBroken."""
+    """Where sessions are stored, see `suggest.storage.page_sessions`.
+
+    Blocking; raises Unavailable and StoreBroken.
+    """
 
     def find(self, key: str) -> tuple[bytes, float] | None: ...
 
     def begin(
-        self, key: str, sealed: bytes, owner: str, used_s: float, *, oldest_s: float, most: int, most_of_owner: int
+        self,
+        key: str,
+        sealed: bytes,
+        owner: str,
+        used_s: float,
+        *,
+        oldest_s: float,
+        most: int,
+        most_of_owner: int,
     ) -> None: ...
 
     def use(self, key: str, used_s: float) -> None: ...
@@ -73,11 +86,12 @@ class _SignedIn:
 
 
 class Sessions:
-    """The sessions that are in use here, which the store has, too. They are found by the hash of their ids.
+    """The sessions that are in use here, which the store has, too. They are found by the hash of
+    their ids.
 
-    Their times are seconds since the epoch, which servers share. The wall clock is read at the start; from then on
-    `elapsed_s` counts, so that nobody is signed out when the clock is set. A clock that was wrong at the start is
-    noticed, because other servers may have the right time.
+    Their times are seconds since the epoch, which servers share. The wall clock is read at the
+    start; from then on `elapsed_s` counts, so that nobody is signed out when the clock is set. A
+    clock that was wrong at the start is noticed, because other servers may have the right time.
     """
 
     def __init__(
@@ -103,9 +117,11 @@ class Sessions:
         return {session.token for session in self._known.values()}
 
     async def token(self, identity: str) -> str | None:
-        """Return the token of a session, which counts as used; None if there is no such session, or it has ended.
+        """Return the token of a session, which counts as used; None if there is no such session, or
+        it has ended.
 
-        Raises Unavailable, StoreBroken: this process does not know it, and the store does not answer.
+        Raises Unavailable, StoreBroken: this process does not know it, and the store does not
+        answer.
         """
         if len(identity) != ID_LENGTH:
             return None
@@ -171,8 +187,9 @@ class Sessions:
     def _keep(self, key: str, session: _SignedIn) -> None:
         """Remember a session, and forget those that were not read for a long time, or are too many.
 
-        Twice as many are remembered as stored. Some have ended meanwhile, and are forgotten when they are read again:
-        they must not take the places of others, whose pages would have to connect again.
+        Twice as many are remembered as stored. Some have ended meanwhile, and are forgotten when
+        they are read again: they must not take the places of others, whose pages would have to
+        connect again.
         """
         self._known.pop(key, None)
         self._known[key] = session
@@ -212,7 +229,10 @@ def key_of(identity: str) -> str:
 
 
 def owner_of(token: str) -> str:
-    """Return what the sessions of a token have in common. Tokens are too long to be guessed from it."""
+    """Return what the sessions of a token have in common.
+
+    Tokens are too long to be guessed from it.
+    """
     return hashlib.sha256(b"owner" + token.encode()).hexdigest()
 
 
@@ -223,7 +243,9 @@ def _sealed(token: str, identity: str) -> bytes:
 
 
 def _unsealed(sealed: bytes, identity: str) -> str | None:
-    """Return the token; None if somebody has changed what is stored, or an earlier version has stored it."""
+    """Return the token; None if somebody has changed what is stored, or an earlier version has
+    stored it.
+    """
     mac, encrypted = sealed[:MAC_BYTES], sealed[MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(encrypted, identity)):
         return None
@@ -235,13 +257,17 @@ def _mac(encrypted: bytes, identity: str) -> bytes:
 
 
 def _xor(text: bytes, identity: str) -> bytes:
-    """Encrypt or decrypt with a stream cipher. Its key, the id, has 256 random bits and encrypts one text only."""
+    """Encrypt or decrypt with a stream cipher.
+
+    Its key, the id, has 256 random bits and encrypts one text only.
+    """
     pad = hashlib.shake_256(b"token" + identity.encode()).digest(len(text))
     return bytes(left ^ other for left, other in zip(text, pad, strict=True))
 
 
 class TokenAuthenticator:
-    """Signs in people who have a token. With `secure`, the page is served over TLS, maybe to other machines.
+    """Signs in people who have a token. With `secure`, the page is served over TLS, maybe to other
+    machines.
 
     Args:
         connect: Returns the board of a token, with the limits of its visitor.
@@ -263,9 +289,13 @@ class TokenAuthenticator:
         self._secure = secure
         self._cookie = "__Host-tuner" if secure else f"tuner-serve-{port}"
         self._sessions = Sessions(stored)
-        self._boards: dict[str, StudyBoard] = {}  # by token: however often somebody signs in, studies are read once
-        # By token, while a board, a stream or a figure has them: streams may outlast the board of somebody signing out.
-        self._limits: weakref.WeakValueDictionary[str, VisitorLimits] = weakref.WeakValueDictionary()
+        # by token: however often somebody signs in, studies are read once
+        self._boards: dict[str, StudyBoard] = {}
+        # By token, while a board, a stream or a figure has them: streams may outlast the board of
+        # somebody signing out.
+        self._limits: weakref.WeakValueDictionary[str, VisitorLimits] = (
+            weakref.WeakValueDictionary()
+        )
         self.names = None if secure else OWN_NAMES
 
     @property
@@ -298,7 +328,8 @@ class TokenAuthenticator:
         await self._close_boards(self._sessions.tokens)
         if token is None:
             return None
-        return hmac.digest(identity.encode(), b"page", "sha256").hex()  # the same for a page that is open meanwhile
+        # the same for a page that is open meanwhile
+        return hmac.digest(identity.encode(), b"page", "sha256").hex()
 
     async def sign_in_by_link(self, request: Request) -> Response | None:
         return None
@@ -316,11 +347,14 @@ class TokenAuthenticator:
         return path == SIGN_IN or (path.startswith("/static/") and request.method in SAFE)
 
     def refusal(self, request: Request, trouble: TunerError | None = None) -> Response:
-        # Not 401 if it is not known who this is: a page that is open would be replaced by the sign-in.
+        # Not 401 if it is not known who this is: a page that is open would be replaced by the
+        # sign-in.
         status = 401 if trouble is None else 503
         if request.url.path == "/" and request.method in SAFE:
             page = resources.files("controller.ui") / "static" / "sign-in.html"
-            return Response(page.read_text(encoding="utf-8"), status_code=status, media_type="text/html")
+            return Response(
+                page.read_text(encoding="utf-8"), status_code=status, media_type="text/html"
+            )
         return refused("sign in first" if trouble is None else str(trouble), status)
 
     async def _sign_in(self, request: Request) -> Response:
@@ -335,7 +369,9 @@ class TokenAuthenticator:
         await self._sessions.begin(identity, token)
         await self._close_boards(self._sessions.tokens)
         answer = JSONResponse({"message": "signed in"})
-        answer.set_cookie(self._cookie, identity, httponly=True, samesite="strict", secure=self._secure)
+        answer.set_cookie(
+            self._cookie, identity, httponly=True, samesite="strict", secure=self._secure
+        )
         return answer
 
     async def _sign_out(self, request: Request) -> Response:

@@ -1,4 +1,7 @@
-"""Files in which the server of a page keeps what open pages need after a restart. Only their owner can read them."""
+"""Files in which the server of a page keeps what open pages need after a restart.
+
+Only their owner can read them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def read(file: Path) -> dict[str, Any]:  # Any: what JSON holds
 
 
 def write(file: Path, content: dict[str, Any]) -> None:
-    """Replace the file at once, so that a crash leaves the old one or the new one. Raises Unavailable."""
+    """Replace the file at once, so that a crash leaves the old one or the new one.
+
+    Raises Unavailable.
+    """
     new = file.with_name(f"{file.name}.new")
     try:
         with contextlib.suppress(FileNotFoundError):

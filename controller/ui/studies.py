@@ -1,4 +1,6 @@
-"""The studies of a server, as the page of `tuner serve --ui` shows them to one client of the service."""
+"""The studies of a server, as the page of `tuner serve --ui` shows them to one client of the
+service.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,14 @@ class StudyBoard:
             summaries = await self._client.study_summaries()
         except TunerError as error:
             return {"searches": [], "trouble": str(error), "source": self._source}
-        summaries.sort(key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True)
+        summaries.sort(
+            key=lambda pair: (pair[0].create_time is not None, pair[0].create_time), reverse=True
+        )
         return {
-            "searches": [self._document(study, summary or StudySummary({}, None)) for study, summary in summaries],
+            "searches": [
+                self._document(study, summary or StudySummary({}, None))
+                for study, summary in summaries
+            ],
             "trouble": "",
             "source": self._source,
         }
@@ -95,7 +102,9 @@ class StudyBoard:
     async def record(self, namespace: str, name: str) -> StudyTrials:
         return await self._reader(StudyName(namespace, name)).record()
 
-    async def drawn(self, namespace: str, name: str, figure: str, trials: Sequence[int]) -> StudyTrials:
+    async def drawn(
+        self, namespace: str, name: str, figure: str, trials: Sequence[int]
+    ) -> StudyTrials:
         record = await self.record(namespace, name)
         if figure == "curves":
             measured = await measurements_of_curves(self._client, record.study.name, record, trials)
@@ -115,14 +124,18 @@ class StudyBoard:
             "actions": {"labels": RUN in self._verbs()},
         }
 
-    async def label(self, namespace: str, name: str, number: int, labels: Mapping[str, str]) -> None:
+    async def label(
+        self, namespace: str, name: str, number: int, labels: Mapping[str, str]
+    ) -> None:
         study = StudyName(namespace, name)
         await self._client.update_trial(study, number, labels=labels)
         self._reader(study).read_again(number)
 
     async def enqueue(self, namespace: str, name: str, texts: Mapping[str, str]) -> int:
         study = await self._client.get_study(StudyName(namespace, name))
-        return (await enqueue_in_study(self._client, study.name, study.spec.space.parameters, texts)).number
+        return (
+            await enqueue_in_study(self._client, study.name, study.spec.space.parameters, texts)
+        ).number
 
     async def delete(self, namespace: str, name: str) -> None:
         await self._client.delete_study(StudyName(namespace, name))
@@ -151,7 +164,9 @@ class StudyBoard:
         }
 
     def _document(self, study: Study, summary: StudySummary) -> Json:
-        """Return a study in the form of an experiment's summary, without what only experiments have."""
+        """Return a study in the form of an experiment's summary, without what only experiments
+        have.
+        """
         spec, verbs = study.spec, self._verbs()
         document = documents.study(study, summary.trials, summary.best)
         return document | {
@@ -166,4 +181,7 @@ class StudyBoard:
 
 
 def _find(record: StudyTrials, number: int, trial: Trial) -> TrialRecord:
-    return next((entry for entry in record.trials if entry.trial.number == number), TrialRecord(trial, by_client=True))
+    return next(
+        (entry for entry in record.trials if entry.trial.number == number),
+        TrialRecord(trial, by_client=True),
+    )

@@ -1,7 +1,7 @@
 """`tuner serve --ui`: the page of a server's studies, in the server's process and loop.
 
-People sign in with their tokens, or, on a server without tokens, by the link that is printed. What needs a controller
-is not offered.
+People sign in with their tokens, or, on a server without tokens, by the link that is printed. What
+needs a controller is not offered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from suggest.address import Address
 from suggest.client import AsyncClient, Channel
 from suggest.errors import InvalidArgument
 
-INSIDE = "localhost:0"  # the name of the channel to the server in this process; tokens are not sent to sockets
+# the name of the channel to the server in this process; tokens are not sent to sockets
+INSIDE = "localhost:0"
 NO_VERBS: frozenset[str] = frozenset()
 
 
@@ -81,8 +82,9 @@ async def serve_page(
 
     Args:
         tokens: The server has tokens, with which people sign in.
-        sqlite: The database, whose times show changes; the key of the page and its port are stored beside it, in a file
-            named after the port, because several servers may share the database. None for other stores.
+        sqlite: The database, whose times show changes; the key of the page and its port are stored
+            beside it, in a file named after the port, because several servers may share the
+            database. None for other stores.
         source: What the page calls the store.
 
     Raises FailedPrecondition if the port is in use, Unavailable if nothing can be stored.
@@ -97,10 +99,17 @@ async def serve_page(
         return clock_mark() if sqlite is None else file_mark(sqlite)
 
     def board(token: str, limits: VisitorLimits) -> StudyBoard:
-        # Nothing of the environment: the page has the rights of its visitors, not those of the server's operator.
-        client = AsyncClient(INSIDE, token=token, tls_ca="", tls_cert="", tls_key="", inside=server.inside())
+        # Nothing of the environment: the page has the rights of its visitors, not those of the
+        # server's operator.
+        client = AsyncClient(
+            INSIDE, token=token, tls_ca="", tls_cert="", tls_key="", inside=server.inside()
+        )
         return StudyBoard(
-            client, source=source, mark=mark, verbs=lambda: server.verbs_of(token) or NO_VERBS, limits=limits
+            client,
+            source=source,
+            mark=mark,
+            verbs=lambda: server.verbs_of(token) or NO_VERBS,
+            limits=limits,
         )
 
     def context() -> ssl.SSLContext:
@@ -130,7 +139,11 @@ async def serve_page(
 
 def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, bytes]:
     """Return a listening socket, on the port of last time if any is right, and the key of the page."""
-    file = None if sqlite is None else sqlite.with_name(f"{sqlite.name}-page{f'-{port}' if port else ''}.json")
+    file = (
+        None
+        if sqlite is None
+        else sqlite.with_name(f"{sqlite.name}-page{f'-{port}' if port else ''}.json")
+    )
     stored = StoredAddress(secrets.token_bytes(32), 0) if file is None else StoredAddress.read(file)
     listener = listen(host, (port,) if port else (stored.port, 0), flag="--ui")
     if file is not None:
@@ -143,7 +156,10 @@ _Connect: TypeAlias = Callable[[str, VisitorLimits], StudyBoard]
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """How people get in, and which studies each of them sees. `query` belongs to the printed link."""
+    """How people get in, and which studies each of them sees.
+
+    `query` belongs to the printed link.
+    """
 
     authenticator: LinkAuthenticator | TokenAuthenticator
     board: Callable[[Request], StudyBoard]
@@ -164,5 +180,13 @@ def _by_token(server: StudyServer, board: _Connect, port: int) -> _Access:
 
 
 def _by_link(key: bytes, board: _Connect, port: int) -> _Access:
-    authenticator, shared = LinkAuthenticator(key, port, prefix="tuner-serve"), board("", VisitorLimits("this link"))
-    return _Access(authenticator, lambda request: shared, shared.close, query=f"?token={authenticator.link_token}")
+    authenticator, shared = (
+        LinkAuthenticator(key, port, prefix="tuner-serve"),
+        board("", VisitorLimits("this link")),
+    )
+    return _Access(
+        authenticator,
+        lambda request: shared,
+        shared.close,
+        query=f"?token={authenticator.link_token}",
+    )

@@ -1,7 +1,7 @@
 """The JavaScript that draws figures, for the page and for reports.
 
-`vl_convert` puts it together in some two seconds, during which it holds the GIL, so another process does it. The result
-is kept in the user's cache.
+`vl_convert` puts it together in some two seconds, during which it holds the GIL, so another process
+does it. The result is kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ async def _read_or_make() -> bytes:
     with suppress(OSError):
         return file.read_bytes()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _PROGRAM, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-c",
+        _PROGRAM,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         text, _ = await process.communicate()

@@ -1,4 +1,5 @@
-"""What the pages of one visitor may use at once, so that others are served meanwhile: streams, and figures.
+"""What the pages of one visitor may use at once, so that others are served meanwhile: streams, and
+figures.
 
 A visitor is a token, or whoever has the link. Belongs to the server's event loop.
 """
@@ -23,7 +24,8 @@ class VisitorLimits:
         self._name = name
         self._streams = 0
         self._figures = 0
-        # Drawing holds the GIL: of each visitor, one thread draws at a time, and one computes slow figures.
+        # Drawing holds the GIL: of each visitor, one thread draws at a time, and one computes slow
+        # figures.
         self._turn = asyncio.Semaphore(1)
         self._slow_turn = asyncio.Semaphore(1)
 
@@ -57,5 +59,7 @@ class VisitorLimits:
             self._figures -= 1
 
     def turn(self, *, slow: bool) -> asyncio.Semaphore:
-        """Return what a figure holds while it is drawn, but not while its record is read, which may take long."""
+        """Return what a figure holds while it is drawn, but not while its record is read, which may
+        take long.
+        """
         return self._slow_turn if slow else self._turn

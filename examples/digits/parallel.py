@@ -1,11 +1,13 @@
-"""Data-parallel training: each process takes a share of every batch, and the gradients are summed over TCP.
+"""Data-parallel training: each process takes a share of every batch, and the gradients are summed
+over TCP.
 
-The topology is a star: rank 0 listens and the others connect to it. In each step rank 0 adds the gradients in the order
-of the ranks and sends the sum back. All ranks draw the same random numbers and take the same steps, so the networks
-stay equal to the last bit and weights are never sent. This is meant for a few ranks and small networks.
+The topology is a star: rank 0 listens and the others connect to it. In each step rank 0 adds the
+gradients in the order of the ranks and sends the sum back. All ranks draw the same random numbers
+and take the same steps, so the networks stay equal to the last bit and weights are never sent. This
+is meant for a few ranks and small networks.
 
-The ranks are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. If a rank is lost,
-all others end, too.
+The ranks are given by the variables that torchrun uses: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK.
+If a rank is lost, all others end, too.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from typing import NoReturn
 
 import numpy as np
 
-LOST = 75  # EX_TEMPFAIL of sysexits: the parameters are fine (else 42), and another attempt may succeed
+# EX_TEMPFAIL of sysexits: the parameters are fine (else 42), and another attempt may succeed
+LOST = 75
 JOINING_S = 300.0  # another node may have to pull the image first
-SILENCE_S = 10.0  # a step takes milliseconds, so a rank that is silent for this long hangs, or its node is gone
+# a step takes milliseconds, so a rank that is silent for this long hangs, or its node is gone
+SILENCE_S = 10.0
 RETRY_S = 0.2
 HELLO = struct.Struct("!8sII")  # the first message of a rank: greeting, rank, size of the world
 GREETING = b"digits/1"
@@ -33,13 +37,17 @@ NOBODY = -1
 
 
 class World:
-    """The ranks of one training; `peers` are the connections of rank 0 to all others, and of the others to rank 0."""
+    """The ranks of one training; `peers` are the connections of rank 0 to all others, and of the
+    others to rank 0.
+    """
 
     def __init__(self, rank: int, size: int, peers: dict[int, socket.socket]) -> None:
         self.rank, self.size, self.peers = rank, size, peers
 
     def add_up(self, vector: np.ndarray) -> None:
-        """Replace `vector` in every rank by its sum over the ranks, in place; ends the process if a rank is lost."""
+        """Replace `vector` in every rank by its sum over the ranks, in place; ends the process if a
+        rank is lost.
+        """
         if self.rank > 0:
             self._send(vector)
             return
@@ -62,7 +70,8 @@ class World:
         try:
             self.peers[0].settimeout(SILENCE_S)
             self.peers[0].sendall(vector.data)
-            self.listen(SILENCE_S * 1.5)  # longer, so that rank 0 is the first to report which rank is silent
+            # longer, so that rank 0 is the first to report which rank is silent
+            self.listen(SILENCE_S * 1.5)
             receive(self.peers[0], vector.data.cast("B"), time.monotonic() + SILENCE_S)
         except OSError as error:
             self.lose(0, str(error))
@@ -83,7 +92,10 @@ class World:
 
 
 def join(patience_s: float = JOINING_S) -> World:
-    """Join the ranks given by the environment. End the process if they are not complete within `patience_s`."""
+    """Join the ranks given by the environment.
+
+    End the process if they are not complete within `patience_s`.
+    """
     address, port = variable("MASTER_ADDR"), number("MASTER_PORT")
     rank, size = number("RANK"), number("WORLD_SIZE")
     if not 0 <= rank < size:
@@ -106,12 +118,15 @@ def gather(server: socket.socket, size: int, deadline: float) -> World:
     world = World(0, size, {})
     peers = world.peers
     while absent := [rank for rank in range(1, size) if rank not in peers]:
-        ready, _, _ = select.select([server, *peers.values()], [], [], max(deadline - time.monotonic(), 0))
+        ready, _, _ = select.select(
+            [server, *peers.values()], [], [], max(deadline - time.monotonic(), 0)
+        )
         if not ready:
             tell(peers.values(), absent[0])
             end(f"rank {', '.join(map(str, absent))} of {size} did not join in time; rank 0 ends")
         for rank, peer in peers.items():
-            if peer in ready:  # ranks send nothing before all have joined, so the connection was closed
+            # ranks send nothing before all have joined, so the connection was closed
+            if peer in ready:
                 world.lose(rank, "before all had joined")
         if server in ready:
             peer, _ = server.accept()
@@ -143,13 +158,17 @@ def listener(address: str, port: int, deadline: float) -> socket.socket:
             family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(place, family=family)
         except socket.gaierror as error:  # its own name may not be in DNS yet
-            wait_or_end(f"rank 0 cannot find its own address MASTER_ADDR={address}: {error}", deadline)
+            wait_or_end(
+                f"rank 0 cannot find its own address MASTER_ADDR={address}: {error}", deadline
+            )
         except OSError as error:
             end(f"rank 0 cannot listen on {address}:{port}: {error}")
 
 
 def connection(address: str, port: int, deadline: float) -> socket.socket:
-    """Connect to rank 0. Retry while its name is unknown or nothing listens, which is normal at the start."""
+    """Connect to rank 0. Retry while its name is unknown or nothing listens, which is normal at the
+    start.
+    """
     while True:
         try:
             peer = socket.create_connection((address, port), timeout=SILENCE_S)
@@ -176,7 +195,9 @@ def receive(peer: socket.socket, buffer: memoryview, deadline: float) -> None:
 
 
 def tell(peers: Iterable[socket.socket], lost: int) -> None:
-    """Send which rank was lost, and wait until all have read it: closing at once could discard the message."""
+    """Send which rank was lost, and wait until all have read it: closing at once could discard the
+    message.
+    """
     for peer in peers:
         with contextlib.suppress(OSError):
             peer.settimeout(1)
@@ -195,7 +216,9 @@ def end(reason: str) -> NoReturn:
 def variable(name: str) -> str:
     value = os.environ.get(name, "")
     if not value:
-        sys.exit(f"train.py: WORLD_SIZE is above 1, and {name} is not set: torchrun and tuner set it")
+        sys.exit(
+            f"train.py: WORLD_SIZE is above 1, and {name} is not set: torchrun and tuner set it"
+        )
     return value
 
 

@@ -1,7 +1,8 @@
-"""Train the network of train.py for a few more epochs, from the checkpoint of an earlier training if there is one.
+"""Train the network of train.py for a few more epochs, from the checkpoint of an earlier training
+if there is one.
 
-One trial of generations.yaml: with population based training, TUNER_CHECKPOINT_DIR begins as a copy of the parent's.
-The learning rate has no schedule of its own, because the search makes one.
+One trial of generations.yaml: with population based training, TUNER_CHECKPOINT_DIR begins as a copy
+of the parent's. The learning rate has no schedule of its own, because the search makes one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def run(options: argparse.Namespace) -> None:
     velocity = np.zeros_like(network.vector)
     one_hot = np.eye(train.CLASSES, dtype=np.float32)[train_y]
     done = load(file, network, velocity)
-    # Up to a whole number of intervals: another attempt finishes the interval in which the last one was killed.
+    # Up to a whole number of intervals: another attempt finishes the interval in which the last one
+    # was killed.
     for epoch in range(done + 1, done - done % options.epochs + options.epochs + 1):
         rng = np.random.default_rng((options.seed, epoch))
         for batch in np.array_split(rng.permutation(train.TRAIN_SIZE), train.TRAIN_SIZE // BATCH):
@@ -54,7 +56,10 @@ def run(options: argparse.Namespace) -> None:
         scores = train.log_softmax(network.scores(valid_x))
         loss = -float(scores[np.arange(len(valid_y)), valid_y].mean())
         if not np.isfinite(loss):
-            print(f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here", flush=True)
+            print(
+                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here",
+                flush=True,
+            )
             sys.exit(train.INFEASIBLE)
         save(file, network, velocity, epoch)
         accuracy = float((scores.argmax(axis=1) == valid_y).mean())
@@ -62,10 +67,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a small network on the handwritten digits a little further.")
+    parser = argparse.ArgumentParser(
+        description="Train a small network on the handwritten digits a little further."
+    )
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--dropout", type=float, default=0.0, help="share of hidden units switched off in a step")
+    parser.add_argument(
+        "--dropout", type=float, default=0.0, help="share of hidden units switched off in a step"
+    )
     parser.add_argument("--epochs", type=int, default=2, help="how many more")
     parser.add_argument(
         "--checkpoint",
@@ -73,7 +82,9 @@ def parse() -> argparse.Namespace:
         default=os.environ.get("TUNER_CHECKPOINT_DIR", "."),
         help="the folder of the checkpoint",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the initial weights, the order and the dropout")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the initial weights, the order and the dropout"
+    )
     return parser.parse_args()
 
 

@@ -1,7 +1,9 @@
-"""Train a small convolutional network on the handwritten digits, with torch: one trial of torch.yaml.
+"""Train a small convolutional network on the handwritten digits, with torch: one trial of
+torch.yaml.
 
-The program is minimal because the trial is short: most of its three seconds are `import torch`. Constructing any
-optimizer of `torch.optim` would import a compiler, which takes another second, so the step is written out here.
+The program is minimal because the trial is short: most of its three seconds are `import torch`.
+Constructing any optimizer of `torch.optim` would import a compiler, which takes another second, so
+the step is written out here.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import os
 import signal
 import sys
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # trials run side by side; spinning threads would slow all of them
+# trials run side by side; spinning threads would slow all of them
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
     import torch
@@ -65,7 +68,9 @@ def train(options: argparse.Namespace) -> None:
     for epoch in range(1, options.epochs + 1):
         for batch in torch.randperm(TRAIN_SIZE).tensor_split(batches):
             step += 1
-            rate = options.lr * min(step / (WARMUP * total), (total - step + 1) / ((1 - WARMUP) * total), 1.0)
+            rate = options.lr * min(
+                step / (WARMUP * total), (total - step + 1) / ((1 - WARMUP) * total), 1.0
+            )
             loss = F.cross_entropy(network(x[batch], options.dropout), y[batch])
             gradients = list(torch.autograd.grad(loss, weights))
             with torch.no_grad():
@@ -78,17 +83,24 @@ def train(options: argparse.Namespace) -> None:
             loss = F.cross_entropy(scores, answers).item()
             accuracy = (scores.argmax(1) == answers).float().mean().item()
         if not np.isfinite(loss):
-            print(f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here", flush=True)
+            print(
+                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here",
+                flush=True,
+            )
             sys.exit(INFEASIBLE)
         print(f"epoch={epoch} accuracy={accuracy:.5f} loss={loss:.5f}", flush=True)
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a small convolutional network on the handwritten digits.")
+    parser = argparse.ArgumentParser(
+        description="Train a small convolutional network on the handwritten digits."
+    )
     parser.add_argument("--lr", type=float, default=0.1, help="peak learning rate")
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--width", type=int, default=64, help="units of the hidden layer; channels follow it")
+    parser.add_argument(
+        "--width", type=int, default=64, help="units of the hidden layer; channels follow it"
+    )
     parser.add_argument("--weight-decay", type=float, default=1e-4)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--activation", choices=sorted(ACTIVATIONS), default="relu")
@@ -98,7 +110,8 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # for containers, as in train.py; all output is flushed
+    # for containers, as in train.py; all output is flushed
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     torch.set_num_threads(1)
     train(parse())
     sys.stdout.flush()

@@ -1,4 +1,6 @@
-"""A Hydra application: `python hydra_app.py` runs it once, `python hydra_app.py --multirun` searches."""
+"""A Hydra application: `python hydra_app.py` runs it once, `python hydra_app.py --multirun`
+searches.
+"""
 
 import hydra
 from omegaconf import DictConfig

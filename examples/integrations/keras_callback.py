@@ -15,7 +15,9 @@ def objective(trial):
     keras.utils.set_random_seed(0)
     x = np.random.default_rng(0).random((512, 2), dtype=np.float32)
     y = x.prod(axis=1, keepdims=True)
-    model = keras.Sequential([keras.layers.Dense(trial["units"], activation="relu"), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.layers.Dense(trial["units"], activation="relu"), keras.layers.Dense(1)]
+    )
     model.compile(keras.optimizers.Adam(trial["lr"]), loss="mse")
     model.fit(x, y, epochs=4, validation_split=0.2, verbose=0, callbacks=[KerasReport("val_loss")])
 

@@ -1,4 +1,6 @@
-"""A LightGBM script: `tuner run lightgbm.yaml` tunes it, `python lightgbm_script.py` runs it with its defaults."""
+"""A LightGBM script: `tuner run lightgbm.yaml` tunes it, `python lightgbm_script.py` runs it with
+its defaults.
+"""
 
 import lightgbm
 from sklearn.datasets import load_digits

@@ -10,4 +10,6 @@ def objective(trial):
 
 
 parameters = {"x": tuner.Float(-5, 5), "kind": ["a", "b"]}
-tuner.minimize(objective, parameters, trials=20, name="mlflow", callbacks=[MLflowLog("sqlite:///mlflow.db")])
+tuner.minimize(
+    objective, parameters, trials=20, name="mlflow", callbacks=[MLflowLog("sqlite:///mlflow.db")]
+)

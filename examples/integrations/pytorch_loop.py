@@ -1,4 +1,6 @@
-"""Tune a PyTorch training loop: report each epoch, and continue from a checkpoint after an interruption."""
+"""Tune a PyTorch training loop: report each epoch, and continue from a checkpoint after an
+interruption.
+"""
 
 import torch
 from torch import nn
@@ -24,10 +26,15 @@ def objective(trial):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, checkpoint)
+        torch.save(
+            {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch},
+            checkpoint,
+        )
         trial.report(epoch, loss=loss)  # raises tuner.Pruned when the trial is to stop
 
 
 parameters = {"lr": tuner.Float(1e-4, 1e-1, log=True), "units": tuner.Int(8, 64)}
-study = tuner.minimize(objective, parameters, trials=20, parallelism=2, pruning="median", name="pytorch-loop")
+study = tuner.minimize(
+    objective, parameters, trials=20, parallelism=2, pruning="median", name="pytorch-loop"
+)
 print(study.best.parameters, study.best.value)

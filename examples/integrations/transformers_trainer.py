@@ -1,7 +1,15 @@
-"""Tune a Hugging Face Trainer: TransformersReport reports each evaluation. The model is tiny and starts at random."""
+"""Tune a Hugging Face Trainer: TransformersReport reports each evaluation. The model is tiny and
+starts at random.
+"""
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 import tuner
 from tuner.integrations.transformers import TransformersReport

@@ -24,5 +24,7 @@ def objective(trial):
 
 
 parameters = {"lr": tuner.Float(0.01, 1, log=True), "depth": tuner.Int(1, 6)}
-study = tuner.minimize(objective, parameters, trials=20, parallelism=2, pruning="median", name="xgboost")
+study = tuner.minimize(
+    objective, parameters, trials=20, parallelism=2, pruning="median", name="xgboost"
+)
 print(study.best.parameters, study.best.value)

@@ -24,7 +24,9 @@ Report = Callable[[int, dict[str, float]], None]
 
 def training(arguments: list[str]) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield each epoch with its metrics. Exits as the training does if it fails."""
-    with subprocess.Popen([sys.executable, str(TRAIN), *arguments], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, str(TRAIN), *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -36,7 +38,9 @@ def training(arguments: list[str]) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def to_text(place: str) -> Report:
-    """Return a function that writes lines such as `{metricName: accuracy, metricValue: 0.97}` for Katib's filters."""
+    """Return a function that writes lines such as `{metricName: accuracy, metricValue: 0.97}` for
+    Katib's filters.
+    """
 
     def report(epoch: int, metrics: dict[str, float]) -> None:
         with Path(place).open("a") as file:
@@ -90,7 +94,9 @@ def to_prometheus(place: str) -> Report:
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def report(epoch: int, metrics: dict[str, float]) -> None:
-        page[0] = f"epoch {epoch}\n" + "".join(f"{name} {value}\n" for name, value in metrics.items())
+        page[0] = f"epoch {epoch}\n" + "".join(
+            f"{name} {value}\n" for name, value in metrics.items()
+        )
         scraped.clear()
         scraped.wait(5)
 
@@ -107,9 +113,13 @@ def to_db_manager(place: str) -> Report:
     def report(epoch: int, metrics: dict[str, float]) -> None:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         values = {"epoch": epoch, **metrics}.items()
-        logs = [api.MetricLog(time_stamp=stamp, metric=api.Metric(name=name, value=str(v))) for name, v in values]
+        logs = [
+            api.MetricLog(time_stamp=stamp, metric=api.Metric(name=name, value=str(v)))
+            for name, v in values
+        ]
         request = api.ReportObservationLogRequest(
-            trial_name=os.environ["KATIB_TRIAL_NAME"], observation_log=api.ObservationLog(metric_logs=logs)
+            trial_name=os.environ["KATIB_TRIAL_NAME"],
+            observation_log=api.ObservationLog(metric_logs=logs),
         )
         with grpc.insecure_channel("katib-db-manager.kubeflow:6789") as channel:
             DBManagerStub(channel).ReportObservationLog(request, timeout=30)

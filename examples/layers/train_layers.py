@@ -1,7 +1,7 @@
 """Train a network whose layers are parameters, on the digits of examples/digits, with NumPy alone.
 
-`--layer=KIND:UNITS` adds a layer, relu or tanh with so many units; a network without layers is linear. It prints one
-line for each epoch, `epoch=3 accuracy=0.95100 parameters=5210`.
+`--layer=KIND:UNITS` adds a layer, relu or tanh with so many units; a network without layers is
+linear. It prints one line for each epoch, `epoch=3 accuracy=0.95100 parameters=5210`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Layer:
     def forward(self, x: Array) -> Array:
         self.x = x
         z = x @ self.weights + self.bias
-        self.out = np.maximum(z, 0) if self.kind == "relu" else np.tanh(z) if self.kind == "tanh" else z
+        self.out = (
+            np.maximum(z, 0) if self.kind == "relu" else np.tanh(z) if self.kind == "tanh" else z
+        )
         return self.out
 
     def backward(self, gradient: Array, lr: float) -> Array:
@@ -38,7 +40,9 @@ class Layer:
         elif self.kind == "tanh":
             gradient = gradient * (1 - self.out**2)
         before = gradient @ self.weights.T
-        for k, (value, slope) in enumerate(((self.weights, self.x.T @ gradient), (self.bias, gradient.sum(axis=0)))):
+        for k, (value, slope) in enumerate(
+            ((self.weights, self.x.T @ gradient), (self.bias, gradient.sum(axis=0)))
+        ):
             self.speed[k] = 0.9 * self.speed[k] - lr * slope
             value += self.speed[k]
         return before
@@ -55,7 +59,9 @@ def network(layers: list[str], inputs: int, rng: np.random.Generator) -> list[La
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layer", action="append", default=[], help="KIND:UNITS, where KIND is relu or tanh")
+    parser.add_argument(
+        "--layer", action="append", default=[], help="KIND:UNITS, where KIND is relu or tanh"
+    )
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--epochs", type=int, default=5)
     arguments = parser.parse_args()
@@ -77,7 +83,10 @@ def main() -> None:
         out = valid_x
         for layer in layers:
             out = layer.forward(out)
-        print(f"epoch={epoch} accuracy={(out.argmax(axis=1) == valid_y).mean():.5f} parameters={size}", flush=True)
+        print(
+            f"epoch={epoch} accuracy={(out.argmax(axis=1) == valid_y).mean():.5f} parameters={size}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

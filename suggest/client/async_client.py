@@ -1,7 +1,8 @@
-"""The client for programs with an event loop. Its methods take and return domain objects, never protobuf.
+"""The client for programs with an event loop. Its methods take and return domain objects, never
+protobuf.
 
-Each method has a deadline, until which the call is retried while the service cannot be reached: all methods are
-idempotent. Importing this module does not import gRPC; the first call does.
+Each method has a deadline, until which the call is retried while the service cannot be reached: all
+methods are idempotent. Importing this module does not import gRPC; the first call does.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ else:
 
 PAGE = 1000
 
-# Calls of one client at a time; further ones wait. The server allows 100 per connection, and gRPC refuses calls already
-# below that while it still frees earlier ones. Refused calls pause and come back, which prolongs an overload.
+# Calls of one client at a time; further ones wait. The server allows 100 per connection, and gRPC
+# refuses calls already below that while it still frees earlier ones. Refused calls pause and come
+# back, which prolongs an overload.
 MAX_IN_FLIGHT = 64
 
 T = TypeVar("T")
@@ -54,9 +56,9 @@ class Channel(Protocol):
 class AsyncClient:
     """A client that belongs to one event loop and connects at the first call.
 
-    The arguments, including those for credentials, are those of `Client`. All methods raise NotFound, InvalidArgument,
-    FailedPrecondition (NotOwner, LeaseExpired), Unauthenticated, PermissionDenied, Unavailable and StoreBroken as they
-    apply.
+    The arguments, including those for credentials, are those of `Client`. All methods raise
+    NotFound, InvalidArgument, FailedPrecondition (NotOwner, LeaseExpired), Unauthenticated,
+    PermissionDenied, Unavailable and StoreBroken as they apply.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class AsyncClient:
         timeout_s: float = PATIENCE_S,
         inside: Channel | None = None,
     ) -> None:
-        """`inside` is a channel to the service at `address` from the service's own loop; then no socket is used."""
+        """`inside` is a channel to the service at `address` from the service's own loop; then no
+        socket is used.
+        """
         self._homes = parse_addresses(arguments.text("Client", "address", address))
         self.address = ",".join(self._homes)
         self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
@@ -88,7 +92,12 @@ class AsyncClient:
             self._reach(self.address, inside)
 
     async def create_study(
-        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+        self,
+        name: StudyName,
+        spec: StudySpec,
+        *,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> Study:
         """Create a study, or return it if it was created with the same `request_id` and spec.
 
@@ -109,10 +118,16 @@ class AsyncClient:
     async def list_studies(self, namespace: str = "-") -> list[Study]:
         """Return the studies of a namespace; `-` means all namespaces."""
         request = pb.ListStudiesRequest(parent=names.namespace_name(namespace), page_size=PAGE)
-        return await self._all("ListStudies", request, lambda reply: list(map(wire.read_study, reply.studies)))
+        return await self._all(
+            "ListStudies", request, lambda reply: list(map(wire.read_study, reply.studies))
+        )
 
-    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
-        """Return the studies of a namespace with their progress, which is None if the server is too old."""
+    async def study_summaries(
+        self, namespace: str = "-"
+    ) -> list[tuple[Study, StudySummary | None]]:
+        """Return the studies of a namespace with their progress, which is None if the server is too
+        old.
+        """
 
         def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary | None]]:
             studies = [wire.read_study(study) for study in reply.studies]
@@ -120,7 +135,9 @@ class AsyncClient:
                 return [(study, None) for study in studies]
             return list(zip(studies, map(wire.read_summary, reply.summaries), strict=True))
 
-        request = pb.ListStudiesRequest(parent=names.namespace_name(namespace), page_size=PAGE, summaries=True)
+        request = pb.ListStudiesRequest(
+            parent=names.namespace_name(namespace), page_size=PAGE, summaries=True
+        )
         return await self._all("ListStudies", request, read)
 
     async def update_study(
@@ -134,11 +151,12 @@ class AsyncClient:
         constraints: Sequence[Constraint] | Keep = KEEP,
         validate_only: bool = False,
     ) -> Study:
-        """Change the search space, the pruning, the labels or the names of metrics; nothing else of a study can change.
+        """Change the search space, the pruning, the labels or the names of metrics; nothing else of
+        a study can change.
 
-        Of objectives and constraints only the metrics can differ from those of the study, whose values stay. A space
-        can only grow: each of its points must stay valid. `pruning=None` switches pruning off. With `validate_only`,
-        return the changed study without storing it.
+        Of objectives and constraints only the metrics can differ from those of the study, whose
+        values stay. A space can only grow: each of its points must stay valid. `pruning=None`
+        switches pruning off. With `validate_only`, return the changed study without storing it.
         """
         request = pb.UpdateStudyRequest(study=pb.Study(name=str(name)), validate_only=validate_only)
         if space is not KEEP:
@@ -165,13 +183,17 @@ class AsyncClient:
 
     async def validate(self, spec: StudySpec) -> None:
         """Check a spec without storing anything. Raises InvalidArgument with all problems."""
-        await self._send("ValidateStudy", pb.ValidateStudyRequest(spec=wire.write_spec(spec)), _nothing)
+        await self._send(
+            "ValidateStudy", pb.ValidateStudyRequest(spec=wire.write_spec(spec)), _nothing
+        )
 
     async def algorithms(self) -> list[AlgorithmInfo]:
         return await self._send(
             "ListAlgorithms",
             pb.ListAlgorithmsRequest(),
-            lambda reply: [AlgorithmInfo(a.name, a.description, dict(a.settings)) for a in reply.algorithms],
+            lambda reply: [
+                AlgorithmInfo(a.name, a.description, dict(a.settings)) for a in reply.algorithms
+            ],
         )
 
     async def add_trial(
@@ -186,7 +208,8 @@ class AsyncClient:
     ) -> Trial:
         """Add a trial. With an outcome it is imported as finished.
 
-        Without an outcome it is enqueued and handed out by the next suggest(); then `parameters` may be partial.
+        Without an outcome it is enqueued and handed out by the next suggest(); then `parameters`
+        may be partial.
         """
         request = pb.AddTrialRequest(
             parent=str(name),
@@ -201,21 +224,35 @@ class AsyncClient:
     async def import_trials(
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
-        """Import at most 1000 finished trials, each only once. Return a result for each, in the same order."""
+        """Import at most 1000 finished trials, each only once.
+
+        Return a result for each, in the same order.
+        """
         request = pb.ImportTrialsRequest(
-            parent=str(name), trials=map(wire.write_finished, trials), source=source, request_id=request_id
+            parent=str(name),
+            trials=map(wire.write_finished, trials),
+            source=source,
+            request_id=request_id,
         )
         return await self._send(
             "ImportTrials", request, lambda reply: list(map(wire.read_import_result, reply.results))
         )
 
     async def get_trial(self, name: StudyName, number: int) -> Trial:
-        return await self._send("GetTrial", pb.GetTrialRequest(name=names.trial_name(name, number)), wire.read_trial)
+        return await self._send(
+            "GetTrial", pb.GetTrialRequest(name=names.trial_name(name, number)), wire.read_trial
+        )
 
     async def list_trials(
-        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = (), first_number: int = 0
+        self,
+        name: StudyName,
+        *,
+        client_id: str = "",
+        states: Iterable[TrialState] = (),
+        first_number: int = 0,
     ) -> list[Trial]:
-        """Return all trials that match and have `first_number` or a larger number, ordered by number.
+        """Return all trials that match and have `first_number` or a larger number, ordered by
+        number.
 
         Older servers ignore `first_number`.
         """
@@ -228,7 +265,9 @@ class AsyncClient:
         )
         return await self._all("ListTrials", request, _read_trials)
 
-    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
+    async def trials_page(
+        self, name: StudyName, token: str, *, page_size: int
+    ) -> tuple[list[Trial], str]:
         """Return a page of all trials, ordered by number, and the token of the next page.
 
         `token` is "" for the first page, and the returned token is "" after the last one.
@@ -236,14 +275,23 @@ class AsyncClient:
         request = pb.ListTrialsRequest(parent=str(name), page_size=page_size, page_token=token)
         return await self._page("ListTrials", request, _read_trials)
 
-    async def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
-        request = pb.UpdateTrialRequest(trial=pb.Trial(name=names.trial_name(name, number), labels=dict(labels)))
+    async def update_trial(
+        self, name: StudyName, number: int, *, labels: Mapping[str, str]
+    ) -> Trial:
+        request = pb.UpdateTrialRequest(
+            trial=pb.Trial(name=names.trial_name(name, number), labels=dict(labels))
+        )
         request.update_mask.paths.append("labels")
         return await self._send("UpdateTrial", request, wire.read_trial)
 
     async def delete_trial(self, name: StudyName, number: int) -> None:
-        """Delete a queued or finished trial from the study. The trial's number is not used again."""
-        await self._delete("DeleteTrial", pb.DeleteTrialRequest(name=names.trial_name(name, number)))
+        """Delete a queued or finished trial from the study.
+
+        The trial's number is not used again.
+        """
+        await self._delete(
+            "DeleteTrial", pb.DeleteTrialRequest(name=names.trial_name(name, number))
+        )
 
     async def suggest(
         self,
@@ -262,8 +310,9 @@ class AsyncClient:
         A repeated call with the same `request_id` returns the same trials in their present state.
 
         Args:
-            lease_s: The duration of the trials' leases in seconds. A trial whose lease is not renewed in time, by
-                reports or renew_leases(), is handed out again. None: the trials run until a client completes them.
+            lease_s: The duration of the trials' leases in seconds. A trial whose lease is not
+                renewed in time, by reports or renew_leases(), is handed out again. None: the trials
+                run until a client completes them.
             expired_only: Return only trials whose lease has expired, no new ones.
             paused_only: Return only paused trials that may continue with a larger fidelity.
         """
@@ -280,13 +329,16 @@ class AsyncClient:
         return await self._send(
             "SuggestTrials",
             request,
-            lambda reply: Suggestions(tuple(_read_trials(reply)), reply.exhausted, reply.independent, reply.waiting),
+            lambda reply: Suggestions(
+                tuple(_read_trials(reply)), reply.exhausted, reply.independent, reply.waiting
+            ),
         )
 
     async def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
     ) -> StopAdvice:
-        """Report measurements of a running trial. A known combination of attempt, metric and step is ignored.
+        """Report measurements of a running trial. A known combination of attempt, metric and step
+        is ignored.
 
         `tries` is that of the trial as it was handed out.
 
@@ -334,41 +386,60 @@ class AsyncClient:
         return await self._send("CompleteTrial", request, wire.read_trial)
 
     async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
-        """Run at most 1000 failed trials again, all or none. A trial that already runs is returned unchanged."""
-        return await self._send("ReopenTrials", pb.ReopenTrialsRequest(parent=str(name), numbers=numbers), _read_trials)
+        """Run at most 1000 failed trials again, all or none.
+
+        A trial that already runs is returned unchanged.
+        """
+        return await self._send(
+            "ReopenTrials", pb.ReopenTrialsRequest(parent=str(name), numbers=numbers), _read_trials
+        )
 
     async def list_measurements(
         self, name: StudyName, number: int | None = None, *, latest: bool = False
     ) -> list[tuple[int, Measurement]]:
-        """Return pairs (trial number, measurement) of one trial or of all, in the order of the reports.
+        """Return pairs (trial number, measurement) of one trial or of all, in the order of the
+        reports.
 
-        With `latest`, return only the last step of each metric in each trial's newest attempt, by trial and metric.
-        Older servers return all measurements.
+        With `latest`, return only the last step of each metric in each trial's newest attempt, by
+        trial and metric. Older servers return all measurements.
         """
         parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
         request = pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, latest=latest)
         return await self._all("ListMeasurements", request, _read_measurements)
 
-    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
-        """Return a page of `list_measurements(latest=True)` of all trials, and the token of the next page."""
+    async def latest_page(
+        self, name: StudyName, token: str
+    ) -> tuple[list[tuple[int, Measurement]], str]:
+        """Return a page of `list_measurements(latest=True)` of all trials, and the token of the
+        next page.
+        """
         parent = names.all_trials_name(name)
-        request = pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, page_token=token, latest=True)
+        request = pb.ListMeasurementsRequest(
+            parent=parent, page_size=PAGE, page_token=token, latest=True
+        )
         return await self._page("ListMeasurements", request, _read_measurements)
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """Return the best succeeded trial, if any, or the Pareto front of a study with several objectives."""
-        return await self._send("ListOptimalTrials", pb.ListOptimalTrialsRequest(parent=str(name)), _read_trials)
+        """Return the best succeeded trial, if any, or the Pareto front of a study with several
+        objectives.
+        """
+        return await self._send(
+            "ListOptimalTrials", pb.ListOptimalTrialsRequest(parent=str(name)), _read_trials
+        )
 
     async def estimate(self, name: StudyName) -> Estimate:
         """Return what a model says of the objective without the noise of single trials.
 
         Raises:
-            FailedPrecondition: There are fewer than 10 values, or several objectives, or constraints.
+            FailedPrecondition: There are fewer than 10 values, or several objectives, or
+            constraints.
         """
         return await self._send(
             "EstimateStudy",
             pb.EstimateStudyRequest(name=str(name)),
-            lambda reply: Estimate(**{field.name: getattr(reply, field.name) for field in fields(Estimate)}),
+            lambda reply: Estimate(
+                **{field.name: getattr(reply, field.name) for field in fields(Estimate)}
+            ),
         )
 
     async def close(self) -> None:
@@ -383,10 +454,14 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # The types of requests and replies are Any, because the method of the stub is looked up by name.
+    # The types of requests and replies are Any, because the method of the stub is looked up by
+    # name.
 
     async def _delete(self, method: str, request: Any) -> None:
-        """Call a method that deletes. A repetition may find that the attempt before it has deleted."""
+        """Call a method that deletes.
+
+        A repetition may find that the attempt before it has deleted.
+        """
         attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
         try:
             await self._send(method, request, _nothing, attempts)
@@ -394,7 +469,9 @@ class AsyncClient:
             if not attempts.is_uncertain:
                 raise
 
-    async def _send(self, method: str, request: Any, read: Callable[[Any], T], attempts: Attempts | None = None) -> T:
+    async def _send(
+        self, method: str, request: Any, read: Callable[[Any], T], attempts: Attempts | None = None
+    ) -> T:
         """Call the method of the API and return what `read` makes of its reply."""
         import grpc
 
@@ -412,7 +489,9 @@ class AsyncClient:
                 return read(reply)
             await self._sleep(pause_s)
 
-    async def _page(self, method: str, request: Any, read: Callable[[Any], list[T]]) -> tuple[list[T], str]:
+    async def _page(
+        self, method: str, request: Any, read: Callable[[Any], list[T]]
+    ) -> tuple[list[T], str]:
         """Return the items of a page, and the token of the next one."""
         return await self._send(method, request, lambda reply: (read(reply), reply.next_page_token))
 
@@ -439,7 +518,9 @@ class AsyncClient:
 
     # The transport: these methods are all that `suggest.client.sync_client` overrides.
 
-    async def _exchange(self, method: Any, request: Any, attempts: Attempts, **settings: Any) -> Any:
+    async def _exchange(
+        self, method: Any, request: Any, attempts: Attempts, **settings: Any
+    ) -> Any:
         left_s = attempts.left_s()
         try:
             async with asyncio.timeout(left_s):
@@ -458,7 +539,10 @@ class AsyncClient:
         await asyncio.sleep(seconds)
 
     def _new_channel(
-        self, address: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, int], ...]
+        self,
+        address: str,
+        credentials: grpc.ChannelCredentials | None,
+        options: tuple[tuple[str, int], ...],
     ) -> Any:
         import grpc.aio
 

@@ -1,7 +1,8 @@
 """A client's token, its own certificate, and the certificate authorities it trusts.
 
-A token is sent with each call; unencrypted only to this machine, and never to a socket, which does not need one. The
-token never appears in messages, logs or a repr. gRPC is imported when a channel is created.
+A token is sent with each call; unencrypted only to this machine, and never to a socket, which does
+not need one. The token never appears in messages, logs or a repr. gRPC is imported when a channel
+is created.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _Metadata = tuple[tuple[str, str], ...]
 
 
 class ClientCredentials:
-    """Credentials of a client. An argument that is None is read from the environment; "" means none.
+    """Credentials of a client. An argument that is None is read from the environment; "" means
+    none.
 
     Args:
         token: The token; takes precedence over `token_file`.
@@ -71,14 +73,19 @@ class ClientCredentials:
         """Check the credentials for calls to the address.
 
         Raises:
-            InvalidArgument: a file has no token, a setting is missing, or the token would be sent unencrypted.
+            InvalidArgument: a file has no token, a setting is missing, or the token would be sent
+            unencrypted.
         """
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
             present, absent = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
-            raise InvalidArgument.at("", f"{present} is set without {absent}; name the other half too")
+            raise InvalidArgument.at(
+                "", f"{present} is set without {absent}; name the other half too"
+            )
         if self._tls_cert and not self._tls_ca and not parsed.path:
-            message = f"a client certificate needs TLS; name the server's CA in {TLS_CA} (--tls-ca FILE)"
+            message = (
+                f"a client certificate needs TLS; name the server's CA in {TLS_CA} (--tls-ca FILE)"
+            )
             raise InvalidArgument.at("", message)
         if self.metadata(str(parsed)) and not (self._tls_ca or parsed.private):
             message = (
@@ -88,7 +95,10 @@ class ClientCredentials:
             raise InvalidArgument.at("", message)
 
     def credentials(self, address: str) -> grpc.ChannelCredentials | None:
-        """Return the credentials of a channel to the address, None without TLS. Raises InvalidArgument."""
+        """Return the credentials of a channel to the address, None without TLS.
+
+        Raises InvalidArgument.
+        """
         import grpc
 
         self.check(address)
@@ -98,30 +108,44 @@ class ClientCredentials:
         if not self._tls_cert:
             return grpc.ssl_channel_credentials(authorities)
         certificate = _pem(self._tls_cert, TLS_CERT, "CERTIFICATE")
-        return grpc.ssl_channel_credentials(authorities, _pem(self._tls_key, TLS_KEY, "PRIVATE KEY"), certificate)
+        return grpc.ssl_channel_credentials(
+            authorities, _pem(self._tls_key, TLS_KEY, "PRIVATE KEY"), certificate
+        )
 
     def version(self) -> object:
-        """Return a value that changes with the client's certificate on disk; a channel keeps its certificate."""
+        """Return a value that changes with the client's certificate on disk; a channel keeps its
+        certificate.
+        """
         if not self._tls_cert:
             return None
         try:
-            return tuple((f.st_mtime_ns, f.st_size, f.st_ino) for f in map(os.stat, (self._tls_cert, self._tls_key)))
+            return tuple(
+                (f.st_mtime_ns, f.st_size, f.st_ino)
+                for f in map(os.stat, (self._tls_cert, self._tls_key))
+            )
         except OSError:
             return None
 
     def _look(self) -> None:
-        """Reload the token file if it has changed. While the file is missing or empty, keep the last token."""
+        """Reload the token file if it has changed.
+
+        While the file is missing or empty, keep the last token.
+        """
         assert self._file is not None
         try:
             status = self._file.stat()
             looks = (status.st_mtime_ns, status.st_size, status.st_ino)
             if looks == self._seen:
                 return
-            metadata = _bearer(self._file.read_text(encoding="ascii", errors="replace"), str(self._file))
+            metadata = _bearer(
+                self._file.read_text(encoding="ascii", errors="replace"), str(self._file)
+            )
         except OSError as e:
             if self._metadata:
                 return
-            raise InvalidArgument.at(str(self._file), f"cannot be read: {e.strerror}; see {TOKEN_FILE}") from e
+            raise InvalidArgument.at(
+                str(self._file), f"cannot be read: {e.strerror}; see {TOKEN_FILE}"
+            ) from e
         except InvalidArgument:
             if self._metadata:
                 return
@@ -143,5 +167,7 @@ def _bearer(token: str, place: str) -> _Metadata:
     token = token.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         # Do not show the value: it may be a secret all the same.
-        raise InvalidArgument.at(place, "has no token in it; write one line of ASCII without spaces")
+        raise InvalidArgument.at(
+            place, "has no token in it; write one line of ASCII without spaces"
+        )
     return (("authorization", f"Bearer {token}"),)

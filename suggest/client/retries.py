@@ -1,7 +1,9 @@
-"""Retries: when and at which address a client repeats a failed call, and which error it raises in the end.
+"""Retries: when and at which address a client repeats a failed call, and which error it raises in
+the end.
 
-A call has one limit, the client's `timeout_s`: the call is retried until then unless the error is final. There must be
-no second limit, such as a number of attempts. This module neither sends nor sleeps; the clients do.
+A call has one limit, the client's `timeout_s`: the call is retried until then unless the error is
+final. There must be no second limit, such as a number of attempts. This module neither sends nor
+sleeps; the clients do.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # The default pauses between connection attempts are longer than the pauses between retries.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Despite its name, this is the timeout of one attempt to connect; a busy machine needs seconds for a handshake.
+    # Despite its name, this is the timeout of one attempt to connect; a busy machine needs seconds
+    # for a handshake.
     ("grpc.min_reconnect_backoff_ms", 10_000),
 )
 
@@ -49,9 +52,9 @@ log = logging.getLogger(__name__)
 class Attempts:
     """The attempts of one call within its deadline.
 
-    Send the call to `address` with `timeout_s()`; on failure, call `pause_or_raise()`. When a service names the owner
-    of a study, `address` becomes the owner's. If that does not answer, it becomes the next of `homes`, because the
-    study may have another owner by then.
+    Send the call to `address` with `timeout_s()`; on failure, call `pause_or_raise()`. When a
+    service names the owner of a study, `address` becomes the owner's. If that does not answer, it
+    becomes the next of `homes`, because the study may have another owner by then.
     """
 
     def __init__(self, homes: Sequence[str], timeout_s: float, *, start: str = "") -> None:
@@ -63,18 +66,23 @@ class Attempts:
         self._pauses = 0
         self._away_s = FIRST_AWAY_S
         self._warned = False
-        self._mismatched: set[str] = set()  # homes that cannot be reached due to TLS or another protocol
+        # homes that cannot be reached due to TLS or another protocol
+        self._mismatched: set[str] = set()
         self._followed = False
         self._sent_away = 0
-        self._service_error: grpc.RpcError | None = None  # the last error that the service itself sent
-        self.is_uncertain = False  # an attempt that the service did not answer may have been executed
+        # the last error that the service itself sent
+        self._service_error: grpc.RpcError | None = None
+        # an attempt that the service did not answer may have been executed
+        self.is_uncertain = False
 
     def left_s(self) -> float:
         """Return the time until the call's deadline."""
         return max(self._deadline - time.monotonic(), 0.001)
 
     def timeout_s(self) -> float:
-        """Return the timeout of the next attempt, shorter if there is another address: a frozen owner never refuses."""
+        """Return the timeout of the next attempt, shorter if there is another address: a frozen
+        owner never refuses.
+        """
         return self.left_s() if self._is_only_home else min(self.left_s(), self._away_s)
 
     @property
@@ -87,11 +95,14 @@ class Attempts:
         return self._homes[(tried + 1) % len(self._homes)]
 
     def pause_or_raise(self, failure: grpc.RpcError) -> float:
-        """Return the seconds to wait before the next attempt, or raise the service's error if there is none."""
+        """Return the seconds to wait before the next attempt, or raise the service's error if there
+        is none.
+        """
         import grpc
 
-        # The frames of its traceback hold these attempts and the channel. Such a cycle leaves it to the garbage
-        # collector to free the channel, perhaps while gRPC handles events; gRPC then prints "Bad file descriptor".
+        # The frames of its traceback hold these attempts and the channel. Such a cycle leaves it to
+        # the garbage collector to free the channel, perhaps while gRPC handles events; gRPC then
+        # prints "Bad file descriptor".
         failure.with_traceback(None)
         tried = self.address
         match failure.code():
@@ -109,7 +120,8 @@ class Attempts:
             case _:
                 pause = None
         if pause is None or time.monotonic() + pause >= self._deadline:
-            # An expired deadline is the less helpful error, for example if a locked store keeps answering late.
+            # An expired deadline is the less helpful error, for example if a locked store keeps
+            # answering late.
             late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             last = self._service_error if late and self._service_error is not None else failure
             raise grpc_status.error_of(last, address=tried, timeout_s=self._timeout_s) from last
@@ -145,7 +157,9 @@ class Attempts:
         return 0.0 if first else self._pause(LONGEST_REFUSED_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
-        """Return the pause that the service asked for, longer each time, because all refused clients come back."""
+        """Return the pause that the service asked for, longer each time, because all refused
+        clients come back.
+        """
         error = grpc_status.error_of(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, RateLimited):
             return None
@@ -160,6 +174,8 @@ class Attempts:
 
 
 def _by_the_service(failure: grpc.RpcError) -> bool:
-    """Return whether the service itself sent the error. gRPC reports UNAVAILABLE if nothing answers."""
+    """Return whether the service itself sent the error. gRPC reports UNAVAILABLE if nothing
+    answers.
+    """
     call: Any = failure  # the errors that grpc raises are also calls, which its types do not show
     return any(key == grpc_status.DETAILS_KEY for key, _ in call.trailing_metadata() or ())

@@ -1,7 +1,9 @@
-"""A study as a loop, `for trial in study.trials(50)`, run by any number of processes; built on the blocking client.
+"""A study as a loop, `for trial in study.trials(50)`, run by any number of processes; built on the
+blocking client.
 
-This module uses only public methods of the client, and keeps no state that the service does not have. `LeaseRenewal`
-renews the lease of the open trial in a thread; errors there must never end a trial or the program.
+This module uses only public methods of the client, and keeps no state that the service does not
+have. `LeaseRenewal` renews the lease of the open trial in a thread; errors there must never end a
+trial or the program.
 """
 
 from __future__ import annotations
@@ -54,22 +56,27 @@ class Search:
         self.name = study.name
         self.spec = study.spec
         self._client_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._settled = ("", 0)  # (token of the first page to read, number of counting trials before it)
+        # (token of the first page to read, number of counting trials before it)
+        self._settled = ("", 0)
 
     def trials(self, total: int, *, lease_s: float | None = LEASE_S) -> Iterator[OpenTrial]:
-        """Yield trials to run until the study has `total` trials of all processes, or its space is exhausted.
+        """Yield trials to run until the study has `total` trials of all processes, or its space is
+        exhausted.
 
         Finished and running trials count, cancelled and imported ones do not.
 
-        A trial that the body of the loop leaves open is completed when the loop continues: as succeeded if a value was
-        reported, else as failed. A trial that is open when the loop is left, by break or by an exception, is cancelled.
+        A trial that the body of the loop leaves open is completed when the loop continues: as
+        succeeded if a value was reported, else as failed. A trial that is open when the loop is
+        left, by break or by an exception, is cancelled.
 
-        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open. If a process
-        dies, the others run its trial: before the loop ends, it waits for the leased trials of other processes, and
-        runs those whose lease expires. With None, there are no leases and the loop does not wait.
+        Each trial has a lease of `lease_s` seconds, which a thread renews while the trial is open.
+        If a process dies, the others run its trial: before the loop ends, it waits for the leased
+        trials of other processes, and runs those whose lease expires. With None, there are no
+        leases and the loop does not wait.
         """
         arguments.whole("trials", "total", total)
-        highest: int | None = None  # the highest number so far; None to count before requesting a trial
+        # the highest number so far; None to count before requesting a trial
+        highest: int | None = None
         looks = 0
         with LeaseRenewal(self.client, self.name, lease_s) as heartbeat:
             while True:
@@ -85,7 +92,9 @@ class Search:
                     expired_only=not room,
                 )
                 if not suggestions.trials:
-                    if not suggestions.waiting and (lease_s is None or (room and not self._others_run())):
+                    if not suggestions.waiting and (
+                        lease_s is None or (room and not self._others_run())
+                    ):
                         return
                     time.sleep(LOOKS.pause_s(looks))
                     looks += 1
@@ -93,7 +102,8 @@ class Search:
                 looks = 0
                 trial = OpenTrial(self, suggestions.trials[0])
                 highest = max(highest or 0, trial.number)
-                # Decide by number, so that processes with concurrent requests agree on which trial is one too many.
+                # Decide by number, so that processes with concurrent requests agree on which trial
+                # is one too many.
                 if trial.number >= total and self._counting(before=trial.number) >= total:
                     trial.cancel("the study has enough trials")
                     continue
@@ -101,7 +111,8 @@ class Search:
                     try:
                         yield trial
                     except BaseException:
-                        # When Python exits, nothing can be sent any more; the lease expires, as after a kill.
+                        # When Python exits, nothing can be sent any more; the lease expires, as
+                        # after a kill.
                         if not sys.is_finalizing():
                             trial.cancel("the loop was exited")
                         raise
@@ -111,29 +122,41 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The best succeeded trial so far, of all processes; of several objectives, the best in the first."""
+        """The best succeeded trial so far, of all processes; of several objectives, the best in the
+        first.
+        """
         return self.spec.criteria.first_best(self.front)
 
     @property
     def front(self) -> list[Trial]:
-        """The Pareto front so far, of all processes, by number; with one objective, at most the best trial."""
+        """The Pareto front so far, of all processes, by number; with one objective, at most the
+        best trial.
+        """
         return self.client.optimal_trials(self.name)
 
     def _others_run(self) -> bool:
-        """Return whether another process has a trial with a lease, which this process may still have to run."""
+        """Return whether another process has a trial with a lease, which this process may still
+        have to run.
+        """
         opened = self.client.list_trials(self.name, states=(TrialState.RUNNING, TrialState.QUEUED))
-        return any(t.expired or (t.lease_s is not None and t.client_id != self._client_id) for t in opened)
+        return any(
+            t.expired or (t.lease_s is not None and t.client_id != self._client_id) for t in opened
+        )
 
     def _counting(self, before: float = math.inf) -> int:
-        """Return how many trials with smaller numbers count; `before` is infinite, or the number of an own trial.
+        """Return how many trials with smaller numbers count; `before` is infinite, or the number of
+        an own trial.
 
-        Counting begins with the first page that had an open trial when last read, since outcomes never change. A trial
-        that was deleted from an earlier page still counts, so that there may be too few trials but never too many.
+        Counting begins with the first page that had an open trial when last read, since outcomes
+        never change. A trial that was deleted from an earlier page still counts, so that there may
+        be too few trials but never too many.
         """
         token, count = self._settled
         all_settled = True
         while True:
-            trials, next_token = self.client.trials_page(self.name, token, page_size=_COUNTED_AT_ONCE)
+            trials, next_token = self.client.trials_page(
+                self.name, token, page_size=_COUNTED_AT_ONCE
+            )
             count += sum(t.number < before and _counts(t) for t in trials)
             if not next_token:
                 return count
@@ -144,7 +167,10 @@ class Search:
 
 
 class OpenTrial:
-    """A trial that runs in this process. End it once by complete(), prune(), fail(), infeasible() or cancel()."""
+    """A trial that runs in this process.
+
+    End it once by complete(), prune(), fail(), infeasible() or cancel().
+    """
 
     def __init__(self, search: Search, trial: Trial) -> None:
         self._search = search
@@ -161,26 +187,35 @@ class OpenTrial:
     def report(self, step: int | None = None, **metrics: float) -> StopAdvice:
         """Report metric values at a step (default: 0, 1, 2…) and return the pruner's advice.
 
-        `should_stop` is also set if the lease has expired and another process runs the trial (`lost`). Then later
-        reports and the outcome are not sent.
+        `should_stop` is also set if the lease has expired and another process runs the trial
+        (`lost`). Then later reports and the outcome are not sent.
         """
         step = self._next_step if step is None else arguments.whole("report", "step", step)
         if abs(step) > MAX_STEP:
             raise ValueError(f"report: step: expected a number up to {MAX_STEP}, got {step}")
-        values = {metric: arguments.measured("report", metric, value) for metric, value in metrics.items()}
+        values = {
+            metric: arguments.measured("report", metric, value) for metric, value in metrics.items()
+        }
         self._next_step = step + 1
         self._missing -= {metric for metric, value in values.items() if math.isfinite(value)}
-        # A trial that another process has run before starts again, so its measurements belong to a new attempt.
+        # A trial that another process has run before starts again, so its measurements belong to a
+        # new attempt.
         attempt = max(1, self.tries)
-        measurements = [Measurement(attempt, metric, step, value) for metric, value in values.items()]
+        measurements = [
+            Measurement(attempt, metric, step, value) for metric, value in values.items()
+        ]
         try:
-            return self._search.client.report(self._search.name, self.number, measurements, tries=self.tries)
+            return self._search.client.report(
+                self._search.name, self.number, measurements, tries=self.tries
+            )
         except LeaseExpired as error:
             self.mark_lost(str(error))
             return StopAdvice(True, str(error))
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the trial as lost to another process, so that this process sends nothing more about it."""
+        """Mark the trial as lost to another process, so that this process sends nothing more about
+        it.
+        """
         if self._open and not self._ending:
             log.warning("%s", reason)
             self.lost = True
@@ -198,20 +233,31 @@ class OpenTrial:
         self._end(Outcome(TrialState.FAILED, reason=arguments.text("fail", "reason", reason)))
 
     def infeasible(self, reason: str) -> None:
-        """End the trial because its parameters cannot be used. This is not a failure, and the algorithm learns it."""
-        self._end(Outcome(TrialState.INFEASIBLE, reason=arguments.text("infeasible", "reason", reason)))
+        """End the trial because its parameters cannot be used.
+
+        This is not a failure, and the algorithm learns it.
+        """
+        self._end(
+            Outcome(TrialState.INFEASIBLE, reason=arguments.text("infeasible", "reason", reason))
+        )
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the trial, which then does not count. No error if the trial has ended."""
         if self._open:
-            self._end(Outcome(TrialState.CANCELLED, reason=arguments.text("cancel", "reason", reason)))
+            self._end(
+                Outcome(TrialState.CANCELLED, reason=arguments.text("cancel", "reason", reason))
+            )
 
     def settle(self) -> None:
-        """End the trial unless it has ended: as succeeded if all values were reported, else as failed."""
+        """End the trial unless it has ended: as succeeded if all values were reported, else as
+        failed.
+        """
         if self._open and not self._missing:
             self.complete()
         elif self._open:
-            metrics = [metric for metric in self._search.spec.criteria.metrics if metric in self._missing]
+            metrics = [
+                metric for metric in self._search.spec.criteria.metrics if metric in self._missing
+            ]
             self.fail(f"no finite {' and no finite '.join(metrics)} was reported")
 
     def _end(self, outcome: Outcome) -> None:
@@ -233,7 +279,9 @@ def _counts(trial: Trial) -> bool:
 
 
 class LeaseRenewal:
-    """Renews the lease of one trial at a time, in a thread that runs from the first trial until the `with` ends."""
+    """Renews the lease of one trial at a time, in a thread that runs from the first trial until the
+    `with` ends.
+    """
 
     def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:
         self._client = client
@@ -258,7 +306,10 @@ class LeaseRenewal:
         self._trial = trial
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._beat, args=(self._lease_s / BEATS,), name="lease-heartbeat", daemon=True
+                target=self._beat,
+                args=(self._lease_s / BEATS,),
+                name="lease-heartbeat",
+                daemon=True,
             )
             self._thread.start()
         try:
@@ -274,7 +325,9 @@ class LeaseRenewal:
             try:
                 lost = self._client.renew_leases(self._study, {trial.number: trial.tries})
             except TunerError as error:
-                log.debug("study=%s trial=%d lease not renewed: %s", self._study, trial.number, error)
+                log.debug(
+                    "study=%s trial=%d lease not renewed: %s", self._study, trial.number, error
+                )
                 continue
             except ValueError:  # raised by gRPC if the client was closed meanwhile
                 return

@@ -1,7 +1,7 @@
 """Parameters in Python code: `Float(1e-5, 1, log=True, when={"optimizer": "sgd"})`.
 
-A wrong type raises a TypeError with the argument, the accepted types and the given value. The service checks ranges and
-conditions. Nothing here makes a call.
+A wrong type raises a TypeError with the argument, the accepted types and the given value. The
+service checks ranges and conditions. Nothing here makes a call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from suggest.domain import Domain, Scale, Value
 from suggest.errors import InvalidArgument
 from suggest.space import Condition, Parameter
 
-# Names of parameters, each with the value that makes another parameter active, or a list of such values.
+# Names of parameters, each with the value that makes another parameter active, or a list of such
+# values.
 When: TypeAlias = Mapping[str, object]
 # A plain sequence is a choice. A Parameter must have its key as name, or an empty name.
 Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[object]]
@@ -84,8 +85,10 @@ def Float(  # noqa: N802  # reads as the type that it makes
         points: The number of values that a grid search tries.
         log: `log=True` is the same as `scale="log"`.
         distribution: `normal`, truncated to the range, or None: uniform on the scale.
-        mean: Of the normal distribution; the geometric mean on a log scale. By default halfway on the scale.
-        deviation: Standard deviation, on a log scale the geometric one. By default a sixth of the range on the scale.
+        mean: Of the normal distribution; the geometric mean on a log scale. By default halfway on
+            the scale.
+        deviation: Standard deviation, on a log scale the geometric one. By default a sixth of the
+            range on the scale.
         when: The parameter is active only if these parameters have these values.
 
     Raises:
@@ -101,7 +104,11 @@ def Float(  # noqa: N802  # reads as the type that it makes
         None if points is None else whole("Float", "points", points),
         _normal("Float", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Float", when))
+    return (
+        parameter_domain
+        if when is None
+        else Parameter("", parameter_domain, _conditions("Float", when))
+    )
 
 
 @overload
@@ -150,15 +157,21 @@ def Int(  # noqa: N802  # reads as the type that it makes
         whole("Int", "step", step),
         _normal("Int", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Int", when))
+    return (
+        parameter_domain
+        if when is None
+        else Parameter("", parameter_domain, _conditions("Int", when))
+    )
 
 
 @overload
 def Choice(values: Sequence[object], *, when: None = ...) -> domain.Choice: ...
 @overload
 def Choice(values: Sequence[object], *, when: When) -> Parameter: ...
-def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802  # reads as the type that it makes
-    """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` is as in `Float`.
+# reads as the type that it makes
+def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choice | Parameter:  # noqa: N802
+    """One of several values: text, numbers, booleans, None, lists and dicts of these. `when` is as
+    in `Float`.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -168,13 +181,22 @@ def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choi
     parameter_domain = domain.Choice(
         tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values))
     )
-    return parameter_domain if when is None else Parameter("", parameter_domain, _conditions("Choice", when))
+    return (
+        parameter_domain
+        if when is None
+        else Parameter("", parameter_domain, _conditions("Choice", when))
+    )
 
 
 def named(parameters: Parameters, *, caller: str = "study") -> tuple[Parameter, ...]:
     """Return the parameters with their keys as names. Raises TypeError."""
     if not isinstance(parameters, Mapping):
-        refuse(caller, "parameters", parameters, "a dict of names to Float, Int, Choice, a range or a list of values")
+        refuse(
+            caller,
+            "parameters",
+            parameters,
+            "a dict of names to Float, Int, Choice, a range or a list of values",
+        )
     return tuple(_named(caller, name, parameter) for name, parameter in parameters.items())
 
 
@@ -192,7 +214,8 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
         case domain.Float() | domain.Int() | domain.Choice():
             return Parameter(name, parameter)
         case (low, high) if isinstance(parameter, tuple) and _looks_like_a_range(low, high):
-            # Other libraries take this for a range, and a search of two values does not look like a mistake.
+            # Other libraries take this for a range, and a search of two values does not look like a
+            # mistake.
             warnings.warn(
                 f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those between, too, use "
                 f"Float({low!r}, {high!r}) or Int; for these two only, use [{low!r}, {high!r}]",
@@ -208,15 +231,24 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
 
 
 def level_of_caller() -> int:
-    """Return the `stacklevel` at which the function that calls this warns about the line that called the library."""
+    """Return the `stacklevel` at which the function that calls this warns about the line that
+    called the library.
+    """
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in _OWN_PACKAGES:
+    while (
+        frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in _OWN_PACKAGES
+    ):
         level, frame = level + 1, frame.f_back
     return level
 
 
 def _looks_like_a_range(low: object, high: object) -> bool:
-    return isinstance(low, int | float) and isinstance(high, int | float) and not isinstance(low, bool) and low < high
+    return (
+        isinstance(low, int | float)
+        and isinstance(high, int | float)
+        and not isinstance(low, bool)
+        and low < high
+    )
 
 
 def _scale(caller: str, scale: object, log: object) -> Scale:
@@ -241,7 +273,9 @@ def _normal(
     if distribution not in (None, "normal"):
         refuse(caller, "distribution", distribution, "'normal' or None")
     if distribution is None and numbers:
-        refuse(caller, "distribution", distribution, f"'normal' together with {' and '.join(numbers)}")
+        refuse(
+            caller, "distribution", distribution, f"'normal' together with {' and '.join(numbers)}"
+        )
     return None if distribution is None else replace(default, **numbers)
 
 
@@ -254,7 +288,9 @@ def _conditions(caller: str, when: object) -> tuple[Condition, ...]:
             refuse(caller, "when", name, "text for the name of a parameter")
         several = values if isinstance(values, list | tuple) else [values]
         place = f"when[{name!r}]"
-        conditions.append(Condition(name, tuple(json_value(caller, place, value) for value in several)))
+        conditions.append(
+            Condition(name, tuple(json_value(caller, place, value) for value in several))
+        )
     return tuple(conditions)
 
 
@@ -264,7 +300,9 @@ def _conditions(caller: str, when: object) -> tuple[Condition, ...]:
 def refuse(caller: str, argument: str, value: object, expected: str) -> NoReturn:
     text = repr(value)
     text = text if len(text) <= 80 else text[:77] + "..."
-    raise TypeError(f"{caller}: {argument}: expected {expected}, got {text} ({type(value).__name__})")
+    raise TypeError(
+        f"{caller}: {argument}: expected {expected}, got {text} ({type(value).__name__})"
+    )
 
 
 def text(caller: str, argument: str, value: object) -> str:
@@ -303,12 +341,20 @@ def json_value(caller: str, argument: str, value: object) -> Value:
         case numbers.Integral():
             return operator.index(value)
         case numbers.Real():
-            return float(value) if math.isfinite(value) else refuse(caller, argument, value, "a finite number")
+            return (
+                float(value)
+                if math.isfinite(value)
+                else refuse(caller, argument, value, "a finite number")
+            )
         case list() | tuple():
-            return [json_value(caller, f"{argument}[{index}]", item) for index, item in enumerate(value)]
+            return [
+                json_value(caller, f"{argument}[{index}]", item) for index, item in enumerate(value)
+            ]
         case Mapping():
             return {
-                key if isinstance(key, str) else refuse(caller, argument, key, "text for a key"): json_value(
+                key
+                if isinstance(key, str)
+                else refuse(caller, argument, key, "text for a key"): json_value(
                     caller, f"{argument}.{key}", item
                 )
                 for key, item in value.items()

@@ -1,7 +1,8 @@
 """The blocking client: the methods of `AsyncClient` for programs without an event loop.
 
-Each method of `AsyncClient` is a coroutine over a transport. The transport in this module blocks, so the coroutine runs
-to its end in the caller's thread: there is no event loop and no other thread, and Ctrl-C interrupts the call itself.
+Each method of `AsyncClient` is a coroutine over a transport. The transport in this module blocks,
+so the coroutine runs to its end in the caller's thread: there is no event loop and no other thread,
+and Ctrl-C interrupts the call itself.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ T = TypeVar("T")
 
 
 class _BlockingTransport(AsyncClient):
-    """An AsyncClient whose coroutines never suspend. Thread-safe. A forked process must create its own client."""
+    """An AsyncClient whose coroutines never suspend.
+
+    Thread-safe. A forked process must create its own client.
+    """
 
     def __init__(self, address: str, **settings: Any) -> None:  # those of AsyncClient
         self._connecting = threading.Lock()
         super().__init__(address, **settings)
 
-    async def _exchange(self, method: Any, request: Any, attempts: Attempts, **settings: Any) -> Any:
+    async def _exchange(
+        self, method: Any, request: Any, attempts: Attempts, **settings: Any
+    ) -> Any:
         return method(request, timeout=attempts.timeout_s(), **settings)
 
     async def _sleep(self, seconds: float) -> None:
@@ -47,7 +53,10 @@ class _BlockingTransport(AsyncClient):
             return super()._connected(address)
 
     def _new_channel(
-        self, address: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, int], ...]
+        self,
+        address: str,
+        credentials: grpc.ChannelCredentials | None,
+        options: tuple[tuple[str, int], ...],
     ) -> Any:
         import grpc
 
@@ -83,18 +92,22 @@ def _blocking(
 
 
 class Client:
-    """A blocking client, which connects at the first call. Its methods raise the same errors as AsyncClient's.
+    """A blocking client, which connects at the first call. Its methods raise the same errors as
+    AsyncClient's.
 
     Args:
-        address: `HOST:PORT` or `unix:PATH`. For several servers on one database, their addresses with commas; while
-            one cannot be reached, the others are tried.
+        address: `HOST:PORT` or `unix:PATH`. For several servers on one database, their addresses
+            with commas; while one cannot be reached, the others are tried.
         token: The token. Default: TUNER_TOKEN.
         token_file: The file with the token. Default: TUNER_TOKEN_FILE.
-        tls_ca: The file with the certificate authorities that the client trusts, or `system`. Default: TUNER_TLS_CA.
-        tls_cert: The file with the client's own certificate, reloaded when it changes. Default: TUNER_TLS_CERT.
+        tls_ca: The file with the certificate authorities that the client trusts, or `system`.
+            Default: TUNER_TLS_CA.
+        tls_cert: The file with the client's own certificate, reloaded when it changes. Default:
+            TUNER_TLS_CERT.
         tls_key: The file with the key of that certificate. Default: TUNER_TLS_KEY.
-        timeout_s: The limit of each call in seconds. While no server answers, the call is retried until then; the
-            default is longer than a restart of the server. Errors that waiting does not cure are raised at once.
+        timeout_s: The limit of each call in seconds. While no server answers, the call is retried
+            until then; the default is longer than a restart of the server. Errors that waiting does
+            not cure are raised at once.
 
     Raises:
         InvalidArgument: the token would be sent unencrypted to another machine.
@@ -137,8 +150,8 @@ class Client:
     ) -> Search:
         """Create the study, or join it if any process has created it with the same arguments.
 
-        algorithm: "default" is that of files and of `tuner.minimize`. Another default value would keep programs from
-        joining the studies that they created without this argument.
+        algorithm: "default" is that of files and of `tuner.minimize`. Another default value would
+        keep programs from joining the studies that they created without this argument.
 
         Raises:
             AlreadyExists: the study was created with other arguments.
@@ -149,11 +162,17 @@ class Client:
         arguments.text("study", "name", name)
         arguments.text("study", "namespace", namespace)
         objectives = [objective] if isinstance(objective, Objective) else objective
-        if not isinstance(objectives, Sequence) or not all(isinstance(each, Objective) for each in objectives):
+        if not isinstance(objectives, Sequence) or not all(
+            isinstance(each, Objective) for each in objectives
+        ):
             expected = 'maximize("METRIC"), minimize("METRIC") or a list of these'
             arguments.refuse("study", "objective", objective, expected)
-        if not isinstance(constraints, Sequence) or not all(isinstance(each, Constraint) for each in constraints):
-            arguments.refuse("study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)')
+        if not isinstance(constraints, Sequence) or not all(
+            isinstance(each, Constraint) for each in constraints
+        ):
+            arguments.refuse(
+                "study", "constraints", constraints, 'a list of Constraint("METRIC", max=20)'
+            )
         arguments.text("study", "algorithm", algorithm)
         if not isinstance(settings, Mapping):
             arguments.refuse("study", "settings", settings, "a dict of names to values")
@@ -165,12 +184,17 @@ class Client:
             Algorithm(
                 algorithm,
                 None if seed is None else arguments.whole("study", "seed", seed),
-                {key: arguments.json_value("study", f"settings[{key!r}]", value) for key, value in settings.items()},
+                {
+                    key: arguments.json_value("study", f"settings[{key!r}]", value)
+                    for key, value in settings.items()
+                },
             ),
             pruning,
             tuple(constraints),
         )
-        study = self.create_study(StudyName(namespace, name), spec, request_id=wire.request_id_of(spec))
+        study = self.create_study(
+            StudyName(namespace, name), spec, request_id=wire.request_id_of(spec)
+        )
         return Search(self, study)
 
     create_study = _blocking(AsyncClient.create_study)

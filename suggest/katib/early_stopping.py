@@ -1,8 +1,10 @@
-"""Katib's EarlyStopping service: the median stopping rule, as a value that sidecars compare with reports.
+"""Katib's EarlyStopping service: the median stopping rule, as a value that sidecars compare with
+reports.
 
-Golovin et al. 2017 (Vizier): a trial stops if its best value up to a step is worse than the median of the running
-averages of the finished trials up to that step. Katib computes the mean of the averages, and includes trials that ended
-before the step. Here only trials that reached the step and were not stopped count, with their finite values.
+Golovin et al. 2017 (Vizier): a trial stops if its best value up to a step is worse than the median
+of the running averages of the finished trials up to that step. Katib computes the mean of the
+averages, and includes trials that ended before the step. Here only trials that reached the step and
+were not stopped count, with their finite values.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class KatibEarlyStopping:
         self._averages: OrderedDict[tuple[str, str, int], float] = OrderedDict()
         self._lock = threading.Lock()  # of the averages
 
-    def validate(self, request: pb.ValidateEarlyStoppingSettingsRequest) -> pb.ValidateEarlyStoppingSettingsReply:
+    def validate(
+        self, request: pb.ValidateEarlyStoppingSettingsRequest
+    ) -> pb.ValidateEarlyStoppingSettingsReply:
         """Check settings. Raises InvalidArgument with Katib's texts."""
         read_settings(request.early_stopping)
         return pb.ValidateEarlyStoppingSettingsReply()
@@ -56,9 +60,14 @@ class KatibEarlyStopping:
         return pb.SetTrialStatusReply()
 
     def rules(self, frame: StoppingFrame) -> pb.GetEarlyStoppingRulesReply:
-        """Return the stopping rule, or none while too few trials have reached the step. Raises InvalidArgument."""
+        """Return the stopping rule, or none while too few trials have reached the step.
+
+        Raises InvalidArgument.
+        """
         if len(frame.trials) > MAX_TRIALS:
-            raise InvalidArgument.at("trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}")
+            raise InvalidArgument.at(
+                "trials", f"{len(frame.trials):,} trials; at most {MAX_TRIALS:,}"
+            )
         spec = parsed_experiment(frame.experiment).spec
         settings, objective = _settings_of(spec.early_stopping.algorithm_settings), spec.objective
         metric, start_step = objective.objective_metric_name, settings[_START_STEP]
@@ -70,7 +79,12 @@ class KatibEarlyStopping:
         averages = self._averages_of(succeeded, metric, start_step)
         if len(averages) < settings[_MIN_TRIALS]:
             if len(succeeded) >= settings[_MIN_TRIALS]:
-                events.warn("katib_reports_missing", metric=metric, succeeded=len(succeeded), reported=len(averages))
+                events.warn(
+                    "katib_reports_missing",
+                    metric=metric,
+                    succeeded=len(succeeded),
+                    reported=len(averages),
+                )
             return pb.GetEarlyStoppingRulesReply()
         rule = pb.EarlyStoppingRule(
             name=metric,
@@ -81,15 +95,21 @@ class KatibEarlyStopping:
         return pb.GetEarlyStoppingRulesReply(early_stopping_rules=[rule])
 
     def _averages_of(self, names: Sequence[str], metric: str, start_step: int) -> list[float]:
-        """Return the average of the first `start_step` values of each trial that has reported that many."""
+        """Return the average of the first `start_step` values of each trial that has reported that
+        many.
+        """
         with self._lock:
             known = {
-                name: found for name in names if (found := self._averages.get((name, metric, start_step))) is not None
+                name: found
+                for name in names
+                if (found := self._averages.get((name, metric, start_step))) is not None
             }
         asked = [name for name in names if name not in known]
         stopped = self._log.stopped(asked)
         asked = [name for name in asked if name not in stopped]
-        for name, texts in self._log.first_values(asked, metric, start_step).items() if asked else ():
+        for name, texts in (
+            self._log.first_values(asked, metric, start_step).items() if asked else ()
+        ):
             values = [value for text in texts if (value := finite(text)) is not None]
             if len(texts) == start_step and values:
                 known[name] = _average(values)
@@ -120,14 +140,20 @@ def _settings_of(texts: Iterable[pb.EarlyStoppingSetting]) -> dict[str, int]:
     settings = dict(_DEFAULTS)
     for given in texts:
         if given.name not in settings:
-            raise InvalidArgument.at("", f"unknown setting {given.name[:80]} for algorithm {MEDIAN}")
+            raise InvalidArgument.at(
+                "", f"unknown setting {given.name[:80]} for algorithm {MEDIAN}"
+            )
         try:
             value = int(given.value)
         except ValueError as e:
-            raise InvalidArgument.at("", f"failed to validate {given.name}({given.value[:80]}): {e}") from None
+            raise InvalidArgument.at(
+                "", f"failed to validate {given.name}({given.value[:80]}): {e}"
+            ) from None
         if value < 1:
             raise InvalidArgument.at("", _RULES[given.name])
         if value > MOST_STEPS:
-            raise InvalidArgument.at("", f"failed to validate {given.name}({value}): at most {MOST_STEPS}")
+            raise InvalidArgument.at(
+                "", f"failed to validate {given.name}({value}): at most {MOST_STEPS}"
+            )
         settings[given.name] = value
     return settings

@@ -1,7 +1,8 @@
-"""Katib's experiments: converts an `api.v1.beta1.Experiment` to the spec of a study, and texts to values and back.
+"""Katib's experiments: converts an `api.v1.beta1.Experiment` to the spec of a study, and texts to
+values and back.
 
-Pure. Errors that Katib reports have Katib's texts. Experiments that Katib accepts but never finishes are refused too.
-An algorithm accepts the settings of all of Katib's services for it.
+Pure. Errors that Katib reports have Katib's texts. Experiments that Katib accepts but never
+finishes are refused too. An algorithm accepts the settings of all of Katib's services for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, NoMember, Normal, Scale, Value, last_step
+from suggest.domain import (
+    NO_MEMBER,
+    Choice,
+    Domain,
+    Float,
+    Int,
+    NoMember,
+    Normal,
+    Scale,
+    Value,
+    last_step,
+)
 from suggest.errors import InvalidArgument, Problem
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.space import NAME_RULE, Parameter, Space, is_name
@@ -35,8 +47,9 @@ _DISTRIBUTIONS = (pb.DISTRIBUTION_UNSPECIFIED, pb.UNIFORM, pb.LOG_UNIFORM, pb.NO
 class KatibExperiment:
     """An experiment as the spec of a study.
 
-    `fidelity` is that of hyperband, whose parameter is one of the space here. `key` is equal for experiments with the
-    same name, parameters, objective, algorithm and settings. The rest of the message may change during an experiment.
+    `fidelity` is that of hyperband, whose parameter is one of the space here. `key` is equal for
+    experiments with the same name, parameters, objective, algorithm and settings. The rest of the
+    message may change during an experiment.
     """
 
     name: str
@@ -58,7 +71,9 @@ class KatibExperiment:
 
 
 class TextValues(NamedTuple):
-    """The values of a parameter's texts, with the places of those outside of the domain and of those that are none."""
+    """The values of a parameter's texts, with the places of those outside of the domain and of
+    those that are none.
+    """
 
     column: ValueColumn
     outside: Sequence[int]
@@ -89,7 +104,9 @@ class ParameterText:
         return TextValues(ValueColumn(values, list(map(_as_json, values))), outside, unreadable)
 
     def _value(self, text: str) -> tuple[Value, bool]:
-        """Return the value of a text, None if it has none, and whether it is a member of the domain."""
+        """Return the value of a text, None if it has none, and whether it is a member of the
+        domain.
+        """
         domain = self.domain
         if len(text) > MAX_TEXT:
             return None, False
@@ -125,8 +142,8 @@ def read_experiment(message: pb.Experiment) -> KatibExperiment:
 def validate(message: pb.Experiment) -> KatibExperiment:
     """Check an experiment as ValidateAlgorithmSettings does, and return it. Raises InvalidArgument.
 
-    Katib's webhook guarantees parameters, a metric and a direction, and its services do not ask for them. What is there
-    is checked.
+    Katib's webhook guarantees parameters, a metric and a direction, and its services do not ask for
+    them. What is there is checked.
     """
     experiment = _converted(message, [])
     name, most = message.spec.algorithm.algorithm_name, message.spec.max_trial_count
@@ -135,16 +152,25 @@ def validate(message: pb.Experiment) -> KatibExperiment:
     if name == "grid" and experiment.texts and most > 0:
         points = math.prod(t.domain.count or 1 for t in experiment.texts)
         if most > points:
-            raise InvalidArgument.at("", f"Max Trial Count: {most} > all possible search combinations: {points}")
+            raise InvalidArgument.at(
+                "", f"Max Trial Count: {most} > all possible search combinations: {points}"
+            )
     return experiment
 
 
 def _converted(message: pb.Experiment, problems: list[Problem]) -> KatibExperiment:
-    """Convert an experiment, perhaps without parameters. Raises InvalidArgument with `problems` and all others."""
+    """Convert an experiment, perhaps without parameters.
+
+    Raises InvalidArgument with `problems` and all others.
+    """
     spec = message.spec
     name = spec.algorithm.algorithm_name
     if spec.HasField("nas_config"):
-        problems.append(Problem(f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"))
+        problems.append(
+            Problem(
+                f"{_AT}.nas_config", "a search for a network's layers is not served; use parameters"
+            )
+        )
     fidelity = _hyperband(spec, problems) if name == HYPERBAND else None
     algorithm = _algorithm(spec.algorithm, problems)
     given = {each.name for each in spec.algorithm.algorithm_settings}
@@ -153,25 +179,38 @@ def _converted(message: pb.Experiment, problems: list[Problem]) -> KatibExperime
     texts = tuple(_parameters(spec.parameter_specs.parameters, problems, is_grid=name == "grid"))
     if fidelity is not None:
         resource = Int(round(fidelity.min), round(fidelity.max))
-        texts = tuple(ParameterText(t.name, resource) if t.name == fidelity.parameter else t for t in texts)
+        texts = tuple(
+            ParameterText(t.name, resource) if t.name == fidelity.parameter else t for t in texts
+        )
     metric = spec.objective.objective_metric_name
     if len(metric) > 1000:
-        problems.append(Problem(f"{_AT}.objective.objective_metric_name", "has more than 1000 characters"))
+        problems.append(
+            Problem(f"{_AT}.objective.objective_metric_name", "has more than 1000 characters")
+        )
     if problems or algorithm is None:
         raise InvalidArgument(problems)
     # As in Katib's services, every other direction means the smallest value.
     direction = Direction.MAXIMIZE if spec.objective.type == pb.MAXIMIZE else Direction.MINIMIZE
     objective = Objective(metric or "objective", direction)
-    study = StudySpec(Space(tuple(Parameter(t.name, t.domain) for t in texts)), (objective,), algorithm)
+    study = StudySpec(
+        Space(tuple(Parameter(t.name, t.domain) for t in texts)), (objective,), algorithm
+    )
     if name == "cmaes" and sum(not isinstance(t.domain, Choice) for t in texts) < 2:
-        raise InvalidArgument.at("", "cmaes only supports two or more dimensional continuous search space.")
+        raise InvalidArgument.at(
+            "", "cmaes only supports two or more dimensional continuous search space."
+        )
     if texts and (found := spec_problems(study)):
-        raise InvalidArgument([Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found])
+        raise InvalidArgument(
+            [Problem(p.path.replace("spec.parameters.", "parameter ", 1), p.message) for p in found]
+        )
     return KatibExperiment(message.name, _key(message), metric, study, texts, fidelity)
 
 
 def _key(message: pb.Experiment) -> str:
-    """Return a hash of the fields that define the search. A setting with another text is another setting."""
+    """Return a hash of the fields that define the search.
+
+    A setting with another text is another setting.
+    """
     spec = message.spec
     parts = pb.Experiment(name=message.name)
     parts.spec.parameter_specs.CopyFrom(spec.parameter_specs)
@@ -193,59 +232,95 @@ def _parameters(
     given: Sequence[pb.ParameterSpec], problems: list[Problem], *, is_grid: bool
 ) -> Iterator[ParameterText]:
     if len(given) > MAX_PARAMETERS:
-        problems.append(Problem(_PARAMETERS, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}"))
+        problems.append(
+            Problem(_PARAMETERS, f"{len(given)} parameters; give 1 to {MAX_PARAMETERS}")
+        )
         return
-    if is_grid and (without := [p.name for p in given if p.parameter_type == pb.DOUBLE and not p.feasible_space.step]):
+    if is_grid and (
+        without := [
+            p.name for p in given if p.parameter_type == pb.DOUBLE and not p.feasible_space.step
+        ]
+    ):
         inner = f"Param {without[0]} step is nil; For discrete search space, all parameters must include step"
-        problems.append(Problem("", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"))
+        problems.append(
+            Problem(
+                "", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"
+            )
+        )
         return
     names: set[str] = set()
     for place, parameter in enumerate(given):
         path = f"{_PARAMETERS}[{place}]"
         if parameter.name in names:
-            problems.append(Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}"))
+            problems.append(
+                Problem(f"{path}.name", f"Detect duplicated parameter name: {parameter.name}")
+            )
         elif not is_name(parameter.name):
-            problems.append(Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}"))
+            problems.append(
+                Problem(f"{path}.name", f"{parameter.name[:80]!r} is not a name; use {NAME_RULE}")
+            )
         names.add(parameter.name)
         try:
             yield _parameter(parameter, is_grid=is_grid)
         except InvalidArgument as e:
-            problems += [Problem(f"{path}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems]
+            problems += [
+                Problem(f"{path}.{p.path}", f"{parameter.name}: {p.message}") for p in e.problems
+            ]
 
 
 def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
     """Convert a parameter. Raises InvalidArgument."""
     space, name = parameter.feasible_space, parameter.name
     if parameter.parameter_type in (pb.CATEGORICAL, pb.DISCRETE):
-        return ParameterText(name, _choice(space, is_numeric=parameter.parameter_type == pb.DISCRETE))
+        return ParameterText(
+            name, _choice(space, is_numeric=parameter.parameter_type == pb.DISCRETE)
+        )
     if parameter.parameter_type not in (pb.INT, pb.DOUBLE):
-        raise InvalidArgument.at("parameter_type", "is not supported; use int, double, discrete or categorical")
+        raise InvalidArgument.at(
+            "parameter_type", "is not supported; use int, double, discrete or categorical"
+        )
     is_int = parameter.parameter_type == pb.INT
     if space.list:
-        raise InvalidArgument.at("feasible_space.list", "an int or a double has min and max; omit the list")
+        raise InvalidArgument.at(
+            "feasible_space.list", "an int or a double has min and max; omit the list"
+        )
     low, high = (_number(getattr(space, end), end, is_int=is_int) for end in ("min", "max"))
     step = _step(space.step, is_int=is_int) if space.step else None
     if low > high:
-        raise InvalidArgument.at("feasible_space", f"min {space.min} is above max {space.max}; exchange them")
+        raise InvalidArgument.at(
+            "feasible_space", f"min {space.min} is above max {space.max}; exchange them"
+        )
     if step is not None and step <= 0:
-        raise InvalidArgument.at("feasible_space.step", f"{space.step} is not a step; use a number above 0")
+        raise InvalidArgument.at(
+            "feasible_space.step", f"{space.step} is not a step; use a number above 0"
+        )
     shape = pb.DISTRIBUTION_UNSPECIFIED if is_grid else space.distribution
     is_log = shape in (pb.LOG_UNIFORM, pb.LOG_NORMAL)
     if is_log and low <= 0:
-        raise InvalidArgument.at("feasible_space.min", f"{space.min} cannot be on a log scale; use a min above 0")
+        raise InvalidArgument.at(
+            "feasible_space.min", f"{space.min} cannot be on a log scale; use a min above 0"
+        )
     if shape not in _DISTRIBUTIONS:
-        raise InvalidArgument.at("feasible_space.distribution", f"distribution {shape} is not supported")
+        raise InvalidArgument.at(
+            "feasible_space.distribution", f"distribution {shape} is not supported"
+        )
     scale = Scale.LOG if is_log else Scale.LINEAR
     is_normal = shape in (pb.NORMAL, pb.LOG_NORMAL)
     if is_normal and low == high:
-        raise InvalidArgument.at("feasible_space", "min equals max, so a normal distribution has no width; use uniform")
+        raise InvalidArgument.at(
+            "feasible_space", "min equals max, so a normal distribution has no width; use uniform"
+        )
     normal = Normal.within(low, high, scale) if is_normal else None
     if not is_int and step is not None and (high - low) / step > 10**15:
-        raise InvalidArgument.at("feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step")
+        raise InvalidArgument.at(
+            "feasible_space.step", f"{space.step} makes more than 10^15 values; use a larger step"
+        )
     # The end of Katib's range need not be on a step.
     last = high if step is None else last_step(low, high, step)
     if last == low < high:
-        return ParameterText(name, Int(int(low), int(low)) if is_int else Float(float(low), float(low)))
+        return ParameterText(
+            name, Int(int(low), int(low)) if is_int else Float(float(low), float(low))
+        )
     if is_int:
         return ParameterText(name, Int(int(low), int(last), scale, int(step or 1), normal))
     return ParameterText(name, Float(float(low), float(last), scale, step, normal=normal))
@@ -253,7 +328,9 @@ def _parameter(parameter: pb.ParameterSpec, *, is_grid: bool) -> ParameterText:
 
 def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
     if space.min or space.max or space.step:
-        raise InvalidArgument.at("feasible_space", "a list has neither min, max nor step; omit them")
+        raise InvalidArgument.at(
+            "feasible_space", "a list has neither min, max nor step; omit them"
+        )
     if not space.list:
         raise InvalidArgument.at("feasible_space.list", "is empty; give one value or more")
     values = tuple(space.list)
@@ -266,7 +343,9 @@ def _choice(space: pb.FeasibleSpace, *, is_numeric: bool) -> Choice:
 
 
 def _step(text: str, *, is_int: bool) -> float | int:
-    """Return a step. A step of an int below 1 is 1: rounded down, as in Katib, its values are all whole numbers."""
+    """Return a step. A step of an int below 1 is 1: rounded down, as in Katib, its values are all
+    whole numbers.
+    """
     if is_int and not _WHOLE.fullmatch(text):
         step = _number(text, "step", is_int=False)
         if 0 < step < 1:
@@ -280,7 +359,9 @@ def _number(text: str, field: str, *, is_int: bool) -> float | int:
         raise InvalidArgument.at(at, "must be specified; write a number as text")
     if is_int:
         if not _WHOLE.fullmatch(text):
-            raise InvalidArgument.at(at, f'expected a whole number of at most 16 digits such as "1", got {text[:80]!r}')
+            raise InvalidArgument.at(
+                at, f'expected a whole number of at most 16 digits such as "1", got {text[:80]!r}'
+            )
         return int(text)
     try:
         number = float(text)
@@ -296,7 +377,9 @@ def _number(text: str, field: str, *, is_int: bool) -> float | int:
 
 @dataclass(frozen=True, slots=True)
 class _AlgorithmMapping:
-    """Our algorithm for one of Katib's, with `fixed` settings, and a function for each setting that reads its text."""
+    """Our algorithm for one of Katib's, with `fixed` settings, and a function for each setting that
+    reads its text.
+    """
 
     name: str
     read: Mapping[str, Callable[[str], dict[str, Value]]]
@@ -322,7 +405,9 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
         except _RequestRefused as e:
             problems.append(Problem("", str(e)))
         except (ValueError, OverflowError) as e:
-            problems.append(Problem("", f"failed to validate {given.name}({given.value[:80]}): {e}"))
+            problems.append(
+                Problem("", f"failed to validate {given.name}({given.value[:80]}): {e}")
+            )
         else:
             seed = found.pop(_SEED, seed)
             settings |= found
@@ -346,7 +431,11 @@ def _hyperband(spec: pb.ExperimentSpec, problems: list[Problem]) -> Fidelity | N
     if not of_resource:
         return None  # `validate` reports it
     if of_resource[0].parameter_type != pb.INT:
-        problems.append(Problem("", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"))
+        problems.append(
+            Problem(
+                "", f"{resource[:80]}, of resource_name, must be an int: it counts what is trained"
+            )
+        )
         return None
     return Fidelity.of_resource(resource, most, eta)
 
@@ -394,7 +483,8 @@ def _not_negative(name: str, count: int, word: str) -> int:
     return count
 
 
-# Settings that Katib's engines read and ours have no counterpart for are checked, as in Katib's files.
+# Settings that Katib's engines read and ours have no counterpart for are checked, as in Katib's
+# files.
 
 
 def _gamma(text: str) -> dict[str, Value]:
@@ -419,7 +509,9 @@ def _sigma(text: str) -> dict[str, Value]:
 
 def _restarts(text: str) -> dict[str, Value]:
     if text not in ("ipop", "bipop", "None", "none"):
-        raise _RequestRefused(f"restart_strategy {text[:80]} is not supported in CMAES optimization")
+        raise _RequestRefused(
+            f"restart_strategy {text[:80]} is not supported in CMAES optimization"
+        )
     # Without restarts, a converged search would try its last point again and again.
     return {"populationGrowth": 1} if text in ("None", "none") else {}
 
@@ -522,7 +614,9 @@ _ALGORITHMS = {
         {},
     ),
     "cmaes": _AlgorithmMapping(
-        "cmaes", {"random_state": _seed(_GREATE), "sigma": _sigma, "restart_strategy": _restarts}, {}
+        "cmaes",
+        {"random_state": _seed(_GREATE), "sigma": _sigma, "restart_strategy": _restarts},
+        {},
     ),
     "sobol": _AlgorithmMapping("sobol", {}, {}),
     HYPERBAND: _AlgorithmMapping(

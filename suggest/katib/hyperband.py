@@ -1,9 +1,10 @@
-"""Katib's hyperband: which configurations are trained with more of the resource, and with how much new ones begin.
+"""Katib's hyperband: which configurations are trained with more of the resource, and with how much
+new ones begin.
 
-In Katib, each training is a trial, so a promoted configuration is another trial, with a larger resource. Here the
-trials of a configuration are put together, and `Promotion` decides as it does for trials of our own that are paused:
-nothing waits for a rung to fill, so a failed trial and any number of parallel trials are fine, and there is no end at
-which nothing can be proposed. Pure.
+In Katib, each training is a trial, so a promoted configuration is another trial, with a larger
+resource. Here the trials of a configuration are put together, and `Promotion` decides as it does
+for trials of our own that are paused: nothing waits for a rung to fill, so a failed trial and any
+number of parallel trials are fine, and there is no end at which nothing can be proposed. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ Configuration: TypeAlias = tuple[Value, ...]  # a point without its resource
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A trial of Katib's: with how much of the resource it trains, and its value once it has succeeded."""
+    """A trial of Katib's: with how much of the resource it trains, and its value once it has
+    succeeded.
+    """
 
     configuration: Configuration
     resource: float
@@ -53,8 +56,9 @@ def next_trainings(
 ) -> list[tuple[Configuration | None, int]]:
     """Return `count` configurations and their resources; None for a new configuration.
 
-    `trainings` are all trials so far, in any order but always the same. A resource that is not one of the fidelity's
-    levels does not count, nor do values of a configuration's larger resources while a smaller one has none.
+    `trainings` are all trials so far, in any order but always the same. A resource that is not one
+    of the fidelity's levels does not count, nor do values of a configuration's larger resources
+    while a smaller one has none.
     """
     levels = fidelity.levels
     known: dict[Configuration, _Progress] = {}
@@ -72,7 +76,8 @@ def next_trainings(
         promotion.put(trial)
     configurations = list(known)
     chosen: list[tuple[Configuration | None, int]] = [
-        (configurations[number], round(promotion.following(trials[number]))) for number in promotion.next(count)
+        (configurations[number], round(promotion.following(trials[number])))
+        for number in promotion.next(count)
     ]
     first = len(known)
     chosen += [(None, round(promotion.first(first + k))) for k in range(count - len(chosen))]

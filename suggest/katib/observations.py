@@ -12,7 +12,9 @@ from suggest.storage.observation_log import ObservationLog
 from suggest.storage.store import Observed
 
 MAX_TEXT = 100_000  # characters of a value: some of Katib's metrics are documents
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -37,7 +39,10 @@ class KatibObservations:
                 continue
             if not 0 < len(name) <= 1000 or len(value) > MAX_TEXT or "\0" in name + value:
                 problems.append(
-                    Problem(f"{at}.metric", f"give a name of 1 to 1000 characters and a value of at most {MAX_TEXT}")
+                    Problem(
+                        f"{at}.metric",
+                        f"give a name of 1 to 1000 characters and a value of at most {MAX_TEXT}",
+                    )
                 )
             lines.append(Observed(time_us, line.time_stamp, name, value))
         raise_if(problems[:20])
@@ -45,7 +50,10 @@ class KatibObservations:
         return pb.ReportObservationLogReply()
 
     def get(self, request: pb.GetObservationLogRequest) -> pb.GetObservationLogReply:
-        """Return the log of a trial, which is empty if it has reported nothing. Raises InvalidArgument."""
+        """Return the log of a trial, which is empty if it has reported nothing.
+
+        Raises InvalidArgument.
+        """
         problems = name_problems(request.trial_name)
         ends: dict[str, int | None] = {}
         for field in ("start_time", "end_time"):
@@ -56,11 +64,16 @@ class KatibObservations:
                 problems.append(Problem(field, str(e)))
         raise_if(problems)
         found = self._log.read(
-            request.trial_name, metric=request.metric_name, first_us=ends["start_time"], last_us=ends["end_time"]
+            request.trial_name,
+            metric=request.metric_name,
+            first_us=ends["start_time"],
+            last_us=ends["end_time"],
         )
         log = pb.ObservationLog(
             metric_logs=[
-                pb.MetricLog(time_stamp=line.time_stamp, metric=pb.Metric(name=line.metric, value=line.value))
+                pb.MetricLog(
+                    time_stamp=line.time_stamp, metric=pb.Metric(name=line.metric, value=line.value)
+                )
                 for line in found
             ]
         )
@@ -80,11 +93,16 @@ def name_problems(name: str) -> list[Problem]:
 
 
 def microseconds(time_stamp: str) -> int:
-    """Return the microseconds since 1970 of a time stamp in RFC 3339. Raises ValueError with a sentence."""
+    """Return the microseconds since 1970 of a time stamp in RFC 3339.
+
+    Raises ValueError with a sentence.
+    """
     try:
         if not _RFC_3339.fullmatch(time_stamp):
             raise ValueError
         moment = datetime.fromisoformat(time_stamp.upper())
     except ValueError:
-        raise ValueError(f"{time_stamp[:80]!r} is not a time of RFC 3339; write it like 2026-01-02T03:04:05Z") from None
+        raise ValueError(
+            f"{time_stamp[:80]!r} is not a time of RFC 3339; write it like 2026-01-02T03:04:05Z"
+        ) from None
     return (moment - _EPOCH) // _MICROSECOND

@@ -1,8 +1,8 @@
 """Katib's pbt: the names and labels of its trials, and the checkpoints that they begin with.
 
-Katib's service of pbt names its trials, because a trial's folder is a copy of its parent's before the trial begins:
-`<folder>/<experiment>/<trial>`, which Katib mounts where the setting suggestion_trial_dir says. Each trial of a search
-has the same name whenever it is asked for.
+Katib's service of pbt names its trials, because a trial's folder is a copy of its parent's before
+the trial begins: `<folder>/<experiment>/<trial>`, which Katib mounts where the setting
+suggestion_trial_dir says. Each trial of a search has the same name whenever it is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 from suggest.engine import Engine
 from suggest.errors import FailedPrecondition, InvalidArgument, Unavailable
 
-GENERATION, PARENT = (f"pbt.suggestion.katib.kubeflow.org/{word}" for word in ("generation", "parent"))
+GENERATION, PARENT = (
+    f"pbt.suggestion.katib.kubeflow.org/{word}" for word in ("generation", "parent")
+)
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of the names that Katib draws
 _NAME = re.compile(
     r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -23,7 +25,10 @@ _NAME = re.compile(
 
 
 def trial_name(experiment: str, study_uid: str, number: int) -> str:
-    """Return a trial's name. The uid keeps a search with a new store from an older one's checkpoints."""
+    """Return a trial's name.
+
+    The uid keeps a search with a new store from an older one's checkpoints.
+    """
     digest = hashlib.sha256(f"{study_uid}/{number}".encode()).digest()
     return f"{experiment}-{''.join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:8])}"
 
@@ -58,7 +63,9 @@ class Checkpoints:
         """
         self.check(experiment)
         if parent and not _NAME.fullmatch(parent):
-            raise FailedPrecondition(f"trial {parent[:80]!r} has no valid Kubernetes name, so no checkpoint")
+            raise FailedPrecondition(
+                f"trial {parent[:80]!r} has no valid Kubernetes name, so no checkpoint"
+            )
         target, source = self._folder / experiment / trial, self._folder / experiment / parent
         if target.exists():
             return
@@ -72,4 +79,6 @@ class Checkpoints:
                 partial.mkdir()
             partial.rename(target)  # the copy gets its name when it is complete
         except (OSError, shutil.Error) as error:
-            raise Unavailable(f"the checkpoint of {trial} cannot be prepared in {self._folder}: {error}") from error
+            raise Unavailable(
+                f"the checkpoint of {trial} cannot be prepared in {self._folder}: {error}"
+            ) from error

@@ -1,8 +1,10 @@
-"""Katib's Suggestion service: answers any history of an experiment, from a study that it keeps for the experiment.
+"""Katib's Suggestion service: answers any history of an experiment, from a study that it keeps for
+the experiment.
 
-Thread-safe and blocking. A study is found by what is searched (`KatibExperiment.key`) and by the names of the trials:
-experiments of the same name that search the same have studies of their own. Suggestions have positions: those that the
-caller has taken already come before those that it asks for, so that a repeated request gets what it got before.
+Thread-safe and blocking. A study is found by what is searched (`KatibExperiment.key`) and by the
+names of the trials: experiments of the same name that search the same have studies of their own.
+Suggestions have positions: those that the caller has taken already come before those that it asks
+for, so that a repeated request gets what it got before.
 """
 
 from __future__ import annotations
@@ -21,11 +23,25 @@ from google.protobuf.message import DecodeError, Message
 from suggest import events
 from suggest.deadline import locked
 from suggest.engine import Engine
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable, raise_if
+from suggest.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Problem,
+    Unavailable,
+    raise_if,
+)
 from suggest.katib import NAMESPACE
 from suggest.katib.experiment import KatibExperiment, read_experiment, validate
 from suggest.katib.population import GENERATION, PARENT, Checkpoints, generation, trial_name
-from suggest.katib.trial_history import TRIAL, HistoryMatch, StudyIndex, Suggestion, TrialHistory, request_of
+from suggest.katib.trial_history import (
+    TRIAL,
+    HistoryMatch,
+    StudyIndex,
+    Suggestion,
+    TrialHistory,
+    request_of,
+)
 from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.storage.observation_log import ObservationLog
@@ -57,7 +73,8 @@ class _Search:
 class _KeptStudy:
     name: StudyName
     study_index: StudyIndex | None = None
-    engine: Callable[[], Engine | None] = lambda: None  # a weak reference to the engine whose trials the index knows
+    # a weak reference to the engine whose trials the index knows
+    engine: Callable[[], Engine | None] = lambda: None
 
     def forget(self) -> None:
         """Release the memory of the study_index, because the study was closed."""
@@ -70,7 +87,9 @@ class KatibSuggestions:
     `log` knows which trials were stopped early.
     """
 
-    def __init__(self, studies: StudyService, log: ObservationLog, checkpoints: Checkpoints | None = None) -> None:
+    def __init__(
+        self, studies: StudyService, log: ObservationLog, checkpoints: Checkpoints | None = None
+    ) -> None:
         self._studies = studies
         self._log = log
         self._checkpoints = checkpoints
@@ -87,7 +106,9 @@ class KatibSuggestions:
             return
         if self._checkpoints is None:
             cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials also mount"
-            raise InvalidArgument.at("", f"pbt copies checkpoints, and this server has no folder for them; {cure}")
+            raise InvalidArgument.at(
+                "", f"pbt copies checkpoints, and this server has no folder for them; {cure}"
+            )
         self._checkpoints.check(experiment.name)
 
     def suggest(self, frame: SuggestionsFrame) -> pb.GetSuggestionsReply:
@@ -103,7 +124,9 @@ class KatibSuggestions:
         _check_numbers(count, total, len(frame.trials))
         history = TrialHistory(experiment, list(frame.trials))
         search = self._search(experiment)
-        late = Unavailable(f"experiment {experiment.name} is busy with other requests; send it again")
+        late = Unavailable(
+            f"experiment {experiment.name} is busy with other requests; send it again"
+        )
         with locked(search.lock, late=late):
             kept = self._study_of(search, experiment, history, taken=total - count)
             answers = self._answers(kept, experiment, history, count=count, taken=total - count)
@@ -126,7 +149,11 @@ class KatibSuggestions:
             for answer, each in zip(answers, reply.parameter_assignments, strict=True):
                 each.trial_name = trial_name(experiment.name, writer.lease.uid, answer.number)
                 each.labels[GENERATION] = str(generation(writer.engine, answer.number))
-                parent = "" if answer.parent is None else writer.engine.trial(answer.parent).labels.get(TRIAL, "")
+                parent = (
+                    ""
+                    if answer.parent is None
+                    else writer.engine.trial(answer.parent).labels.get(TRIAL, "")
+                )
                 if parent:
                     each.labels[PARENT] = parent
                 parents.append(parent)
@@ -181,7 +208,10 @@ class KatibSuggestions:
             if matching is HistoryMatch.SAME:
                 return kept
             found.setdefault(matching, kept)
-            if matching is HistoryMatch.OTHER and (count := study_index.inherited_count(columns, taken)) > inherited:
+            if (
+                matching is HistoryMatch.OTHER
+                and (count := study_index.inherited_count(columns, taken)) > inherited
+            ):
                 parent, inherited = study_index, count
         if HistoryMatch.LIKELY in found:
             return found[HistoryMatch.LIKELY]
@@ -210,24 +240,45 @@ class KatibSuggestions:
         assert search.studies is not None
         name = _study_name(experiment, len(search.studies))
         label = experiment.name[:63]
-        self._studies.create_study(name, experiment.spec, request_id=CLIENT, labels={EXPERIMENT: label})
-        events.log_event("katib_study", study=name, experiment=label, studies=len(search.studies) + 1)
+        self._studies.create_study(
+            name, experiment.spec, request_id=CLIENT, labels={EXPERIMENT: label}
+        )
+        events.log_event(
+            "katib_study", study=name, experiment=label, studies=len(search.studies) + 1
+        )
         kept = _KeptStudy(name)
         search.studies.append(kept)
         return kept
 
-    def _study_index(self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer) -> StudyIndex:
+    def _study_index(
+        self, kept: _KeptStudy, experiment: KatibExperiment, writer: Writer
+    ) -> StudyIndex:
         """Return the study_index, built again if the study was closed or changed by others since."""
         engine, study_index = writer.engine, kept.study_index
-        if study_index is None or kept.engine() is not engine or study_index.next_number != engine.next_number:
-            study_index = StudyIndex.of(experiment, _names(writer.lease.uid, experiment), writer.trials_at_first())
-            kept.study_index, kept.engine = study_index, weakref.ref(engine, lambda _: kept.forget())
+        if (
+            study_index is None
+            or kept.engine() is not engine
+            or study_index.next_number != engine.next_number
+        ):
+            study_index = StudyIndex.of(
+                experiment, _names(writer.lease.uid, experiment), writer.trials_at_first()
+            )
+            kept.study_index, kept.engine = (
+                study_index,
+                weakref.ref(engine, lambda _: kept.forget()),
+            )
         return study_index
 
     # The answer
 
     def _answers(
-        self, kept: _KeptStudy, experiment: KatibExperiment, history: TrialHistory, *, count: int, taken: int
+        self,
+        kept: _KeptStudy,
+        experiment: KatibExperiment,
+        history: TrialHistory,
+        *,
+        count: int,
+        taken: int,
     ) -> list[Suggestion]:
         with self._studies.writing(kept.name) as writer:
             study_index = self._study_index(kept, experiment, writer)
@@ -259,7 +310,9 @@ class KatibSuggestions:
             is_finished, is_waiting = suggested.exhausted or not trials, suggested.waiting
             study_index.offered(trials, missing)
             missing = missing[len(trials) :]
-        answers = [answer for position in wanted if (answer := study_index.replay(position)) is not None]
+        answers = [
+            answer for position in wanted if (answer := study_index.replay(position)) is not None
+        ]
         if is_waiting and len(answers) < count:
             raise Unavailable(
                 f"experiment {experiment.name}: trials of this generation have to end before more of the next begin; "
@@ -276,7 +329,8 @@ def parsed_experiment(raw: bytes) -> pb.Experiment:
     """Parse the experiment of a request. Raises InvalidArgument."""
     if len(raw) > MAX_EXPERIMENT_BYTES:
         raise InvalidArgument.at(
-            "experiment", f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values"
+            "experiment",
+            f"{len(raw):,} bytes; at most {MAX_EXPERIMENT_BYTES:,}: use shorter values",
         )
     return parsed(pb.Experiment, raw, "experiment")
 
@@ -286,16 +340,24 @@ def parsed(kind: type[M], raw: bytes, path: str) -> M:
     try:
         return kind.FromString(raw)
     except DecodeError:
-        raise InvalidArgument.at(path, f"its bytes are not an {kind.DESCRIPTOR.full_name}") from None
+        raise InvalidArgument.at(
+            path, f"its bytes are not an {kind.DESCRIPTOR.full_name}"
+        ) from None
 
 
 def _check_numbers(count: int, total: int, trials: int) -> None:
     """Check the numbers of a request. Raises InvalidArgument."""
     problems = []
     if not 0 <= count <= MAX_COUNT:
-        problems.append(Problem("current_request_number", f"{count} suggestions; ask for 0 to {MAX_COUNT}"))
+        problems.append(
+            Problem("current_request_number", f"{count} suggestions; ask for 0 to {MAX_COUNT}")
+        )
     if total < 0:
-        problems.append(Problem("total_request_number", f"{total} is negative; send how many were wanted in all"))
+        problems.append(
+            Problem(
+                "total_request_number", f"{total} is negative; send how many were wanted in all"
+            )
+        )
     if trials > MAX_TRIALS:
         problems.append(Problem("trials", f"{trials:,} trials; at most {MAX_TRIALS:,}"))
     raise_if(problems)

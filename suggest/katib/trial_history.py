@@ -1,9 +1,10 @@
 """Histories of Katib's callers: compares them with a study, and updates the study to match them.
 
-A caller sends its whole history each time. `StudyIndex` knows which bytes the study has learned from, so that only new
-trials are read, and which suggestion each of the caller's trials is. Trials are told apart by Katib's names; the first
-time that a name appears, it takes the suggestion whose texts it brings, or it is a trial that was never suggested here.
-Writes go to the store first, as everywhere.
+A caller sends its whole history each time. `StudyIndex` knows which bytes the study has learned
+from, so that only new trials are read, and which suggestion each of the caller's trials is. Trials
+are told apart by Katib's names; the first time that a name appears, it takes the suggestion whose
+texts it brings, or it is a trial that was never suggested here. Writes go to the store first, as
+everywhere.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class TrialHistory:
         self._raws = raws
         self._columns = self._reader.read({})
         self._rows: dict[int, int] = {}  # of `_columns`, by place
-        self._all: HistoryColumns | None = None  # instead of these two, if all trials were read together
+        # instead of these two, if all trials were read together
+        self._all: HistoryColumns | None = None
         self._seen: Mapping[int, str] = {}
         self._known = [""] * len(raws)  # the names of trials that are in `_seen`, "" for the others
         self._fresh: Sequence[int] = range(len(raws))  # the places of the others
@@ -51,7 +53,10 @@ class TrialHistory:
         return len(self._raws)
 
     def trials_at(self, places: Sequence[int]) -> HistoryColumns:
-        """Return the trials at these places, which ascend. Raises InvalidArgument with the places of problems."""
+        """Return the trials at these places, which ascend.
+
+        Raises InvalidArgument with the places of problems.
+        """
         rows = self._rows
         if not rows and len(places) == len(self):
             self._all = self._all or self._reader.read(dict(enumerate(self._raws)))
@@ -59,7 +64,9 @@ class TrialHistory:
             return self._all.take(places)
         if unread := {place: self._raws[place] for place in places if place not in rows}:
             read = self._reader.read(unread)
-            rows.update(zip(unread, range(len(self._columns), len(self._columns) + len(read)), strict=True))
+            rows.update(
+                zip(unread, range(len(self._columns), len(self._columns) + len(read)), strict=True)
+            )
             self._columns = self._columns.plus(read)
         return self._columns.take([rows[place] for place in places])
 
@@ -74,10 +81,13 @@ class TrialHistory:
         if seen is not self._seen:
             self._seen = seen
             known = self._known = list(map(seen.get, self.hashes, repeat("")))
-            self._fresh = [place for place, name in enumerate(known) if not name] if "" in known else ()
+            self._fresh = (
+                [place for place, name in enumerate(known) if not name] if "" in known else ()
+            )
 
     def names(self, seen: Mapping[int, str]) -> set[str]:
-        """Return the names of all trials; `seen` has those of trials that are not parsed, by their hashes.
+        """Return the names of all trials; `seen` has those of trials that are not parsed, by their
+        hashes.
 
         Raises:
             InvalidArgument: two trials have the same name.
@@ -92,7 +102,9 @@ class TrialHistory:
         different = set(names)
         if len(different) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
-            raise InvalidArgument([Problem("trials", f"{twice} is there twice; each trial has a name of its own")])
+            raise InvalidArgument(
+                [Problem("trials", f"{twice} is there twice; each trial has a name of its own")]
+            )
         return different
 
 
@@ -112,7 +124,8 @@ class _KnownTrial(NamedTuple):
 
 
 class _KnownTrials:
-    """Trials of a study by Katib's names, as columns: every garbage collection would visit thousands of objects.
+    """Trials of a study by Katib's names, as columns: every garbage collection would visit
+    thousands of objects.
 
     The row of a name that was deleted stays, unused.
     """
@@ -132,7 +145,11 @@ class _KnownTrials:
     def __setitem__(self, name: str, known: _KnownTrial) -> None:
         row = self._rows.setdefault(name, len(self._numbers))
         here = slice(row, row + 1)  # an empty slice at the end if the name is new
-        self._numbers[here], self._states[here], self._values[here] = [known.number], [known.state], [known.value]
+        self._numbers[here], self._states[here], self._values[here] = (
+            [known.number],
+            [known.state],
+            [known.value],
+        )
         for column, value in zip(self._points, known.point, strict=True):
             column[here] = [value]
 
@@ -150,7 +167,11 @@ class _KnownTrials:
 
     def shared(self, columns: HistoryColumns) -> list[tuple[int, int]]:
         """Return the rows there, and here, of trials that are known."""
-        return [(row, mine) for row, mine in enumerate(map(self._rows.get, columns.names)) if mine is not None]
+        return [
+            (row, mine)
+            for row, mine in enumerate(map(self._rows.get, columns.names))
+            if mine is not None
+        ]
 
     def have_points_of(self, columns: HistoryColumns, shared: Sequence[tuple[int, int]]) -> bool:
         return all(
@@ -169,7 +190,13 @@ class _KnownTrials:
 
     def add(self, columns: HistoryColumns, first: int) -> None:
         """Add trials that are not known, whose numbers begin with `first`."""
-        self._rows.update(zip(columns.names, range(len(self._numbers), len(self._numbers) + len(columns)), strict=True))
+        self._rows.update(
+            zip(
+                columns.names,
+                range(len(self._numbers), len(self._numbers) + len(columns)),
+                strict=True,
+            )
+        )
         self._numbers += range(first, first + len(columns))
         self._states += columns.states
         self._values += columns.values
@@ -197,16 +224,23 @@ class HistoryMatch(enum.Enum):
 
 @dataclass(slots=True)
 class StudyIndex:
-    """The trials of one study by Katib's names, and its suggestions by position. Valid while nothing else writes it."""
+    """The trials of one study by Katib's names, and its suggestions by position.
+
+    Valid while nothing else writes it.
+    """
 
     experiment: KatibExperiment
-    name_of: Callable[[int], str]  # the name that a trial was suggested with; "" if its caller names it
-    # Suggestions that no trial has taken: trial numbers by the points that callers send back, and by trial number.
+    # the name that a trial was suggested with; "" if its caller names it
+    name_of: Callable[[int], str]
+    # Suggestions that no trial has taken: trial numbers by the points that callers send back, and
+    # by trial number.
     free: dict[Point, list[int]] = field(default_factory=dict)
     offers: dict[int, Suggestion] = field(default_factory=dict)
-    answers: dict[int, Suggestion] = field(default_factory=dict)  # by position, also those that a trial has taken
+    # by position, also those that a trial has taken
+    answers: dict[int, Suggestion] = field(default_factory=dict)
     given: int = 0  # one more than the highest position that was answered
-    seen: dict[int, str] = field(default_factory=dict)  # names of trials by the hashes of their bytes
+    # names of trials by the hashes of their bytes
+    seen: dict[int, str] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     next_number: int = 0  # of the study, when the index was last updated
     known: _KnownTrials = field(init=False)
@@ -215,7 +249,9 @@ class StudyIndex:
         self.known = _KnownTrials(len(self.experiment.texts))
 
     @classmethod
-    def of(cls, experiment: KatibExperiment, name_of: Callable[[int], str], trials: Iterable[Trial]) -> StudyIndex:
+    def of(
+        cls, experiment: KatibExperiment, name_of: Callable[[int], str], trials: Iterable[Trial]
+    ) -> StudyIndex:
         """Build the index from all trials of the study, in the order of their numbers."""
         study_index = cls(experiment, name_of)
         order, space = experiment.names, experiment.spec.space
@@ -272,9 +308,9 @@ class StudyIndex:
     def compare(self, columns: HistoryColumns, *, others: bool, taken: int) -> HistoryMatch:
         """Return whether a history belongs to this study.
 
-        `columns` are its new trials; with `others`, it also has trials with known bytes. `taken` is the number of
-        suggestions that the caller has accepted. Two experiments may have the same name and space, but their trials
-        have different names.
+        `columns` are its new trials; with `others`, it also has trials with known bytes. `taken` is
+        the number of suggestions that the caller has accepted. Two experiments may have the same
+        name and space, but their trials have different names.
         """
         shared = self.known.shared(columns)
         if not self.known.have_points_of(columns, shared):
@@ -288,23 +324,31 @@ class StudyIndex:
         return HistoryMatch.POSSIBLE
 
     def inherited_count(self, columns: HistoryColumns, taken: int) -> int:
-        """Return how many of the `taken` suggestions a caller with other trials may have got from this study."""
+        """Return how many of the `taken` suggestions a caller with other trials may have got from
+        this study.
+        """
         answers = [answer.point for position, answer in self.answers.items() if position < taken]
         return len(answers) if not columns or not set(columns.points).isdisjoint(answers) else 0
 
     def copy_answers(self, writer: Writer, parent: StudyIndex, below: int) -> None:
-        """Begin a study with the suggestions that its caller got from another study, at positions below `below`.
+        """Begin a study with the suggestions that its caller got from another study, at positions
+        below `below`.
 
-        Two experiments with the same name and search get the same suggestions until their trials have names. Then the
-        second one needs a study that knows what it has been given.
+        Two experiments with the same name and search get the same suggestions until their trials
+        have names. Then the second one needs a study that knows what it has been given.
         """
         positions = sorted(position for position in parent.answers if position < below)
         if not positions:
             return
-        self._hand_out(writer, [parent.answers[position].point for position in positions], positions)
+        self._hand_out(
+            writer, [parent.answers[position].point for position in positions], positions
+        )
 
     def hand_out_trainings(self, writer: Writer, positions: Sequence[int]) -> None:
-        """Hand out hyperband's next trainings. A new configuration is drawn with its trial's random numbers."""
+        """Hand out hyperband's next trainings.
+
+        A new configuration is drawn with its trial's random numbers.
+        """
         fidelity, spec = self.experiment.fidelity, self.experiment.spec
         assert fidelity is not None
         place = self.experiment.names.index(fidelity.parameter)
@@ -320,7 +364,9 @@ class StudyIndex:
         for number, (configuration, resource) in enumerate(chosen, writer.engine.next_number):
             if configuration is None:
                 fixed = {fidelity.parameter: resource}
-                drawn = draw_point(spec.space, writer.engine.study.seed, PointRequest(number, fixed))
+                drawn = draw_point(
+                    spec.space, writer.engine.study.seed, PointRequest(number, fixed)
+                )
                 points.append(tuple(drawn.values()))
             else:
                 points.append((*configuration[:place], resource, *configuration[place:]))
@@ -330,12 +376,21 @@ class StudyIndex:
         """Hand out these points, of no sampler, at these positions."""
         first, now = writer.engine.next_number, datetime.now(UTC)
         request_id = request_of(positions, first)
-        trials = [self._begun(number, point, now, request_id=request_id) for number, point in enumerate(points, first)]
+        trials = [
+            self._begun(number, point, now, request_id=request_id)
+            for number, point in enumerate(points, first)
+        ]
         writer.hand_out(trials)
         self.offered(trials, positions)
 
     def _begun(
-        self, number: int, point: Point, now: datetime, *, request_id: str = "", labels: Mapping[str, str] = NO_LABELS
+        self,
+        number: int,
+        point: Point,
+        now: datetime,
+        *,
+        request_id: str = "",
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
         return Trial(
             number,
@@ -349,8 +404,11 @@ class StudyIndex:
 
     # Learning
 
-    def learn(self, writer: Writer, history: TrialHistory, stopped: Callable[[Sequence[str]], set[str]]) -> None:
-        """Update the study to match the history. `stopped` returns those of some trials that were stopped early.
+    def learn(
+        self, writer: Writer, history: TrialHistory, stopped: Callable[[Sequence[str]], set[str]]
+    ) -> None:
+        """Update the study to match the history. `stopped` returns those of some trials that were
+        stopped early.
 
         Raises:
             InvalidArgument: the history is wrong, and nothing was changed.
@@ -375,7 +433,9 @@ class StudyIndex:
                 self._end(writer, name, TrialState.FAILED, None, GONE)
 
     def _pruned(self, columns: HistoryColumns) -> set[str]:
-        """Return the names of trials that are known to be stopped early, though their logs may be deleted."""
+        """Return the names of trials that are known to be stopped early, though their logs may be
+        deleted.
+        """
         shared = [name for name in columns.names if name in self.known]
         return {name for name in shared if self.known[name].state is TrialState.PRUNED}
 
@@ -384,7 +444,9 @@ class StudyIndex:
         if not self.known and all(columns.are_whole):
             return range(len(columns))
         names = zip(columns.names, columns.are_whole, strict=True)
-        return [row for row, (name, is_whole) in enumerate(names) if is_whole and name not in self.known]
+        return [
+            row for row, (name, is_whole) in enumerate(names) if is_whole and name not in self.known
+        ]
 
     def _change(self, writer: Writer, columns: HistoryColumns, row: int) -> None:
         one = columns.trial(row)
@@ -405,18 +467,27 @@ class StudyIndex:
         if one.state.finished:
             self._end(writer, one.name, one.state, one.value, one.reason)
 
-    def _end(self, writer: Writer, name: str, state: TrialState, value: float | None, reason: str) -> None:
+    def _end(
+        self, writer: Writer, name: str, state: TrialState, value: float | None, reason: str
+    ) -> None:
         known = self.known[name]
         self._finish(writer, known.number, state, value, reason)
         self._know(name, known._replace(state=state, value=value))
 
-    def _finish(self, writer: Writer, number: int, state: TrialState, value: float | None, reason: str) -> None:
+    def _finish(
+        self, writer: Writer, number: int, state: TrialState, value: float | None, reason: str
+    ) -> None:
         trial = writer.engine.open_trial(number)
         if trial is None:
             return  # another client of the API has ended it
         failed = FAILED_IN_KATIB if state is TrialState.FAILED else ""
         ended = replace(
-            trial, state=state, value=value, reason=reason, failure_class=failed, end_time=datetime.now(UTC)
+            trial,
+            state=state,
+            value=value,
+            reason=reason,
+            failure_class=failed,
+            end_time=datetime.now(UTC),
         )
         writer.finish(ended)
 
@@ -445,15 +516,25 @@ class StudyIndex:
             del self.free[point]
 
     def abandon(self, writer: Writer, below: int) -> None:
-        """Cancel the free suggestions at positions below `below`: the caller has run other points instead."""
+        """Cancel the free suggestions at positions below `below`: the caller has run other points
+        instead.
+        """
         for position, answer in list(self.answers.items()):
             if position < below and answer.number in self.offers:
                 del self.answers[position]
-                self._finish(writer, answer.number, TrialState.CANCELLED, None, "the caller ran another point")
+                self._finish(
+                    writer,
+                    answer.number,
+                    TrialState.CANCELLED,
+                    None,
+                    "the caller ran another point",
+                )
                 self._forget_offer(answer.number)
 
     def _add(self, writer: Writer, new: HistoryColumns) -> None:
-        """Add trials that were never suggested here: the finished ones, then the running ones, each by time."""
+        """Add trials that were never suggested here: the finished ones, then the running ones, each
+        by time.
+        """
         if not new:
             return
         rows = new.by_time()
@@ -467,14 +548,18 @@ class StudyIndex:
     def _add_ended(self, writer: Writer, ended: HistoryColumns) -> None:
         labels: dict[str, Sequence[str | None]] = {TRIAL: ended.names}
         if not all(ended.are_inside):
-            labels[IMPORTED_FROM] = [None if is_inside else _SOURCE for is_inside in ended.are_inside]
+            labels[IMPORTED_FROM] = [
+                None if is_inside else _SOURCE for is_inside in ended.are_inside
+            ]
         batch = TrialBatch(
             writer.engine.next_number,
             ended.states,
             parameters=dict(zip(self.experiment.names, ended.parameters, strict=True)),
             values=ended.values,
             reasons=ended.reasons,
-            failure_classes=[FAILED_IN_KATIB if state is TrialState.FAILED else "" for state in ended.states],
+            failure_classes=[
+                FAILED_IN_KATIB if state is TrialState.FAILED else "" for state in ended.states
+            ],
             labels=labels,
             time=datetime.now(UTC),
         )
@@ -487,7 +572,9 @@ class StudyIndex:
         first, now = writer.engine.next_number, datetime.now(UTC)
         trials = []
         for number, one in enumerate(map(begun.trial, range(len(begun))), first):
-            labels = {TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: _SOURCE}
+            labels = (
+                {TRIAL: one.name} if one.is_inside else {TRIAL: one.name, IMPORTED_FROM: _SOURCE}
+            )
             trials.append(self._begun(number, one.point, now, labels=labels))
         writer.hand_out(trials)
         self.known.add(begun, first)
@@ -501,7 +588,10 @@ _REQUEST_ID = re.compile(r"katib/(\d+-\d+(?:,\d+-\d+)*)/\d+", re.ASCII)
 
 
 def request_of(positions: Sequence[int], number: int) -> str:
-    """Return a request id for suggestions at these positions. The number of the first trial makes it unique."""
+    """Return a request id for suggestions at these positions.
+
+    The number of the first trial makes it unique.
+    """
     runs: list[list[int]] = []
     for position in positions:
         if runs and runs[-1][1] == position - 1:

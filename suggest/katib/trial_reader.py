@@ -1,4 +1,6 @@
-"""Reads the trials of a caller's history from their bytes into columns: a history has thousands of trials."""
+"""Reads the trials of a caller's history from their bytes into columns: a history has thousands of
+trials.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ class HistoryTrial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryColumns:
-    """Trials of a caller's history as columns, see `HistoryTrial`. `parameters` are in the order of the space."""
+    """Trials of a caller's history as columns, see `HistoryTrial`.
+
+    `parameters` are in the order of the space.
+    """
 
     parameters: Sequence[ValueColumn]
     names: list[str] = field(default_factory=list)
@@ -95,7 +100,9 @@ class HistoryColumns:
         return [name for name, state in pairs if state is TrialState.SUCCEEDED]
 
     def stopped(self, names: set[str]) -> HistoryColumns:
-        """Return these trials, of which those with these names have not succeeded, but were stopped early."""
+        """Return these trials, of which those with these names have not succeeded, but were stopped
+        early.
+        """
         rows = [row for row, name in enumerate(self.names) if name in names] if names else []
         states, reasons = list(self.states), list(self.reasons)
         for row in rows:
@@ -165,16 +172,21 @@ class TrialReader:
             return HistoryColumns([ValueColumn([], []) for _ in self._texts])
         places = list(raws)
         texts = self._texts_of(raws)
-        columns = [[given.get(text.name, "") for given in texts.assignments] for text in self._texts]
+        columns = [
+            [given.get(text.name, "") for given in texts.assignments] for text in self._texts
+        ]
         are_whole = [len(given) == len(self._names) for given in texts.assignments]
         parameters, are_inside = self._values(places, columns, are_whole)
         states, values, reasons = self._outcomes(texts.conditions, texts.values)
-        return HistoryColumns(parameters, texts.names, are_whole, are_inside, states, values, reasons, texts.moments)
+        return HistoryColumns(
+            parameters, texts.names, are_whole, are_inside, states, values, reasons, texts.moments
+        )
 
     def _texts_of(self, raws: Mapping[int, bytes]) -> _TrialTexts:
         """Return what the trials at these places say. Raises InvalidArgument.
 
-        Only one trial is a message at a time: as messages, the trials of a request may take thirty times their bytes.
+        Only one trial is a message at a time: as messages, the trials of a request may take thirty
+        times their bytes.
         """
         texts = _TrialTexts()
         problems: list[Problem] = []
@@ -182,7 +194,9 @@ class TrialReader:
             try:
                 trial = pb.Trial.FromString(raw)
             except DecodeError:
-                problems.append(Problem(f"trials[{place}]", "is not a trial: its bytes cannot be read"))
+                problems.append(
+                    Problem(f"trials[{place}]", "is not a trial: its bytes cannot be read")
+                )
                 continue
             given = {each.name: each.value for each in trial.spec.parameter_assignments.assignments}
             if not 0 < len(trial.name) <= MAX_NAME or "\0" in trial.name:
@@ -211,9 +225,13 @@ class TrialReader:
         """Return the problem of a trial whose parameters are not those of the experiment."""
         for name in given:
             if name not in self._names:
-                return Problem(f"trials[{place}].{name[:80]}", "is not a parameter of the experiment")
+                return Problem(
+                    f"trials[{place}].{name[:80]}", "is not a parameter of the experiment"
+                )
         missing = next(text.name for text in self._texts if text.name not in given)
-        return Problem(f"trials[{place}].{missing}", "has no value; each trial has one for each parameter")
+        return Problem(
+            f"trials[{place}].{missing}", "has no value; each trial has one for each parameter"
+        )
 
     def _values(
         self, places: Sequence[int], given: Sequence[list[str]], are_whole: Sequence[bool]
@@ -236,9 +254,15 @@ class TrialReader:
     def _outcomes(
         self, conditions: Sequence[int], texts: Sequence[str]
     ) -> tuple[list[TrialState], list[float | None], list[str]]:
-        """Return the states, values and reasons of trials with these texts as their objective's values."""
+        """Return the states, values and reasons of trials with these texts as their objective's
+        values.
+        """
         outcomes = list(map(self._outcome, conditions, texts))
-        return ([state for state, _, _ in outcomes], [value for _, value, _ in outcomes], [why for *_, why in outcomes])
+        return (
+            [state for state, _, _ in outcomes],
+            [value for _, value, _ in outcomes],
+            [why for *_, why in outcomes],
+        )
 
     def _outcome(self, condition: int, text: str) -> tuple[TrialState, float | None, str]:
         """Return the state, value and reason of a trial with this text as its objective's value."""
@@ -248,7 +272,11 @@ class TrialReader:
                 return TrialState.PRUNED, value, _STOPPED
             if value is not None:
                 return TrialState.SUCCEEDED, value, ""
-            return TrialState.FAILED, None, f"has no finite value of {self._metric or 'its objective'}"
+            return (
+                TrialState.FAILED,
+                None,
+                f"has no finite value of {self._metric or 'its objective'}",
+            )
         if condition in _FAILED:
             return TrialState.FAILED, None, f"{_FAILED[condition]} in Katib"
         return TrialState.RUNNING, None, ""
@@ -258,7 +286,11 @@ _STOPPED = "stopped early in Katib"
 _ENDED_WELL = frozenset({pb.TrialStatus.SUCCEEDED, pb.TrialStatus.EARLYSTOPPED})
 _FAILED: Mapping[int, str] = {
     condition: pb.TrialStatus.TrialConditionType.Name(condition)
-    for condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE)
+    for condition in (
+        pb.TrialStatus.KILLED,
+        pb.TrialStatus.FAILED,
+        pb.TrialStatus.METRICSUNAVAILABLE,
+    )
 }
 
 

@@ -17,8 +17,15 @@ from suggest.study import Objective, Pruning
 
 PATIENT = "patient"  # the rule that may contain another one
 _OPTUNA = (
-    "nop", "median", "percentile", "successive-halving", "hyperband", "threshold", "patient", "wilcoxon",
-)  # fmt: skip
+    "nop",
+    "median",
+    "percentile",
+    "successive-halving",
+    "hyperband",
+    "threshold",
+    "patient",
+    "wilcoxon",
+)
 _MODULES = {
     "auto": "suggest.pruners.auto",
     "median": "suggest.pruners.percentile",

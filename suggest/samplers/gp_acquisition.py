@@ -1,9 +1,10 @@
 """How promising points are for the Gaussian process: the logarithm of an expected improvement, and
 its gradient.
 
-The chance that a trial gets a value and satisfies the constraints multiplies the improvement (Gelbart
-et al. 2014, Bayesian optimization with unknown constraints). Running trials count as finished with
-the values that the model expects. This module does not search for the best point and does not know
+The chance that a trial gets a value and satisfies the constraints multiplies the improvement
+(Gelbart et al. 2014, Bayesian optimization with unknown constraints). Running trials count as
+finished with the values that the model expects. This module does not search for the best point and
+does not know
 trials: rows of places in, numbers out.
 """
 
@@ -187,8 +188,8 @@ class ExpectedHypervolumeImprovement:
 class Acquisition:
     """The improvement times the probabilities of a value and of satisfying the constraints.
 
-    improvement: None while no trial satisfies the constraints. nearest: rows of the trials that break
-        them least.
+    improvement: None while no trial satisfies the constraints. nearest: rows of the trials that
+        break them least.
     """
 
     def __init__(

@@ -134,7 +134,10 @@ class Likelihood:
         slope *= by
         slope *= signal
         # The sum over pairs of slope * (f - f')², for each column.
-        columns = 2.0 * (slope.sum(axis=1) @ self._squares - np.einsum("ij,ij->j", self._features, slope @ self._features))  # fmt: skip # noqa: E501
+        columns = 2.0 * (
+            slope.sum(axis=1) @ self._squares
+            - np.einsum("ij,ij->j", self._features, slope @ self._features)
+        )
         gradient[:axes] = weights * np.bincount(self._axis_of, columns, axes)
         gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
         value = (

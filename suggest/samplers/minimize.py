@@ -140,7 +140,11 @@ def _search(
         down = np.einsum("ij,ij->i", gradient[left], trial - x[left])
         enough = trial_value <= value[left] + ARMIJO * np.minimum(down, 0.0)
         done = left[enough]
-        reached[done], reached_value[done], reached_gradient[done] = trial[enough], trial_value[enough], trial_gradient[enough]  # fmt: skip # noqa: E501
+        reached[done], reached_value[done], reached_gradient[done] = (
+            trial[enough],
+            trial_value[enough],
+            trial_gradient[enough],
+        )
         # Shrink to the minimum of the interpolating parabola, but by a factor from 0.1 to 0.5. A
         # value that is not finite gives a tenth.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -1,4 +1,5 @@
-"""Administration of a store without a running server: open it, read its schema version, check a server's settings.
+"""Administration of a store without a running server: open it, read its schema version, check a
+server's settings.
 
 Opening a store checks its location and upgrades its schema. SQL libraries are imported on demand.
 """
@@ -40,7 +41,12 @@ __all__ = [
 
 
 def check_up(
-    address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
+    address: str,
+    storage_url: str,
+    *,
+    advertise: str,
+    protection: Protection,
+    options: ServerOptions,
 ) -> Iterator[StartFinding]:
     """Check what a server with these settings needs to start, without starting one."""
     from suggest.server.start_check import look
@@ -49,7 +55,8 @@ def check_up(
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:
-    """Return the schema version of the existing store and the newest version, without changing anything.
+    """Return the schema version of the existing store and the newest version, without changing
+    anything.
 
     Raises:
         NotFound: there is no store.
@@ -61,19 +68,29 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
     with closing(_database(storage_url)) as database:
         current = version(database, SCHEMA)
     if current is None:
-        raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it")
+        raise NotFound(
+            f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it"
+        )
     return current, SCHEMA.newest
 
 
 def check_rows(storage_url: str) -> Mapping[str, int]:
-    """Read every row of a store with the newest schema. Return their numbers by table. Raises StoreBroken."""
+    """Read every row of a store with the newest schema.
+
+    Return their numbers by table. Raises StoreBroken.
+    """
     with closing(open_store(storage_url)) as store:
         return store.check()
 
 
 def sqlite_file(storage_url: str) -> Path | None:
-    """Return the file of a SQLite store, which need not exist, or None for PostgreSQL. Raises InvalidArgument."""
-    return None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
+    """Return the file of a SQLite store, which need not exist, or None for PostgreSQL.
+
+    Raises InvalidArgument.
+    """
+    return (
+        None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
+    )
 
 
 def _database(storage_url: str) -> Database:
@@ -107,12 +124,17 @@ def is_optunas(storage_url: str) -> bool:
 
 
 def optuna_source(
-    place: str, study: str, value: str, objectives: Sequence[str] = (), constraints: Sequence[str] = ()
+    place: str,
+    study: str,
+    value: str,
+    objectives: Sequence[str] = (),
+    constraints: Sequence[str] = (),
 ) -> Source:
     """Return the finished trials of a study of Optuna, in a database or a journal file.
 
-    `study` may be "" if there is only one. `value` selects the first objective by name or number, and may be "" if it
-    is clear. `objectives` and `constraints` are the metrics to read. Raises NotFound, InvalidArgument, Unavailable.
+    `study` may be "" if there is only one. `value` selects the first objective by name or number,
+    and may be "" if it is clear. `objectives` and `constraints` are the metrics to read. Raises
+    NotFound, InvalidArgument, Unavailable.
     """
     from suggest.optuna_storage.optuna_studies import read
 

@@ -1,8 +1,10 @@
-"""Runs calls in worker threads: those that write the same study one at a time, and no caller in all threads.
+"""Runs calls in worker threads: those that write the same study one at a time, and no caller in all
+threads.
 
-A call waits without occupying a thread. Otherwise the calls of one slow study would soon occupy all threads while they
-wait for its lock. Python runs one thread at a time, so calls that compute for long are held to fewer threads than
-others. Nothing is predicted: a kind of call is heavy for some seconds after one of them was.
+A call waits without occupying a thread. Otherwise the calls of one slow study would soon occupy all
+threads while they wait for its lock. Python runs one thread at a time, so calls that compute for
+long are held to fewer threads than others. Nothing is predicted: a kind of call is heavy for some
+seconds after one of them was.
 """
 
 from __future__ import annotations
@@ -66,11 +68,13 @@ class CallPool:
     def waiting_for_thread(self) -> int:
         return self._threads.waiting + self._heavy_threads.waiting + self._replies.waiting
 
-    async def run(self, caller: str, work: Callable[[], T], *, study: str = "", kind: str = "") -> T:
+    async def run(
+        self, caller: str, work: Callable[[], T], *, study: str = "", kind: str = ""
+    ) -> T:
         """Run `work` in a thread, one at a time for each `study`; "" means work that needs no lock.
 
-        If cancelled while waiting, the work is never done. If cancelled later, the work still finishes, and only then
-        the next one begins.
+        If cancelled while waiting, the work is never done. If cancelled later, the work still
+        finishes, and only then the next one begins.
 
         Raises:
             StudyBusy: too many calls wait for the study.
@@ -85,7 +89,8 @@ class CallPool:
             if not self.wanted:
                 self._idle.set()
 
-    def sending(self, caller: str, size: int) -> Any:  # a callback; grpc's stubs do not export its type
+    # a callback; grpc's stubs do not export its type
+    def sending(self, caller: str, size: int) -> Any:
         """Count a reply until the returned function is called: it was sent, or the caller is gone."""
         self._replies.add(caller, size)
 

@@ -1,8 +1,9 @@
 """How much memory a request takes once it is decoded, estimated from its bytes before it is.
 
-Two bytes on the wire may become an object of eighty, so the size of a message says little. What multiplies is the items
-of lists and maps, and each item begins with the tag of its field. A tag is one byte, so the number of bytes that equal
-such a tag is at least the number of items. Text seldom contains these bytes.
+Two bytes on the wire may become an object of eighty, so the size of a message says little. What
+multiplies is the items of lists and maps, and each item begins with the tag of its field. A tag is
+one byte, so the number of bytes that equal such a tag is at least the number of items. Text seldom
+contains these bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor
 
-_ITEM_BYTES = 80  # of an item of a list, and of the growth of the list: the largest message here takes 77
+# of an item of a list, and of the growth of the list: the largest message here takes 77
+_ITEM_BYTES = 80
 _FRAMED_ITEM_BYTES = 32  # of an item that is kept as bytes, or as a text once its message is freed
 _NUMBER_BYTES = 16  # of a number in a list, which takes one byte on the wire
 _COPIES = 3  # of the bytes: as received, as decoded, and as read from the decoded message
@@ -21,7 +23,9 @@ _SLICE = 1 << 20  # counting holds the GIL
 
 @dataclass(frozen=True, slots=True)
 class DecodedSize:
-    """How the size of one kind of request is estimated: each byte, and in addition each byte that is one of `tags`."""
+    """How the size of one kind of request is estimated: each byte, and in addition each byte that
+    is one of `tags`.
+    """
 
     tags: bytes
     item_bytes: int
@@ -34,7 +38,9 @@ class DecodedSize:
         _collect(kind, seen)
         tags = {tag for message in seen.values() for tag in _list_tags(message)}
         has_numbers = any(
-            field.is_repeated and field.message_type is None and field.type not in (field.TYPE_STRING, field.TYPE_BYTES)
+            field.is_repeated
+            and field.message_type is None
+            and field.type not in (field.TYPE_STRING, field.TYPE_BYTES)
             for message in seen.values()
             for field in message.fields
         )

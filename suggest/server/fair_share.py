@@ -1,4 +1,5 @@
-"""What callers have to share or to take turns at: threads, bytes, studies. A waiting call takes no thread.
+"""What callers have to share or to take turns at: threads, bytes, studies. A waiting call takes no
+thread.
 
 Everything here belongs to one event loop.
 """
@@ -17,8 +18,8 @@ BUSY_PAUSE_S = 0.5  # retry delay of a client that is refused because there are 
 class FairShare:
     """An amount of which each caller may hold as much as is still free.
 
-    So a single caller gets half of it, and there is always room for the next one. Of the callers that wait, the one
-    that holds least goes first.
+    So a single caller gets half of it, and there is always room for the next one. Of the callers
+    that wait, the one that holds least goes first.
     """
 
     def __init__(self, total: int) -> None:
@@ -87,7 +88,10 @@ class FairShare:
                 self._waiting[caller] = turns
 
     def _leave(self, caller: str, turn: tuple[asyncio.Future[None], int]) -> None:
-        """Remove a call that waits no longer, unless serving others has done it. Others may have waited behind it."""
+        """Remove a call that waits no longer, unless serving others has done it.
+
+        Others may have waited behind it.
+        """
         turns = self._waiting.get(caller, deque())
         if turn in turns:
             turns.remove(turn)

@@ -1,6 +1,7 @@
 """The gRPC servers of a process over one store: their ports, and a graceful stop.
 
-It imports gRPC, SQLAlchemy and the samplers, so `suggest.server.process` imports it when a server starts.
+It imports gRPC, SQLAlchemy and the samplers, so `suggest.server.process` imports it when a server
+starts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import any_pb2  # noqa: F401 - for errors
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # noqa: F401 - for errors
+from google.rpc import (  # type: ignore[import-untyped]
+    error_details_pb2,  # noqa: F401 - for errors
+    status_pb2,  # noqa: F401 - for errors
+)
 
 # Both packages are untyped.
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
@@ -47,7 +51,8 @@ SERVICE = "tuner.suggest.v1.SuggestService"
 THREADS = 8  # worker threads, of which a single caller gets half
 COMPUTING_S = 5.0  # how much of the grace period passes before computations in progress are stopped
 SENDING_S = 0.2
-LEFT_OUT_S = 10.0  # interval at which the number of denied calls left out of the audit log is written
+# interval at which the number of denied calls left out of the audit log is written
+LEFT_OUT_S = 10.0
 RECEIVED_BYTES = 4 << 20  # of a request
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
@@ -56,17 +61,23 @@ _OPTIONS = (
     ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients reconnect by themselves
     ("grpc.keepalive_time_ms", 60_000),  # release the resources of clients that are gone
     ("grpc.keepalive_timeout_ms", 20_000),
-    # Calls that the loop has not seen yet. With a lower limit, gRPC would drop calls of any caller when one sends many.
+    # Calls that the loop has not seen yet. With a lower limit, gRPC would drop calls of any caller
+    # when one sends many.
     ("grpc.server.max_pending_requests", 10_000),
     ("grpc.server.max_pending_requests_hard_limit", 20_000),
-    ("grpc.http2.bdp_probe", 0),  # probing would enlarge the buffers of requests that are not read yet
-    ("grpc.compression_enabled_algorithms_bitset", 1),  # no compression: a small request must not expand to a large one
+    # probing would enlarge the buffers of requests that are not read yet
+    ("grpc.http2.bdp_probe", 0),
+    # no compression: a small request must not expand to a large one
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """One gRPC server of the process. All of them share the store, the studies and the limits on callers."""
+    """One gRPC server of the process.
+
+    All of them share the store, the studies and the limits on callers.
+    """
 
     server: grpc.aio.Server
     health: Any  # an untyped package's
@@ -139,7 +150,11 @@ class GrpcServers:
         if self._metrics is not None:
             self._metrics.start(self._pool, self._shared.store_health, studies)
         self._background.append(asyncio.create_task(self._log_suppressed_denials()))
-        files = [file for file in (self.protection, self._limits_file) if file is not None and file.change]
+        files = [
+            file
+            for file in (self.protection, self._limits_file)
+            if file is not None and file.change
+        ]
         if files:
             self._background.append(asyncio.create_task(_reload_files(files)))
 
@@ -151,16 +166,21 @@ class GrpcServers:
             await listener.health.enter_graceful_shutdown()
         if self._metrics is not None:
             self._metrics.stopping()
-        # Drain before gRPC stops, because gRPC drops calls that have arrived but were not handled yet without a status.
+        # Drain before gRPC stops, because gRPC drops calls that have arrived but were not handled
+        # yet without a status.
         giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self._give_up)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(
-                asyncio.gather(*(listener.interceptor.close() for listener in self._listeners)), grace_s
+                asyncio.gather(*(listener.interceptor.close() for listener in self._listeners)),
+                grace_s,
             )
         giving_up.cancel()
         self._give_up()
-        # Replies still have to be sent. Do not wait for all calls, because one that watches health never ends.
-        await asyncio.gather(*(listener.server.stop(min(grace_s, SENDING_S)) for listener in self._listeners))
+        # Replies still have to be sent. Do not wait for all calls, because one that watches health
+        # never ends.
+        await asyncio.gather(
+            *(listener.server.stop(min(grace_s, SENDING_S)) for listener in self._listeners)
+        )
 
     def close(self) -> None:
         """Release the studies, and close the store."""
@@ -177,13 +197,20 @@ class GrpcServers:
         for listener in self._listeners:
             listener.interceptor.give_up()
 
-    async def _listener(self, authorizer: Authorizer | None, received_bytes: int, services: Sequence[str]) -> _Listener:
+    async def _listener(
+        self, authorizer: Authorizer | None, received_bytes: int, services: Sequence[str]
+    ) -> _Listener:
         """Return a server with health and reflection for the names of services."""
         interceptor = CallInterceptor(
-            self._shared, authorizer, received_bytes=received_bytes, certified=self.protection.certified
+            self._shared,
+            authorizer,
+            received_bytes=received_bytes,
+            certified=self.protection.certified,
         )
         server = grpc.aio.server(
-            interceptors=[interceptor] if self._metrics is None else [self._metrics.calls, interceptor],
+            interceptors=[interceptor]
+            if self._metrics is None
+            else [self._metrics.calls, interceptor],
             options=[
                 *_OPTIONS,
                 ("grpc.max_receive_message_length", received_bytes),
@@ -193,7 +220,9 @@ class GrpcServers:
         servicer = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         await _report_serving(servicer, services)
-        reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection(
+            (*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
         return _Listener(server, servicer, interceptor)
 
     def _bind(self, listener: _Listener, address: Address) -> Address:
@@ -216,7 +245,9 @@ class GrpcServers:
         await _report_serving(own.health, katib_service.HEALTH_NAMES)
         if not self._options.katib:
             return
-        listener = await self._listener(None, katib_service.MAX_REQUEST_BYTES, katib_service.SERVICES)
+        listener = await self._listener(
+            None, katib_service.MAX_REQUEST_BYTES, katib_service.SERVICES
+        )
         self.katib_addresses = tuple(
             self._bind(listener, Address(host=host, port=port)) for port in self._options.katib
         )
@@ -225,7 +256,9 @@ class GrpcServers:
         self._listeners.append(listener)
 
     async def _log_suppressed_denials(self) -> None:
-        """Write the numbers of denied calls left out of the audit log once no more come, until cancelled."""
+        """Write the numbers of denied calls left out of the audit log once no more come, until
+        cancelled.
+        """
         while True:
             await asyncio.sleep(LEFT_OUT_S)
             for peer, calls in self._shared.denial_log.over():
@@ -238,7 +271,8 @@ async def _reload_files(files: Sequence[LoadedProtection | LimitsFile]) -> None:
         await asyncio.sleep(RECHECK_S)
         for file in files:
             try:
-                await asyncio.to_thread(file.look)  # not in a worker thread, since all of them may be busy
+                # not in a worker thread, since all of them may be busy
+                await asyncio.to_thread(file.look)
             except Exception:  # a bug, which must not keep revoked tokens valid
                 log.exception("files that may have changed cannot be looked at; trying again")
 

@@ -1,7 +1,8 @@
-"""Limits on what is in flight: calls and streams of a caller, and the bytes of requests of all callers.
+"""Limits on what is in flight: calls and streams of a caller, and the bytes of requests of all
+callers.
 
-A request counts from before it arrives until it is answered: first as the largest that its port receives, then by what
-it decodes to. Belongs to the server's event loop.
+A request counts from before it arrives until it is answered: first as the largest that its port
+receives, then by what it decodes to. Belongs to the server's event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class CallerLimit:
     def one_more(self, caller: str) -> Iterator[None]:
         """Count one until the block ends. Raises RateLimited."""
         if self._counts[caller] >= self._most:
-            raise RateLimited(self._message.format(caller=caller, most=self._most), retry_s=_PAUSE_S)
+            raise RateLimited(
+                self._message.format(caller=caller, most=self._most), retry_s=_PAUSE_S
+            )
         self._counts[caller] += 1
         try:
             yield
@@ -51,8 +54,8 @@ class CallerLimit:
 class RequestBytes:
     """The bytes of the requests of callers that share one total.
 
-    `heavy` are the calls whose requests were large or slow. They arrive in a quarter of the total, so that there is
-    room for others.
+    `heavy` are the calls whose requests were large or slow. They arrive in a quarter of the total,
+    so that there is room for others.
     """
 
     def __init__(self, heavy: HeavyCalls, total: int = REQUEST_BYTES) -> None:
@@ -67,7 +70,10 @@ class RequestBytes:
         return RequestRoom(self, caller, kind, most_bytes * _ARRIVING_COPIES)
 
     async def take(self, share: FairShare, caller: str, size: int) -> None:
-        """Wait for room for a request that is to arrive. If its caller has no other, slow requests give way to it."""
+        """Wait for room for a request that is to arrive.
+
+        If its caller has no other, slow requests give way to it.
+        """
         is_left_out = not (share.has_room(caller, size) or share.held(caller))
         self._left_out += is_left_out
         try:
@@ -95,7 +101,10 @@ class RequestBytes:
 
 
 class RequestRoom:
-    """The room of one request. Entering waits until the request may arrive; leaving gives the room back."""
+    """The room of one request.
+
+    Entering waits until the request may arrive; leaving gives the room back.
+    """
 
     def __init__(self, requests: RequestBytes, caller: str, kind: str, size: int) -> None:
         self._requests = requests
@@ -119,7 +128,10 @@ class RequestRoom:
         self._requests.total.give(self._caller, self._size)
 
     async def read(self, reading: Awaitable[bytes]) -> bytes:
-        """Return the request that is read. Raises TimedOut after ARRIVAL_S, or after SLOW_S while others wait."""
+        """Return the request that is read.
+
+        Raises TimedOut after ARRIVAL_S, or after SLOW_S while others wait.
+        """
         try:
             serialized = await self._requests.in_time(reading)
         except TimeoutError:
@@ -132,7 +144,10 @@ class RequestRoom:
         return serialized
 
     def resize(self, size: int) -> None:
-        """Count the request, which has arrived, by its decoded size. Raises InvalidArgument, RateLimited."""
+        """Count the request, which has arrived, by its decoded size.
+
+        Raises InvalidArgument, RateLimited.
+        """
         total, caller = self._requests.total, self._caller
         most = total.total // 2
         if size > most:

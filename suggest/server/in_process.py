@@ -1,7 +1,9 @@
-"""Calls from the event loop in which the server runs: the same handlers, deadlines and errors, without a socket.
+"""Calls from the event loop in which the server runs: the same handlers, deadlines and errors,
+without a socket.
 
-Messages are handed over, and never serialized. An embedded service is called twice per trial. Over gRPC, two of three
-milliseconds would be spent on moving bytes through four threads of the same process.
+Messages are handed over, and never serialized. An embedded service is called twice per trial. Over
+gRPC, two of three milliseconds would be spent on moving bytes through four threads of the same
+process.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ class InProcessChannel:
         server: Any = methods  # has only the methods of a server that the generated code calls
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: interceptor.answering_inside(handler, method) for method, handler in methods.handlers.items()
+            method: interceptor.answering_inside(handler, method)
+            for method, handler in methods.handlers.items()
         }
 
     def unary_unary(self, method: str, **serializers: object) -> Callable[..., Awaitable[Any]]:
-        """Return a callable that takes and returns messages and raises AioRpcError, as a stub's method does."""
+        """Return a callable that takes and returns messages and raises AioRpcError, as a stub's
+        method does.
+        """
         answer = self._answers[method]
 
-        async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109 - the signature of a stub's method
+        # the signature of a stub's method
+        async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109
             context: Any = _Context(time.monotonic() + timeout, metadata)
-            # Each call has its own task, because the caller and the deadline are context variables of the task.
+            # Each call has its own task, because the caller and the deadline are context variables
+            # of the task.
             answering: asyncio.Task[Reply] = asyncio.create_task(answer(request, context, UNIX))
             try:
                 async with asyncio.timeout(timeout):
@@ -68,7 +75,9 @@ class _Context:
     def time_remaining(self) -> float:
         return self.end_s - time.monotonic()
 
-    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Metadata) -> NoReturn:
+    async def abort(
+        self, code: grpc.StatusCode, details: str, trailing_metadata: Metadata
+    ) -> NoReturn:
         raise _refused(code, details, trailing_metadata)
 
 

@@ -1,8 +1,9 @@
-"""Wraps every call to the server: methods run in worker threads, and every error becomes a status by abort().
+"""Wraps every call to the server: methods run in worker threads, and every error becomes a status
+by abort().
 
-This module knows nothing about studies, except that calls that write the same study run one at a time. It rejects
-unauthorized calls before reading the request. An unknown exception is a bug: the client gets an id, and the log has the
-details.
+This module knows nothing about studies, except that calls that write the same study run one at a
+time. It rejects unauthorized calls before reading the request. An unknown exception is a bug: the
+client gets an id, and the log has the details.
 """
 
 from __future__ import annotations
@@ -53,39 +54,59 @@ log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
 LARGE_BYTES = 64 << 10  # a larger request is parsed in a thread, which takes milliseconds
-UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))  # of a host: calls that need no token or are denied
+# of a host: calls that need no token or are denied
+UNAUTHENTICATED = Limits(RateLimit(rate=100.0, burst=200.0))
 
 # The types of requests, replies and contexts are known to the handlers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-# Takes a request, which a client in this process hands over as a message, and the name of its caller.
+# Takes a request, which a client in this process hands over as a message, and the name of its
+# caller.
 Answer: TypeAlias = "Callable[[bytes | Message, Context, str], Coroutine[Any, Any, Reply]]"
 T = TypeVar("T")
 
 
 class Shared:
-    """What the gRPC servers of a process share. `limits` returns the current limits; None for a server without any."""
+    """What the gRPC servers of a process share.
+
+    `limits` returns the current limits; None for a server without any.
+    """
 
     def __init__(self, pool: CallPool, limits: Callable[[], Limits] | None) -> None:
         self.pool = pool
         self.rate_limiter = None if limits is None else RateLimiter(limits)
         self.unauthenticated = RateLimiter(lambda: UNAUTHENTICATED)
         self.calls = CallerLimit(
-            MAX_CALLS, "{caller} has {most} calls in flight; send fewer at once, or wait for the replies"
+            MAX_CALLS,
+            "{caller} has {most} calls in flight; send fewer at once, or wait for the replies",
         )
-        self.streams = CallerLimit(MAX_STREAMS, "{caller} has {most} streams open; close some first")
-        # Callers without a name may come from any number of hosts, so they have a total of their own.
-        self.named_requests, self.unnamed_requests = RequestBytes(pool.heavy), RequestBytes(pool.heavy)
+        self.streams = CallerLimit(
+            MAX_STREAMS, "{caller} has {most} streams open; close some first"
+        )
+        # Callers without a name may come from any number of hosts, so they have a total of their
+        # own.
+        self.named_requests, self.unnamed_requests = (
+            RequestBytes(pool.heavy),
+            RequestBytes(pool.heavy),
+        )
         self.parsing = FairShare(2)  # a caller has one request in the thread that parses large ones
         self.store_health = StoreHealth()
         self.denial_log = DenialLog()
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Runs handlers in worker threads, coroutine functions in the loop. Without an authorizer, it allows every call."""
+    """Runs handlers in worker threads, coroutine functions in the loop.
+
+    Without an authorizer, it allows every call.
+    """
 
     def __init__(
-        self, shared: Shared, authorizer: Authorizer | None, *, received_bytes: int, certified: bool = False
+        self,
+        shared: Shared,
+        authorizer: Authorizer | None,
+        *,
+        received_bytes: int,
+        certified: bool = False,
     ) -> None:
         """Create the interceptor of one server.
 
@@ -100,7 +121,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._closing = False
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._stopped = threading.Event()  # computations in progress must stop
-        self._known: dict[str, Handler] = {}  # wrapped handlers by method, so that each is wrapped only once
+        # wrapped handlers by method, so that each is wrapped only once
+        self._known: dict[str, Handler] = {}
 
     @property
     def begun(self) -> int:
@@ -108,7 +130,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return self._shared.pool.wanted
 
     async def close(self) -> None:
-        """Wait until all calls in progress are done. New calls are refused, so that clients retry elsewhere."""
+        """Wait until all calls in progress are done.
+
+        New calls are refused, so that clients retry elsewhere.
+        """
         self._closing = True
         await self._shared.pool.idle()
         self._parser.shutdown(wait=False)
@@ -137,12 +162,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def wrapped(self, handler: Handler, method: str) -> Handler:
         """Return the handler that replaces the given one.
 
-        A handler of one request becomes a handler of a stream of requests. Clients see no difference, but only such a
-        handler can decide whether to read the request.
+        A handler of one request becomes a handler of a stream of requests. Clients see no
+        difference, but only such a handler can decide whether to read the request.
         """
         if handler.unary_unary is not None:
             return grpc.stream_unary_rpc_method_handler(
-                _freed(self._received(self.answering(handler, method), method)), response_serializer=_serialized
+                _freed(self._received(self.answering(handler, method), method)),
+                response_serializer=_serialized,
             )
         if handler.stream_stream is not None:
             return grpc.stream_stream_rpc_method_handler(
@@ -170,9 +196,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return streamed
 
     def _watched(
-        self, behavior: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
+        self,
+        behavior: Callable[[Any, Any], Any],
+        deserialize: Callable[[bytes], Any] | None,
+        *,
+        method: str,
     ) -> Callable[[Any, Context], Awaitable[None]]:
-        """Wrap the Watch method of health, whose handler comes from a library and writes its replies to the context."""
+        """Wrap the Watch method of health, whose handler comes from a library and writes its
+        replies to the context.
+        """
 
         async def watched(requests: object, context: Context) -> None:
             async with self._streaming(method, context):
@@ -193,7 +225,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await self._refuse(context, e, method)
 
     def _is_open(self, method: str) -> bool:
-        """Return whether the method needs no token, as health does, although the server asks for tokens."""
+        """Return whether the method needs no token, as health does, although the server asks for
+        tokens.
+        """
         return self._authorizer is not None and not self._authorizer.asks(method)
 
     def _admit(self, method: str, context: Context) -> None:
@@ -203,7 +237,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             set_caller(_certificate_name(context))
 
     async def _refuse(
-        self, context: Context, error: TunerError, method: str, entry: audit.AuditEntry | None = None
+        self,
+        context: Context,
+        error: TunerError,
+        method: str,
+        entry: audit.AuditEntry | None = None,
     ) -> NoReturn:
         """Refuse the call. `entry` is the audit entry of a call that would change something."""
         peer = context.peer()
@@ -236,7 +274,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await _pause(e.late_s)
 
     def _received(self, answer: Answer, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
-        """Wrap `answer`: admit the caller, read the request, and count what the caller has in flight."""
+        """Wrap `answer`: admit the caller, read the request, and count what the caller has in
+        flight.
+        """
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
         is_recorded = rpc_of(method).recorded and is_limited
@@ -254,9 +294,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     shared.rate_limiter.take(caller)
                 requests = shared.named_requests if current_caller() else shared.unnamed_requests
                 with shared.calls.one_more(caller):
-                    async with requests.room(caller, _kind(name, caller), self._received_bytes) as room:
+                    async with requests.room(
+                        caller, _kind(name, caller), self._received_bytes
+                    ) as room:
                         serialized = await room.read(_message(context))
-                        room.resize(await self._in_parser(decoded_size.bytes_of, serialized, caller))
+                        room.resize(
+                            await self._in_parser(decoded_size.bytes_of, serialized, caller)
+                        )
                         reply = await answer(serialized, context, caller)
             except TunerError as e:
                 entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
@@ -276,7 +320,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         parsing = self._shared.parsing
         await parsing.take(caller)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._parser, function, serialized)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._parser, function, serialized
+            )
         finally:
             parsing.give(caller)
 
@@ -285,7 +331,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
     def answering_inside(self, handler: Handler, method: str) -> Answer:
-        """As `answering`, for calls from the server's own process. On a server with tokens, these also need one."""
+        """As `answering`, for calls from the server's own process.
+
+        On a server with tokens, these also need one.
+        """
         answer = self.answering(handler, method, serialize=False)
         if self._authorizer is None:
             return answer
@@ -302,8 +351,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return admitted
 
-    async def _answer(self, method: _Method, request: bytes | Message, context: Context, caller: str) -> Reply:
-        entry = audit.AuditEntry(method.name, context.peer()) if method.recorded and audit.recorded() else None
+    async def _answer(
+        self, method: _Method, request: bytes | Message, context: Context, caller: str
+    ) -> Reply:
+        entry = (
+            audit.AuditEntry(method.name, context.peer())
+            if method.recorded and audit.recorded()
+            else None
+        )
         try:
             if isinstance(request, bytes):
                 request = await self._in_parser(method.read, request, caller)
@@ -315,18 +370,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except grpc.aio.AbortError:
             raise
         except TunerError as e:
-            # The frames of the traceback hold the request, perhaps megabytes, and one of them holds the error. Only the
-            # garbage collector would free such a cycle.
+            # The frames of the traceback hold the request, perhaps megabytes, and one of them holds
+            # the error. Only the garbage collector would free such a cycle.
             error = e.with_traceback(None)
             self._shared.store_health.refused(e, writing=method.rpc.writes)
         except Exception:
             bug = secrets.token_hex(4)
             log.exception("method=%s bug=%s", method.path, bug)
-            error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
+            error = InternalError(
+                f"this is a bug of the server; its log has the details under {bug}"
+            )
         await self._refuse(context, error, method.path, entry)
 
     async def _carried_out(
-        self, method: _Method, request: Any, context: Context, caller: str, entry: audit.AuditEntry | None
+        self,
+        method: _Method,
+        request: Any,
+        context: Context,
+        caller: str,
+        entry: audit.AuditEntry | None,
     ) -> Reply:
         resource = resource_of(method.rpc, request)
         if entry is not None:
@@ -343,13 +405,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         def work() -> Reply:
             behavior = method.behavior
             return method.reply(
-                behavior(request, resource) if entry is None else entry.run(behavior, request, resource)
+                behavior(request, resource)
+                if entry is None
+                else entry.run(behavior, request, resource)
             )
 
         running = self._shared.pool.run(
             caller,
-            # The copied context gives the thread the caller and the deadline. The thread does not get gRPC's context,
-            # because gRPC crashes when that is used after the call has ended.
+            # The copied context gives the thread the caller and the deadline. The thread does not
+            # get gRPC's context, because gRPC crashes when that is used after the call has ended.
             functools.partial(contextvars.copy_context().run, work),
             study=_lock_key(method, study),
             kind=_kind(method.name, caller),
@@ -410,11 +474,14 @@ def _decoded_size(method: str) -> DecodedSize:
     return DecodedSize.of(kind, framed=rpc_of(method).framed)
 
 
-def _freed(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+def _freed(
+    handler: Callable[[Any, Context], Awaitable[Any]],
+) -> Callable[[Any, Context], Awaitable[Any]]:
     """Free the request of a call that is aborted.
 
-    gRPC keeps the exception by which a call is aborted, and so its traceback, in a reference cycle. Through the frames
-    it would also keep the request, until a garbage collection, which may be hundreds of large requests later.
+    gRPC keeps the exception by which a call is aborted, and so its traceback, in a reference cycle.
+    Through the frames it would also keep the request, until a garbage collection, which may be
+    hundreds of large requests later.
     """
 
     async def freed(requests: object, context: Context) -> Any:
@@ -432,13 +499,18 @@ def _serialized(reply: Reply) -> bytes:
 
 
 def _certificate_name(context: Context) -> str:
-    """Return the client's name, for example `cert:alice`, which is never a token's name; "" if there is none."""
+    """Return the client's name, for example `cert:alice`, which is never a token's name; "" if
+    there is none.
+    """
     names = context.auth_context().get("x509_common_name", ())
     return f"cert:{next(iter(names)).decode(errors='replace')[:100]}" if names else ""
 
 
 async def _pause(seconds: float) -> None:
-    """Delay the refusal of a client that calls too often. Its streams are few, so it cannot flood the event loop."""
+    """Delay the refusal of a client that calls too often.
+
+    Its streams are few, so it cannot flood the event loop.
+    """
     if seconds:
         await asyncio.sleep(seconds)
 
@@ -452,7 +524,10 @@ async def _message(context: Context) -> bytes:
 
 
 def _lock_key(method: _Method, study: str) -> str:
-    """Return the key under which calls are serialized. Calls that propose wait only for each other."""
+    """Return the key under which calls are serialized.
+
+    Calls that propose wait only for each other.
+    """
     if not method.rpc.writes or not study:
         return ""
     return f"{method.name} of {study}" if method.rpc.proposes else study
@@ -478,7 +553,9 @@ async def _within(seconds: float, running: Awaitable[T]) -> T:
 
 
 def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
-    """Parse a request. gRPC itself would answer INTERNAL to a malformed one, although it is the client's error."""
+    """Parse a request. gRPC itself would answer INTERNAL to a malformed one, although it is the
+    client's error.
+    """
     if deserialize is None:
         return serialized
     try:

@@ -1,7 +1,7 @@
 """Katib's services over gRPC: the handlers of their methods, and the names for health checks.
 
-Handlers are blocking, as those of `suggest.server.service`; the interceptor runs them. Requests with histories are
-parsed as frames, whose trials remain bytes until the method reads them.
+Handlers are blocking, as those of `suggest.server.service`; the interceptor runs them. Requests
+with histories are parsed as frames, whose trials remain bytes until the method reads them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,21 @@ SERVICES = tuple(f"{PACKAGE}.{name}" for name in ("Suggestion", "EarlyStopping",
 HEALTH_NAMES = ("manager.v1beta1.Suggestion", "grpc.health.v1.Health", *SERVICES)
 MAX_REQUEST_BYTES = 16 << 20  # at Katib's ports: some 45,000 trials of eight parameters
 
-Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]  # by name: the function that answers, and the request's type
+# by name: the function that answers, and the request's type
+Methods = Mapping[str, tuple[Callable[[Any], Any], Any]]
 
 
-def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | None) -> Mapping[str, Methods]:
-    """Return for each service its methods, each with the function that answers it and the type of its request.
+def handlers(
+    studies: StudyService, log: ObservationLog, checkpoints: Path | None
+) -> Mapping[str, Methods]:
+    """Return for each service its methods, each with the function that answers it and the type of
+    its request.
 
     checkpoints: the folder of the trials of pbt.
     """
-    suggestions = KatibSuggestions(studies, log, None if checkpoints is None else Checkpoints(checkpoints))
+    suggestions = KatibSuggestions(
+        studies, log, None if checkpoints is None else Checkpoints(checkpoints)
+    )
     stopping, observations = KatibEarlyStopping(log), KatibObservations(log)
 
     def validate(request: pb.ValidateAlgorithmSettingsRequest) -> pb.ValidateAlgorithmSettingsReply:
@@ -50,7 +56,10 @@ def handlers(studies: StudyService, log: ObservationLog, checkpoints: Path | Non
         SERVICES[1]: {
             "GetEarlyStoppingRules": (stopping.rules, frames.StoppingFrame),
             "SetTrialStatus": (stopping.set_trial_status, pb.SetTrialStatusRequest),
-            "ValidateEarlyStoppingSettings": (stopping.validate, pb.ValidateEarlyStoppingSettingsRequest),
+            "ValidateEarlyStoppingSettings": (
+                stopping.validate,
+                pb.ValidateEarlyStoppingSettingsRequest,
+            ),
         },
         SERVICES[2]: {
             "ReportObservationLog": (observations.report, pb.ReportObservationLogRequest),
@@ -64,7 +73,9 @@ def add_handlers(server: grpc.aio.Server, by_service: Mapping[str, Methods]) -> 
     """Add handlers to a server. They may be added to several servers."""
     for service, methods in by_service.items():
         rpc_handlers = {name: _handler(answer, kind) for name, (answer, kind) in methods.items()}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, rpc_handlers),))
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, rpc_handlers),)
+        )
 
 
 def _handler(answer: Callable[[Any], Any], kind: Any) -> Any:  # as grpc's own are typed

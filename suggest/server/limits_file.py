@@ -1,7 +1,8 @@
-"""Rate limits of clients and quotas of namespaces, read from the operator's file, with sensible defaults.
+"""Rate limits of clients and quotas of namespaces, read from the operator's file, with sensible
+defaults.
 
-Pure functions that parse and validate bytes. `suggest.server.rate_limits` and `suggest.server.quota` enforce the
-limits.
+Pure functions that parse and validate bytes. `suggest.server.rate_limits` and
+`suggest.server.quota` enforce the limits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _NONE: Mapping[str, object] = {}
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The limit of one client: `rate` calls per second on average, `burst` calls at once. None means no limit."""
+    """The limit of one client: `rate` calls per second on average, `burst` calls at once. None
+    means no limit.
+    """
 
     rate: float | None = 1000.0
     burst: float | None = 2000.0
@@ -54,15 +57,22 @@ class Limits:
         return self.quotas.get(namespace, self.quota)
 
 
-_KINDS = {f.name: int for f in dataclasses.fields(Quota)} | {f.name: float for f in dataclasses.fields(RateLimit)}
+_KINDS = {f.name: int for f in dataclasses.fields(Quota)} | {
+    f.name: float for f in dataclasses.fields(RateLimit)
+}
 S = TypeVar("S", RateLimit, Quota)
 
 
 def read_limits(content: bytes, *, place: str) -> Limits:
-    """Parse a file of limits, which messages call `place`. Raises InvalidArgument with all problems."""
+    """Parse a file of limits, which messages call `place`.
+
+    Raises InvalidArgument with all problems.
+    """
     problems: list[Problem] = []
     document = strict_yaml.load(content, place=place, page=_PAGE)
-    top = _mapping({} if document is None else document, place, problems, ("defaults", "namespaces", "clients"))
+    top = _mapping(
+        {} if document is None else document, place, problems, ("defaults", "namespaces", "clients")
+    )
     defaults = _numbers(top.get("defaults"), f"{place}: defaults", problems, tuple(_KINDS))
     rate, quota = _changed(RateLimit(), defaults), _changed(Quota(), defaults)
     rates, quotas = dict(_OWN), dict[str, Quota]()
@@ -72,25 +82,35 @@ def read_limits(content: bytes, *, place: str) -> Limits:
             problems.append(Problem(at, problem))
         quotas[name] = _changed(quota, _numbers(of, at, problems, _fields(Quota)))
     for name, of in _named(top.get("clients"), f"{place}: clients", problems).items():
-        rates[name] = _changed(rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(RateLimit)))
+        rates[name] = _changed(
+            rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(RateLimit))
+        )
     for at, limit in {
         "defaults": rate,
         **{f"clients.{name[:80]}": client_rate for name, client_rate in rates.items()},
     }.items():
         if limit.rate is not None and limit.burst is not None and limit.burst < 1:
-            problems.append(Problem(f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"))
+            problems.append(
+                Problem(
+                    f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"
+                )
+            )
     raise_if(problems)
     return Limits(rate, quota, rates, quotas)
 
 
-def _mapping(section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]) -> Mapping[str, object]:
+def _mapping(
+    section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]
+) -> Mapping[str, object]:
     if not isinstance(section, dict):
         problems.append(Problem(at, f"must have at least one of {', '.join(known_keys)} below it"))
         return _NONE
     for key in section:
         if key not in known_keys:
             hint = did_you_mean(str(key)[:40], known_keys)
-            problems.append(Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(known_keys)}{hint}"))
+            problems.append(
+                Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(known_keys)}{hint}")
+            )
     return {key: value for key, value in section.items() if key in known_keys}
 
 
@@ -103,18 +123,30 @@ def _named(value: object, at: str, problems: list[Problem]) -> Mapping[str, obje
     return value
 
 
-def _numbers(section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]) -> dict[str, Any]:
+def _numbers(
+    section: object, at: str, problems: list[Problem], known_keys: tuple[str, ...]
+) -> dict[str, Any]:
     if section is None:
         return {}
     numbers: dict[str, Any] = {}
     for key, value in _mapping(section, at, problems, known_keys).items():
         if value == UNLIMITED:
             numbers[key] = None
-        elif isinstance(value, bool) or not isinstance(value, int | _KINDS[key]) or not 0 <= value < 2**63:
+        elif (
+            isinstance(value, bool)
+            or not isinstance(value, int | _KINDS[key])
+            or not 0 <= value < 2**63
+        ):
             kind = "a whole number" if _KINDS[key] is int else "a number"
-            problems.append(Problem(f"{at}.{key}", f"{str(value)[:40]} is not a limit; use {kind} or {UNLIMITED}"))
+            problems.append(
+                Problem(
+                    f"{at}.{key}", f"{str(value)[:40]} is not a limit; use {kind} or {UNLIMITED}"
+                )
+            )
         elif key == "rate" and value == 0:
-            problems.append(Problem(f"{at}.rate", "0 would lock everyone out; use a number above 0"))
+            problems.append(
+                Problem(f"{at}.rate", "0 would lock everyone out; use a number above 0")
+            )
         else:
             numbers[key] = value
     return numbers
@@ -125,4 +157,6 @@ def _fields(kind: type[RateLimit] | type[Quota]) -> tuple[str, ...]:
 
 
 def _changed(of: S, changes: Mapping[str, Any]) -> S:
-    return dataclasses.replace(of, **{name: value for name, value in changes.items() if name in _fields(type(of))})
+    return dataclasses.replace(
+        of, **{name: value for name, value in changes.items() if name in _fields(type(of))}
+    )

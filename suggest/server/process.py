@@ -1,7 +1,8 @@
 """The server process: from its settings to a graceful stop.
 
-The same server runs for `tuner serve` and embedded in `tuner run` (on a private socket, in the controller's loop). This
-module decides nothing about studies, and imports nothing expensive before a server is started.
+The same server runs for `tuner serve` and embedded in `tuner run` (on a private socket, in the
+controller's loop). This module decides nothing about studies, and imports nothing expensive before
+a server is started.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ Companion: TypeAlias = Callable[["Server"], contextlib.AbstractAsyncContextManag
 class Server:
     """A gRPC server, which belongs to the event loop that starts it.
 
-    `storage_url` is sqlite:///PATH or postgresql+psycopg://HOST/DATABASE, `sync` is normal or full. `advertise` is
-    where other processes reach the server, if not at `address`.
+    `storage_url` is sqlite:///PATH or postgresql+psycopg://HOST/DATABASE, `sync` is normal or full.
+    `advertise` is where other processes reach the server, if not at `address`.
 
     Raises:
-        InvalidArgument: the protection does not suffice for the address, or the folder of checkpoints is not writable.
+        InvalidArgument: the protection does not suffice for the address, or the folder of
+        checkpoints is not writable.
     """
 
     def __init__(
@@ -127,7 +129,10 @@ class Server:
         return self._servers.inside()
 
     def verbs_of(self, token: str) -> frozenset[str] | None:
-        """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
+        """Return the names of the verbs that the token permits; None if it is unknown.
+
+        Without tokens, all.
+        """
         return self._servers.protection.verbs_of(token)
 
     def page_sessions(self) -> PageSessions:
@@ -140,7 +145,10 @@ class Server:
         return None if pair is None else pair.context()
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Refuse new calls, finish calls in progress within `grace_s`, and release the studies. May be repeated."""
+        """Refuse new calls, finish calls in progress within `grace_s`, and release the studies.
+
+        May be repeated.
+        """
         servers, self._started = self._started, None
         if servers is None:
             return
@@ -162,15 +170,20 @@ class Server:
         from suggest.server.grpc_servers import GrpcServers
 
         return GrpcServers(
-            self._storage_url, sync=self._sync, protection=protection, limits_file=limits_file, options=self._options
+            self._storage_url,
+            sync=self._sync,
+            protection=protection,
+            limits_file=limits_file,
+            options=self._options,
         )
 
 
 def serve(server: Server, *, announce: bool = True, companion: Companion | None = None) -> int:
-    """Run the server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal ends it at once.
+    """Run the server until SIGTERM or SIGINT and return the exit code (143, 130). A second signal
+    ends it at once.
 
-    `announce` prints the address to stderr, for a process that waits for it. `companion` is entered while the server
-    runs. Raises as Server.start() does, and what `companion` raises.
+    `announce` prints the address to stderr, for a process that waits for it. `companion` is entered
+    while the server runs. Raises as Server.start() does, and what `companion` raises.
     """
     raise_descriptor_limit()
     _import_algorithms()
@@ -178,9 +191,11 @@ def serve(server: Server, *, announce: bool = True, companion: Companion | None 
 
 
 def _import_algorithms() -> None:
-    """Import all algorithms and pruning rules, because a later import may find no file descriptor left.
+    """Import all algorithms and pruning rules, because a later import may find no file descriptor
+    left.
 
-    Also what they import when a study needs it. Only models are imported with the first proposal of their algorithm.
+    Also what they import when a study needs it. Only models are imported with the first proposal of
+    their algorithm.
     """
     import multiprocessing.connection  # noqa: F401  for worker processes
 
@@ -203,13 +218,18 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors as far as allowed: each connection and each study being written takes one.
+    """Raise the limit of file descriptors as far as allowed: each connection and each study being
+    written takes one.
 
-    `tuner run` must not call this: trials would inherit the limit, and programs that use select() fail with high
-    descriptor numbers.
+    `tuner run` must not call this: trials would inherit the limit, and programs that use select()
+    fail with high descriptor numbers.
     """
     now, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = MAX_DESCRIPTORS if hard_limit == resource.RLIM_INFINITY else min(hard_limit, MAX_DESCRIPTORS)
+    target = (
+        MAX_DESCRIPTORS
+        if hard_limit == resource.RLIM_INFINITY
+        else min(hard_limit, MAX_DESCRIPTORS)
+    )
     for limit in (target, 10_240):  # macOS reports no limit, but has one
         if limit > now:
             with contextlib.suppress(ValueError, OSError):
@@ -223,7 +243,8 @@ async def _serve(server: Server, companion: Companion | None, *, announce: bool)
 
     def end(received: int) -> None:
         if ended.done():
-            os._exit(128 + received)  # safe: everything acknowledged is in the store, and the next start cleans up
+            # safe: everything acknowledged is in the store, and the next start cleans up
+            os._exit(128 + received)
         ended.set_result(128 + received)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -232,7 +253,11 @@ async def _serve(server: Server, companion: Companion | None, *, announce: bool)
     try:
         async with contextlib.nullcontext() if companion is None else companion(server):
             if announce:
-                katib = f", Katib at {' and '.join(server.katib_addresses)}" if server.katib_addresses else ""
+                katib = (
+                    f", Katib at {' and '.join(server.katib_addresses)}"
+                    if server.katib_addresses
+                    else ""
+                )
                 announcement = f"listening on {server.address}, storage {server.storage}{katib}"
                 with contextlib.suppress(OSError):  # a log on a full disk must not stop the server
                     print(announcement, file=sys.stderr, flush=True)

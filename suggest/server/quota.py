@@ -1,10 +1,11 @@
 """Quotas of namespaces: how many studies, trials and measurements each namespace may have, and has.
 
-A namespace is counted when it is first written to, and then periodically in the background. Between counts,
-reservations are added up, so that writes do not wait for a count. Before a refusal the namespace is counted again,
-unless the last count is very recent and nothing was deleted here since; a count during which something was deleted
-is repeated. A single server thus enforces its quotas except for writes in progress; it learns about what was deleted,
-and about writes of other servers to the same database, from the next count.
+A namespace is counted when it is first written to, and then periodically in the background. Between
+counts, reservations are added up, so that writes do not wait for a count. Before a refusal the
+namespace is counted again, unless the last count is very recent and nothing was deleted here since;
+a count during which something was deleted is repeated. A single server thus enforces its quotas
+except for writes in progress; it learns about what was deleted, and about writes of other servers
+to the same database, from the next count.
 """
 
 from __future__ import annotations
@@ -47,13 +48,17 @@ class _Namespace:
 
 
 class QuotaTracker:
-    """Counts usage and refuses writes over a quota. Thread-safe. `limits` returns the current limits.
+    """Counts usage and refuses writes over a quota. Thread-safe. `limits` returns the current
+    limits.
 
     All methods take the name of a namespace. close() ends the counting.
     """
 
     def __init__(
-        self, count: Callable[[str], Counts], limits: Callable[[], Limits], clock: Callable[[], float] = time.monotonic
+        self,
+        count: Callable[[str], Counts],
+        limits: Callable[[], Limits],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._count = count
         self._limits = limits
@@ -63,7 +68,10 @@ class QuotaTracker:
 
     @contextmanager
     def reserving(self, name: str, need: Counts) -> Iterator[None]:
-        """Reserve `need` for the write in the block; release it if the block raises. Raises LimitReached."""
+        """Reserve `need` for the write in the block; release it if the block raises.
+
+        Raises LimitReached.
+        """
         namespace = self._namespaces.setdefault(name, _Namespace())
         if namespace.base is None:
             self._wait(self._recount(name, namespace, not_since_s=RECOUNT_S), _WAIT_S)
@@ -97,7 +105,9 @@ class QuotaTracker:
     def _add(self, name: str, namespace: _Namespace, need: Counts) -> bool:
         quota = self._limits().quota_of(name)
         with namespace.lock:
-            if namespace.base is not None and _short(quota, namespace.base.plus(namespace.added), need):
+            if namespace.base is not None and _short(
+                quota, namespace.base.plus(namespace.added), need
+            ):
                 return False
             namespace.added = namespace.added.plus(need)
             return True
@@ -110,7 +120,8 @@ class QuotaTracker:
             return True
         if counting is None or not counting.done():
             return False
-        # It may have counted what was deleted while it ran. Another call may have started the next count already.
+        # It may have counted what was deleted while it ran. Another call may have started the next
+        # count already.
         share = 0 if namespace.deleted else _SHARE
         self._wait(self._recount(name, namespace, not_since_s=AGAIN_S, share=share), _PATIENCE_S)
         return self._add(name, namespace, need)
@@ -120,7 +131,11 @@ class QuotaTracker:
         used = (namespace.base or Counts()).plus(namespace.added)
         resource = _short(quota, used, need) or "trials"
         unneeded = "studies and Katib's trials" if name == KATIB else "studies"
-        in_use, limit, requested = getattr(used, resource), getattr(quota, resource), getattr(need, resource)
+        in_use, limit, requested = (
+            getattr(used, resource),
+            getattr(quota, resource),
+            getattr(need, resource),
+        )
         return LimitReached(
             f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and {requested:,} more were "
             f"requested; delete {unneeded} that are not needed, or ask the server's operator to raise {resource} in "
@@ -178,8 +193,8 @@ def _short(quota: Quota, used: Counts, need: Counts) -> str:
 class QuotaStore(StudyStore):
     """A store whose writes reserve quota: they raise LimitReached before anything is written.
 
-    It takes over `store`, and closes it. `limits` returns the current limits. A method that adds studies, trials or
-    measurements is overridden here; a test lists all others.
+    It takes over `store`, and closes it. `limits` returns the current limits. A method that adds
+    studies, trials or measurements is overridden here; a test lists all others.
     """
 
     def __init__(self, store: StudyStore, limits: Callable[[], Limits]) -> None:
@@ -189,7 +204,11 @@ class QuotaStore(StudyStore):
 
     def _usage(self, namespace: str) -> Counts:
         counts = self.counts(namespace)
-        return counts.plus(Counts(measurements=self.observations.count())) if namespace == KATIB else counts
+        return (
+            counts.plus(Counts(measurements=self.observations.count()))
+            if namespace == KATIB
+            else counts
+        )
 
     def insert_study(self, record: StudyRecord) -> bool:
         name = record.study.name
@@ -209,20 +228,28 @@ class QuotaStore(StudyStore):
         with self._tracker.reserving(lease.name.namespace, Counts(trials=len(trials) - queued)):
             super().hand_out(lease, trials, queued=queued)
 
-    def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
-        with self._tracker.reserving(lease.name.namespace, Counts(trials=1, measurements=len(measurements))):
+    def add_trial(
+        self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
+    ) -> None:
+        with self._tracker.reserving(
+            lease.name.namespace, Counts(trials=1, measurements=len(measurements))
+        ):
             super().add_trial(lease, trial, request_id=request_id, measurements=measurements)
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         measured = sum(len(addition.measurements) for addition in additions)
-        with self._tracker.reserving(lease.name.namespace, Counts(trials=len(additions), measurements=measured)):
+        with self._tracker.reserving(
+            lease.name.namespace, Counts(trials=len(additions), measurements=measured)
+        ):
             super().add_trials(lease, additions)
 
     def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
         with self._tracker.reserving(lease.name.namespace, Counts(trials=len(batch))):
             super().add_batch(lease, batch)
 
-    def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+    def add_measurements(
+        self, lease: Lease, number: int, measurements: Sequence[Measurement]
+    ) -> None:
         with self._tracker.reserving(lease.name.namespace, Counts(measurements=len(measurements))):
             super().add_measurements(lease, number, measurements)
 

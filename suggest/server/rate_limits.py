@@ -1,6 +1,7 @@
 """Rate limits: a token bucket per client, one token per call, filled at the client's rate.
 
-Belongs to the server's event loop. The only clock is `now`. When there are many buckets, full ones are dropped.
+Belongs to the server's event loop. The only clock is `now`. When there are many buckets, full ones
+are dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ _MANY = 10_000  # clients to remember before quiet ones are forgotten
 class RateLimiter:
     """Limits the rate of calls of each client. `limits` returns the current limits."""
 
-    def __init__(self, limits: Callable[[], Limits], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: Callable[[], Limits], now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limits = limits
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}  # by client: (tokens, when)
-        self._over: dict[str, tuple[float, float]] = {}  # by client: (refusals minus rate * time since, when)
+        # by client: (refusals minus rate * time since, when)
+        self._over: dict[str, tuple[float, float]] = {}
         self.refused = 0
 
     def take(self, client: str) -> None:
@@ -48,7 +52,10 @@ class RateLimiter:
         self._buckets[client] = tokens - 1, now
 
     def _late_s(self, client: str, rate: float, now: float) -> float:
-        """Return how long to delay a refusal. It costs as much as a reply, so slow down clients that keep calling."""
+        """Return how long to delay a refusal.
+
+        It costs as much as a reply, so slow down clients that keep calling.
+        """
         over, at = self._over.get(client, (0.0, now))
         over = max(0.0, over - (now - at) * rate) + 1
         if len(self._over) >= _MANY:
@@ -57,11 +64,18 @@ class RateLimiter:
         return min(MAX_LATE_S, max(0.0, over - _HEEDED) / rate)
 
     def _forget(self, now: float) -> None:
-        """Forget full buckets, which are the same as new ones. If too many others remain, forget all."""
+        """Forget full buckets, which are the same as new ones.
+
+        If too many others remain, forget all.
+        """
         limits = self._limits()
         remaining = {}
         for client, (tokens, at) in self._buckets.items():
             may = limits.rate_of(client)
-            if may.rate is not None and may.burst is not None and tokens + (now - at) * may.rate < may.burst:
+            if (
+                may.rate is not None
+                and may.burst is not None
+                and tokens + (now - at) * may.rate < may.burst
+            ):
                 remaining[client] = tokens, at
         self._buckets = remaining if len(remaining) < _MANY else {}

@@ -1,7 +1,8 @@
-"""Limits on the size of requests, checked first, because even validating an oversized request takes long.
+"""Limits on the size of requests, checked first, because even validating an oversized request takes
+long.
 
-Only lengths are checked, those of lists before those of their items. Limits on the items of one RPC are in
-`suggest.server.rpcs`, those that depend on a namespace in `suggest.server.limits_file`.
+Only lengths are checked, those of lists before those of their items. Limits on the items of one RPC
+are in `suggest.server.rpcs`, those that depend on a namespace in `suggest.server.limits_file`.
 """
 
 from __future__ import annotations
@@ -40,26 +41,35 @@ _MOST = {
 }
 # Messages whose only fields of variable size are texts, which the code that reads them checks.
 _PLAIN = ("Measurement", "Timestamp", "Duration", "TrialLease", "MetricLog")
-_FRAMES = ("SuggestionsFrame", "StoppingFrame")  # Katib's; the code that parses their contents checks the sizes
+# Katib's; the code that parses their contents checks the sizes
+_FRAMES = ("SuggestionsFrame", "StoppingFrame")
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """The values of a choice or a condition. Millions fit into one request, so count them before checking each."""
+    """The values of a choice or a condition.
+
+    Millions fit into one request, so count them before checking each.
+    """
 
     path: str
     held: Any
 
 
 def check(request: Any) -> None:
-    """Check the sizes in `request`, which may be any message. Raises InvalidArgument with the fields."""
+    """Check the sizes in `request`, which may be any message.
+
+    Raises InvalidArgument with the fields.
+    """
     if request.DESCRIPTOR.name in _FRAMES:
         return
     problems: list[Problem] = []
     values: list[_Values] = []
     measured = _look(request, "", problems, values)
     if measured > MAX_MEASUREMENTS:
-        problems.append(Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}"))
+        problems.append(
+            Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}")
+        )
     for sized in values if not problems else ():
         for index, value in enumerate(sized.held):
             _look(value, f"{sized.path}[{index}].", problems, [])
@@ -70,7 +80,10 @@ def check(request: Any) -> None:
 
 
 def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:
-    """Check a message and return the number of measurements in lists of allowed length. Append to `values`."""
+    """Check a message and return the number of measurements in lists of allowed length.
+
+    Append to `values`.
+    """
     measured, before = 0, len(values)
     for name, limit, inside in _plan(message.DESCRIPTOR):
         content = getattr(message, name)
@@ -94,7 +107,9 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
                     measured += _look(item, f"{path}{name}{place}.", problems, values)
         elif isinstance(content, str):
             if len(content) > MAX_TEXT:
-                problems.append(Problem(path + name, f"{len(content):,} characters; at most {MAX_TEXT:,}"))
+                problems.append(
+                    Problem(path + name, f"{len(content):,} characters; at most {MAX_TEXT:,}")
+                )
         elif message.HasField(name):
             measured += _look(content, f"{path}{name}.", problems, values)
     if "parameters" in message.DESCRIPTOR.fields_by_name:
@@ -112,7 +127,9 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
 
 @functools.cache
 def _plan(descriptor: Descriptor) -> list[tuple[str, int, bool]]:
-    """Return what to check of a message: (field, most items or 0 for a single value, whether to check inside)."""
+    """Return what to check of a message: (field, most items or 0 for a single value, whether to
+    check inside).
+    """
     return [step for field in descriptor.fields if (step := _step(field))]
 
 

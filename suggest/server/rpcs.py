@@ -1,8 +1,9 @@
 """The table of RPCs. A method that is not in the table is closed to every token.
 
-For each method the table has the verb that a token needs, the field of the request that names the resource, the allowed
-number of items, and whether the call is audited. Whether a method writes follows from the verb. Limits on nested
-messages are in `suggest.server.request_sizes`; quota is reserved where rows are written, in `suggest.server.quota`.
+For each method the table has the verb that a token needs, the field of the request that names the
+resource, the allowed number of items, and whether the call is audited. Whether a method writes
+follows from the verb. Limits on nested messages are in `suggest.server.request_sizes`; quota is
+reserved where rows are written, in `suggest.server.quota`.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ class Items:
 class Rpc:
     """The row of one method.
 
-    `field` is the request's field with the name of the resource in the given `form`, "" if there is none. `audited`:
-    calls are in the audit log if they write. `proposes`: calls may compute for long, while other calls of the study
-    continue. `framed`: parsing a request leaves its items as bytes, so it takes hardly any time or memory.
+    `field` is the request's field with the name of the resource in the given `form`, "" if there is
+    none. `audited`: calls are in the audit log if they write. `proposes`: calls may compute for
+    long, while other calls of the study continue. `framed`: parsing a request leaves its items as
+    bytes, so it takes hardly any time or memory.
     """
 
     verb: AccessVerb
@@ -81,9 +83,9 @@ class Rpc:
 class Resource:
     """The resource that a call is about, parsed from the request once.
 
-    `namespace` is set even if the rest of the name is malformed, so that authorization precedes validation; None if the
-    name has no namespace. `study` and `number` are None if the name has none. `problems` are those of the name and of
-    the number of items.
+    `namespace` is set even if the rest of the name is malformed, so that authorization precedes
+    validation; None if the name has no namespace. `study` and `number` are None if the name has
+    none. `problems` are those of the name and of the number of items.
     """
 
     text: str = ""
@@ -110,7 +112,9 @@ RPCS: Mapping[str, Rpc] = {
     "UpdateTrial": Rpc(AccessVerb.RUN, "trial.name", Form.TRIAL),
     "DeleteTrial": Rpc(AccessVerb.MANAGE, "name", Form.TRIAL),
     "SuggestTrials": Rpc(AccessVerb.RUN, "parent", items=Items("count", 1, 1000), proposes=True),
-    "ReportMeasurements": Rpc(AccessVerb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)),
+    "ReportMeasurements": Rpc(
+        AccessVerb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)
+    ),
     # Not audited: it stores nothing, and each running trial sends it three times a minute.
     "RenewLeases": Rpc(AccessVerb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
     "CompleteTrial": Rpc(AccessVerb.RUN, "name", Form.TRIAL),
@@ -133,11 +137,15 @@ KATIB_RPCS: Mapping[str, Rpc] = {
     "DeleteObservationLog": Rpc(AccessVerb.RUN, "trial_name", Form.KATIB),
 }
 
-_UNKNOWN = Rpc(AccessVerb.MANAGE)  # for methods of other services; all methods of this service are in the tables
+# for methods of other services; all methods of this service are in the tables
+_UNKNOWN = Rpc(AccessVerb.MANAGE)
 
 
 def rpc_of(method: str) -> Rpc:
-    """Return the row for a full path (`/package.Service/Name`). A method without a row counts as a write."""
+    """Return the row for a full path (`/package.Service/Name`).
+
+    A method without a row counts as a write.
+    """
     return known_rpc(method) or _UNKNOWN
 
 
@@ -148,7 +156,10 @@ def known_rpc(method: str) -> Rpc | None:
 
 
 def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
-    """Parse the resource of a request. Problems are in the result, so that the method raises all problems at once."""
+    """Parse the resource of a request.
+
+    Problems are in the result, so that the method raises all problems at once.
+    """
     if rpc.form is Form.KATIB:
         return _of_katib(rpc, request)
     sizes = () if rpc.items is None else tuple(rpc.items.problems(request))
@@ -164,12 +175,20 @@ def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
 
 
 def _of_katib(rpc: Rpc, request: object) -> Resource:  # any message
-    """Return the resource of a request of Katib's. Requests for one experiment have the same study, for the queue."""
+    """Return the resource of a request of Katib's.
+
+    Requests for one experiment have the same study, for the queue.
+    """
     named = getattr(request, rpc.field) if rpc.field else ""
     if isinstance(named, bytes):  # an experiment that is not parsed yet
         digest = hashlib.sha256(named).hexdigest()[:16]
-        return Resource(f"namespaces/{NAMESPACE}", NAMESPACE, StudyName(NAMESPACE, f"experiment-{digest}"))
-    return Resource(f"namespaces/{NAMESPACE}/trials/{named[:253]}" if named else f"namespaces/{NAMESPACE}", NAMESPACE)
+        return Resource(
+            f"namespaces/{NAMESPACE}", NAMESPACE, StudyName(NAMESPACE, f"experiment-{digest}")
+        )
+    return Resource(
+        f"namespaces/{NAMESPACE}/trials/{named[:253]}" if named else f"namespaces/{NAMESPACE}",
+        NAMESPACE,
+    )
 
 
 def _namespace(text: str, field: str) -> tuple[None, None]:

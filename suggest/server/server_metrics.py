@@ -1,8 +1,8 @@
 """Prometheus metrics of a server at `/metrics`, and its health at `/healthz`.
 
-The library is loaded only with `--metrics-address`. No label has a value chosen by a client, so the number of series is
-bounded by methods times codes. docs/server.md lists the names. `CallMetrics` is the outermost interceptor; it does not
-change calls.
+The library is loaded only with `--metrics-address`. No label has a value chosen by a client, so the
+number of series is bounded by methods times codes. docs/server.md lists the names. `CallMetrics` is
+the outermost interceptor; it does not change calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
 import grpc
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
@@ -36,7 +42,8 @@ _KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
 class Metrics:
-    """The metrics endpoint. The constructor binds the address; requests are answered from start() on.
+    """The metrics endpoint. The constructor binds the address; requests are answered from start()
+    on.
 
     Raises InvalidArgument, Unavailable.
     """
@@ -45,7 +52,8 @@ class Metrics:
         """`pair` is the certificate for an address beyond this machine, which is served by HTTPS."""
         listening = metrics_address(address)
         self._server = _listening(listening, self._answer, None if listening.private else pair)
-        # Avoid an unused `_created` series for each metric. (This function has no types in the library.)
+        # Avoid an unused `_created` series for each metric. (This function has no types in the
+        # library.)
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -57,9 +65,12 @@ class Metrics:
             registry=self._registry,
         )
         self._handed_out = Counter(
-            "tuner_suggest_trials_handed_out", "Trials in replies to SuggestTrials.", registry=self._registry
+            "tuner_suggest_trials_handed_out",
+            "Trials in replies to SuggestTrials.",
+            registry=self._registry,
         )
-        self._series: dict[tuple[str, str], Histogram] = {}  # a lookup by labels takes longer than observing
+        # a lookup by labels takes longer than observing
+        self._series: dict[tuple[str, str], Histogram] = {}
         self._taking_calls = True
         self.calls = CallMetrics(self._ended)
 
@@ -103,7 +114,9 @@ def metrics_address(text: str) -> Address:
     """Parse the address of the metrics. Raises InvalidArgument."""
     address = parse_address(text)
     if address.path:
-        raise InvalidArgument.at("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")
+        raise InvalidArgument.at(
+            "metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT"
+        )
     return address
 
 
@@ -123,35 +136,55 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         workers = self.studies.sessions.workers
         yield GaugeMetricFamily(
-            "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", self.calls.in_flight
+            "tuner_suggest_calls_in_flight",
+            "Calls that are not answered yet.",
+            self.calls.in_flight,
         )
-        waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Calls that wait for their turn.", labels=("queue",))
+        waiting = GaugeMetricFamily(
+            "tuner_suggest_calls_waiting", "Calls that wait for their turn.", labels=("queue",)
+        )
         waiting.add_metric(("study",), self.pool.waiting_for_study)
         waiting.add_metric(("worker",), self.pool.waiting_for_thread)
         yield waiting
         studies, trials = self.studies.sessions.in_memory()
-        yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
-        yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
         yield GaugeMetricFamily(
-            "tuner_suggest_worker_processes", "Worker processes that compute proposals.", workers.running
-        )
-        yield CounterMetricFamily(
-            "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", workers.restarts
-        )
-        yield CounterMetricFamily(
-            "tuner_suggest_worker_busy_seconds", "Seconds that worker processes have computed.", workers.busy_s
+            "tuner_suggest_studies_in_memory", "Studies that this server writes.", studies
         )
         yield GaugeMetricFamily(
-            "tuner_suggest_worker_requests_waiting", "Proposals that wait for a worker process.", workers.waiting
+            "tuner_suggest_trials_in_memory", "Trials of these studies.", trials
+        )
+        yield GaugeMetricFamily(
+            "tuner_suggest_worker_processes",
+            "Worker processes that compute proposals.",
+            workers.running,
+        )
+        yield CounterMetricFamily(
+            "tuner_suggest_worker_restarts",
+            "Of these, the ones that died or hung.",
+            workers.restarts,
+        )
+        yield CounterMetricFamily(
+            "tuner_suggest_worker_busy_seconds",
+            "Seconds that worker processes have computed.",
+            workers.busy_s,
+        )
+        yield GaugeMetricFamily(
+            "tuner_suggest_worker_requests_waiting",
+            "Proposals that wait for a worker process.",
+            workers.waiting,
         )
         points = CounterMetricFamily(
-            "tuner_suggest_points_given", "Points that worker processes computed, or did not in time.", labels=("kind",)
+            "tuner_suggest_points_given",
+            "Points that worker processes computed, or did not in time.",
+            labels=("kind",),
         )
         for source, count in self.studies.sessions.points_given().items():
             points.add_metric((source,), count)
         yield points
         errors = CounterMetricFamily(
-            "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)
+            "tuner_suggest_store_errors",
+            "Calls that failed because of the store.",
+            labels=("kind",),
         )
         for reason, kind in _KINDS.items():
             errors.add_metric((kind,), self.store_health.errors[reason])
@@ -162,7 +195,11 @@ class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, address: Address, family: int, handler: type[BaseHTTPRequestHandler], pair: KeyPair | None
+        self,
+        address: Address,
+        family: int,
+        handler: type[BaseHTTPRequestHandler],
+        pair: KeyPair | None,
     ) -> None:
         self.address_family = family
         self._pair = pair
@@ -170,7 +207,9 @@ class _HttpServer(ThreadingHTTPServer):
         super().__init__((address.host, address.port), handler)
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self.serve_forever, name="metrics", kwargs={"poll_interval": 0.1})
+        self._thread = threading.Thread(
+            target=self.serve_forever, name="metrics", kwargs={"poll_interval": 0.1}
+        )
         self._thread.start()
 
     def server_bind(self) -> None:
@@ -181,7 +220,9 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_port = self.server_address[1]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Handle the request in the connection's own thread, so that a slow handshake blocks no other connection."""
+        """Handle the request in the connection's own thread, so that a slow handshake blocks no
+        other connection.
+        """
         if self._pair is not None:
             request.settimeout(_PATIENCE_S)
             with self._pair.context().wrap_socket(request, server_side=True) as encrypted:
@@ -204,10 +245,14 @@ def _listening(
 ) -> _HttpServer:
     refuse_taken(address)
     try:
-        addresses = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         return _HttpServer(address, addresses[0][0], _handler(answer), pair)
     except OSError as e:
-        raise Unavailable(f"cannot listen at {address}: {e.strerror or e}; use another --metrics-address") from e
+        raise Unavailable(
+            f"cannot listen at {address}: {e.strerror or e}; use another --metrics-address"
+        ) from e
 
 
 def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseHTTPRequestHandler]:
@@ -238,11 +283,15 @@ _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallMetrics(grpc.aio.ServerInterceptor):
-    """Measures calls. Belongs to the server's loop. `ended` is called for each call with the bare method name."""
+    """Measures calls. Belongs to the server's loop.
+
+    `ended` is called for each call with the bare method name.
+    """
 
     def __init__(self, ended: Ended) -> None:
         self._ended = ended
-        self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: (original handler, wrapped handler)
+        # by method: (original handler, wrapped handler)
+        self._known: dict[str, tuple[Handler, Handler]] = {}
         self.in_flight = 0
 
     async def intercept_service(
@@ -251,7 +300,8 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
         method = str(handler_call_details.method)
-        handler = await continuation(handler_call_details)  # always: the next interceptor may decide for each call
+        # always: the next interceptor may decide for each call
+        handler = await continuation(handler_call_details)
         if handler is None or handler.stream_unary is None:
             return handler  # health and reflection, which are long streams
         measured_handler = self._known.get(method)
@@ -264,7 +314,9 @@ class CallMetrics(grpc.aio.ServerInterceptor):
             measured_handler = self._known[method] = handler, measured
         return measured_handler[1]
 
-    def _measured(self, behavior: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
+    def _measured(
+        self, behavior: Callable[[Any, Any], Any], *, method: str
+    ) -> Callable[[Any, Context], Any]:
         async def measured(request: object, context: Context) -> Any:
             began = time.monotonic()
             self.in_flight += 1

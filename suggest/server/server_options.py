@@ -15,9 +15,10 @@ from suggest.server.limits_file import Limits, read_limits
 class ServerOptions:
     """Options as given by the flags of `tuner serve`.
 
-    `metrics_address` is HOST:PORT, or "" for no metrics. `limits` is a file, "" for the default limits, or None for no
-    limits. `katib` are further ports for Katib's clients, which need no token there; 0 lets the system choose.
-    `katib_checkpoints` is the folder of the trials of Katib's pbt, which is not served without one.
+    `metrics_address` is HOST:PORT, or "" for no metrics. `limits` is a file, "" for the default
+    limits, or None for no limits. `katib` are further ports for Katib's clients, which need no
+    token there; 0 lets the system choose. `katib_checkpoints` is the folder of the trials of
+    Katib's pbt, which is not served without one.
     """
 
     metrics_address: str = ""
@@ -41,7 +42,9 @@ class LimitsFile:
         self._watched: FileReloader[Limits] | None = None
         self._usual = Limits()
         if file:
-            self._watched = FileReloader((Path(file),), lambda contents: read_limits(contents[0], place=file))
+            self._watched = FileReloader(
+                (Path(file),), lambda contents: read_limits(contents[0], place=file)
+            )
 
     def now(self) -> Limits:
         return self._usual if self._watched is None else self._watched.value

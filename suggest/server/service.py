@@ -1,7 +1,8 @@
 """The gRPC servicer: each method reads its request, calls `suggest.studies`, and builds the reply.
 
-Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps exceptions to statuses. Requests
-are validated only in this module; rules that depend on the study are in `suggest.studies`.
+Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps exceptions
+to statuses. Requests are validated only in this module; rules that depend on the study are in
+`suggest.studies`.
 """
 
 # ruff: noqa: N802 - the methods are named as in the proto
@@ -38,7 +39,8 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 MAX_PAGE = 1000
 MAX_SUMMARIES = 20  # studies per page when the trials are counted, too
 DEFAULT_PAGE = 100
-UPDATED = ("spec.parameters", "spec.pruning", "spec.objectives", "spec.constraints", "labels")  # by UpdateStudy
+# by UpdateStudy
+UPDATED = ("spec.parameters", "spec.pruning", "spec.objectives", "spec.constraints", "labels")
 MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 _AT_A_TIME = 200  # entries of a list per read from the store
 
@@ -51,8 +53,8 @@ T = TypeVar("T")
 class SuggestServicer(SuggestServiceServicer):
     """Implements the RPCs of `SuggestService`.
 
-    `context` is the call's `Resource`, which the interceptor has parsed. The interceptor handles deadlines and
-    cancellation; a write that has begun is finished.
+    `context` is the call's `Resource`, which the interceptor has parsed. The interceptor handles
+    deadlines and cancellation; a write that has begun is finished.
     """
 
     def __init__(self, studies: StudyService) -> None:
@@ -70,12 +72,16 @@ class SuggestServicer(SuggestServiceServicer):
         problems += size_problems("spec.parameters", "the study", request.study.ByteSize())
         raise_if(problems)
         name = StudyName(_resource(context).namespace or "", request.study_id)
-        return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
+        return wire.write_study(
+            self._studies.create_study(name, spec, request_id=request.request_id, labels=labels)
+        )
 
     def GetStudy(self, request: pb.GetStudyRequest, context: ResourceContext) -> pb.Study:
         return wire.write_study(self._studies.study(_study(context)))
 
-    def ListStudies(self, request: pb.ListStudiesRequest, context: ResourceContext) -> pb.ListStudiesResponse:
+    def ListStudies(
+        self, request: pb.ListStudiesRequest, context: ResourceContext
+    ) -> pb.ListStudiesResponse:
         problems = _problems(context)
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
@@ -85,7 +91,9 @@ class SuggestServicer(SuggestServiceServicer):
         listed: list[Study] = []
         for namespace in _readable(_resource(context).namespace or "", after):
             missing = limit + 1 - len(listed)
-            listed += self._studies.list_studies(namespace, labels=labels, after=after, limit=missing)
+            listed += self._studies.list_studies(
+                namespace, labels=labels, after=after, limit=missing
+            )
             if len(listed) > limit:
                 break
         page, next_token = _page(((wire.write_study(s), str(s.name)) for s in listed), limit)
@@ -100,7 +108,9 @@ class SuggestServicer(SuggestServiceServicer):
         space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
         if request.study.spec.HasField("pruning"):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
-        objectives = wire.read_objectives(request.study.spec.objectives, "study.spec.objectives", problems)
+        objectives = wire.read_objectives(
+            request.study.spec.objectives, "study.spec.objectives", problems
+        )
         raise_if(problems)
         study = self._studies.update_study(
             _study(context),
@@ -108,7 +118,9 @@ class SuggestServicer(SuggestServiceServicer):
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
             objectives=objectives if "spec.objectives" in paths else KEEP,
-            constraints=wire.read_constraints(request.study.spec.constraints) if "spec.constraints" in paths else KEEP,
+            constraints=wire.read_constraints(request.study.spec.constraints)
+            if "spec.constraints" in paths
+            else KEEP,
             validate_only=request.validate_only,
             size_of=lambda study: wire.write_study(study).ByteSize(),
         )
@@ -118,13 +130,17 @@ class SuggestServicer(SuggestServiceServicer):
         self._studies.delete_study(_study(context))
         return Empty()
 
-    def ValidateStudy(self, request: pb.ValidateStudyRequest, context: ResourceContext) -> pb.ValidateStudyResponse:
+    def ValidateStudy(
+        self, request: pb.ValidateStudyRequest, context: ResourceContext
+    ) -> pb.ValidateStudyResponse:
         problems: wire.Problems = []
         _read_spec(request.spec, problems)
         raise_if(problems)
         return pb.ValidateStudyResponse()
 
-    def ListAlgorithms(self, request: pb.ListAlgorithmsRequest, context: ResourceContext) -> pb.ListAlgorithmsResponse:
+    def ListAlgorithms(
+        self, request: pb.ListAlgorithmsRequest, context: ResourceContext
+    ) -> pb.ListAlgorithmsResponse:
         algorithms = [
             pb.AlgorithmInfo(name=a.name, description=a.description, settings=dict(a.settings))
             for a in self._studies.algorithms()
@@ -136,14 +152,20 @@ class SuggestServicer(SuggestServiceServicer):
     def AddTrial(self, request: pb.AddTrialRequest, context: ResourceContext) -> pb.Trial:
         problems = _problems(context)
         parameters = wire.read_values(request.parameters, "parameters", problems)
-        outcome = wire.read_outcome(request.outcome, "outcome", problems) if request.HasField("outcome") else None
+        outcome = (
+            wire.read_outcome(request.outcome, "outcome", problems)
+            if request.HasField("outcome")
+            else None
+        )
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         labels = wire.read_labels(request.labels, "labels", problems)
         problems += _request_id_problems(request.request_id)
         if outcome is not None:
             problems += _outcome_problems(outcome)
         elif measurements:
-            problems.append(Problem("measurements", "only a finished trial has some; set outcome too"))
+            problems.append(
+                Problem("measurements", "only a finished trial has some; set outcome too")
+            )
         raise_if(problems)
         study = _study(context)
         added = self._studies.add_trial(
@@ -156,7 +178,9 @@ class SuggestServicer(SuggestServiceServicer):
         )
         return wire.write_trial(study, added)
 
-    def ImportTrials(self, request: pb.ImportTrialsRequest, context: ResourceContext) -> pb.ImportTrialsResponse:
+    def ImportTrials(
+        self, request: pb.ImportTrialsRequest, context: ResourceContext
+    ) -> pb.ImportTrialsResponse:
         problems = _problems(context)
         trials = wire.read_finished(request.trials, "trials", problems)
         problems += _import_problems(trials, source=request.source, request_id=request.request_id)
@@ -165,8 +189,12 @@ class SuggestServicer(SuggestServiceServicer):
             problems += size_problems(f"trials[{i}].parameters", "the trial", size)
         raise_if(problems)
         study = _study(context)
-        results = self._studies.import_trials(study, trials, source=request.source, request_id=request.request_id)
-        reply = pb.ImportTrialsResponse(results=[wire.write_import_result(result) for result in results])
+        results = self._studies.import_trials(
+            study, trials, source=request.source, request_id=request.request_id
+        )
+        reply = pb.ImportTrialsResponse(
+            results=[wire.write_import_result(result) for result in results]
+        )
         _shorten(reply)
         return reply
 
@@ -174,19 +202,27 @@ class SuggestServicer(SuggestServiceServicer):
         study, number = _trial(context)
         return wire.write_trial(study, self._studies.trial(study, number))
 
-    def ListTrials(self, request: pb.ListTrialsRequest, context: ResourceContext) -> pb.ListTrialsResponse:
+    def ListTrials(
+        self, request: pb.ListTrialsRequest, context: ResourceContext
+    ) -> pb.ListTrialsResponse:
         problems = _problems(context)
         states = wire.read_states(request.states, "states", problems)
         limit = _limit(request.page_size, problems)
         if request.first_number < 0:
-            problems.append(Problem("first_number", f"{request.first_number} is negative; trials count from 0"))
+            problems.append(
+                Problem("first_number", f"{request.first_number} is negative; trials count from 0")
+            )
         first = request.first_number - 1
         after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         raise_if(problems)
         study = _study(context)
-        read_part = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
+        read_part = partial(
+            self._studies.list_trials, study, states=states, client_id=request.client_id
+        )
         trials = _in_parts(read_part, after, limit + 1, position=lambda trial: trial.number)
-        page, next_token = _page(((wire.write_trial(study, t), str(t.number)) for t in trials), limit)
+        page, next_token = _page(
+            ((wire.write_trial(study, t), str(t.number)) for t in trials), limit
+        )
         return pb.ListTrialsResponse(trials=page, next_page_token=next_token)
 
     def UpdateTrial(self, request: pb.UpdateTrialRequest, context: ResourceContext) -> pb.Trial:
@@ -202,14 +238,20 @@ class SuggestServicer(SuggestServiceServicer):
         self._studies.delete_trial(study, number)
         return Empty()
 
-    def SuggestTrials(self, request: pb.SuggestTrialsRequest, context: ResourceContext) -> pb.SuggestTrialsResponse:
+    def SuggestTrials(
+        self, request: pb.SuggestTrialsRequest, context: ResourceContext
+    ) -> pb.SuggestTrialsResponse:
         problems = _problems(context)
         labels = wire.read_labels(request.labels, "labels", problems)
         lease_s = wire.read_duration(request.lease_duration)
         if not 0 < len(request.client_id) <= 256:
             problems.append(Problem("client_id", "name the client, in 1 to 256 characters"))
         if lease_s is not None and not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
-            problems.append(Problem("lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"))
+            problems.append(
+                Problem(
+                    "lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"
+                )
+            )
         problems += _request_id_problems(request.request_id)
         raise_if(problems)
         study = _study(context)
@@ -241,9 +283,13 @@ class SuggestServicer(SuggestServiceServicer):
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
-    def RenewLeases(self, request: pb.RenewLeasesRequest, context: ResourceContext) -> pb.RenewLeasesResponse:
+    def RenewLeases(
+        self, request: pb.RenewLeasesRequest, context: ResourceContext
+    ) -> pb.RenewLeasesResponse:
         study = _study(context)
-        lost = self._studies.renew_leases(study, {lease.number: lease.tries for lease in request.leases})
+        lost = self._studies.renew_leases(
+            study, {lease.number: lease.tries for lease in request.leases}
+        )
         return pb.RenewLeasesResponse(lost=sorted(lost))
 
     def CompleteTrial(self, request: pb.CompleteTrialRequest, context: ResourceContext) -> pb.Trial:
@@ -253,10 +299,14 @@ class SuggestServicer(SuggestServiceServicer):
         problems += _outcome_problems(outcome)
         raise_if(problems)
         study, number = _trial(context)
-        completed = self._studies.complete(study, number, outcome, measurements=measurements, tries=request.tries)
+        completed = self._studies.complete(
+            study, number, outcome, measurements=measurements, tries=request.tries
+        )
         return wire.write_trial(study, completed)
 
-    def ReopenTrials(self, request: pb.ReopenTrialsRequest, context: ResourceContext) -> pb.ReopenTrialsResponse:
+    def ReopenTrials(
+        self, request: pb.ReopenTrialsRequest, context: ResourceContext
+    ) -> pb.ReopenTrialsResponse:
         problems = _problems(context)
         if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
             problems.append(Problem("numbers", f"{twice[0]} occurs twice; send each number once"))
@@ -290,12 +340,17 @@ class SuggestServicer(SuggestServiceServicer):
         front = self._studies.optimal_trials(study)
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in front])
 
-    def EstimateStudy(self, request: pb.EstimateStudyRequest, context: ResourceContext) -> pb.StudyEstimate:
+    def EstimateStudy(
+        self, request: pb.EstimateStudyRequest, context: ResourceContext
+    ) -> pb.StudyEstimate:
         return pb.StudyEstimate(**asdict(self._studies.estimate(_study(context))))
 
 
 def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
-    """Return the result of `read`. If it raises, add its problems, return `instead`, and so continue reading."""
+    """Return the result of `read`.
+
+    If it raises, add its problems, return `instead`, and so continue reading.
+    """
     try:
         return read()
     except InvalidArgument as e:
@@ -309,7 +364,9 @@ def _resource(context: ResourceContext) -> Resource:
 
 
 def _problems(context: ResourceContext) -> wire.Problems:
-    """Return the problems of the call's resource, to which the method adds others before raising all at once."""
+    """Return the problems of the call's resource, to which the method adds others before raising
+    all at once.
+    """
     return list(_resource(context).problems)
 
 
@@ -332,7 +389,10 @@ def _request_id_problems(request_id: str) -> list[Problem]:
     if 0 < len(request_id) <= 128:
         return []
     return [
-        Problem("request_id", "is needed to recognize a repeated request; use 1 to 128 characters, preferably random")
+        Problem(
+            "request_id",
+            "is needed to recognize a repeated request; use 1 to 128 characters, preferably random",
+        )
     ]
 
 
@@ -340,10 +400,14 @@ def _outcome_problems(outcome: Outcome) -> list[Problem]:
     if outcome.value is None or math.isfinite(outcome.value):
         return []
     path = f"outcome.{outcome.state.value}.value"
-    return [Problem(path, f"{outcome.value} is not finite; omit it, or complete the trial as failed")]
+    return [
+        Problem(path, f"{outcome.value} is not finite; omit it, or complete the trial as failed")
+    ]
 
 
-def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id: str) -> list[Problem]:
+def _import_problems(
+    trials: Sequence[FinishedTrial], *, source: str, request_id: str
+) -> list[Problem]:
     problems = _request_id_problems(request_id)
     if not 0 < len(source) <= 256:
         problems.append(Problem("source", "name their source, in 1 to 256 characters"))
@@ -357,7 +421,10 @@ def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id
 
 
 def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
-    """Read and check a spec. Parts that could not be read have placeholder values and are not checked."""
+    """Read and check a spec.
+
+    Parts that could not be read have placeholder values and are not checked.
+    """
     unread: wire.Problems = []
     spec = wire.read_spec(message, "spec", unread)
     parts = {_part(p) for p in unread}
@@ -372,7 +439,9 @@ def _part(problem: Problem) -> str:
 
 
 def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]:
-    """Return the namespaces to list, in order, without those that precede `after`; None means all namespaces."""
+    """Return the namespaces to list, in order, without those that precede `after`; None means all
+    namespaces.
+    """
     if namespace != names.ALL:
         return [namespace]
     readable = readable_namespaces()
@@ -383,7 +452,11 @@ def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]
 
 def _limit(page_size: int, problems: wire.Problems) -> int:
     if page_size < 0:
-        problems.append(Problem("page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"))
+        problems.append(
+            Problem(
+                "page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"
+            )
+        )
     return min(page_size or DEFAULT_PAGE, MAX_PAGE)
 
 
@@ -399,7 +472,9 @@ def _shorten(reply: pb.ImportTrialsResponse) -> None:
 def _in_parts(
     read_part: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]
 ) -> Iterator[T]:
-    """Yield at most `limit` entries, read in parts, because entries may be large and a page may end much earlier."""
+    """Yield at most `limit` entries, read in parts, because entries may be large and a page may end
+    much earlier.
+    """
     while limit > 0:
         part = read_part(after=after, limit=min(limit, _AT_A_TIME))
         yield from part
@@ -410,7 +485,9 @@ def _in_parts(
 
 
 def _page(entries: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
-    """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for the rest if there is more."""
+    """Return a page of at most `limit` messages and MAX_REPLY_BYTES, with a token for the rest if
+    there is more.
+    """
     page: list[M] = []
     size, last = 0, ""
     for message, position in entries:
@@ -442,7 +519,9 @@ def _read_position(token: str, *, first: int) -> int:
 
 
 def _bad_token() -> InvalidArgument:
-    return InvalidArgument.at("page_token", "not a token that this method returned; omit it to start over")
+    return InvalidArgument.at(
+        "page_token", "not a token that this method returned; omit it to start over"
+    )
 
 
 def _read_mask(mask: FieldMask, fields: Sequence[str], problems: wire.Problems) -> frozenset[str]:

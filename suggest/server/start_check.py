@@ -1,6 +1,7 @@
 """`tuner serve --check`: check each requirement of a server separately, without starting it.
 
-Changes nothing: creates no file, upgrades no schema, removes no stale socket. A real start repeats all checks.
+Changes nothing: creates no file, upgrades no schema, removes no stale socket. A real start repeats
+all checks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ SOON_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class StartFinding:
-    """One finding. `problem` keeps the server from starting or clients from reaching it; None if all is well."""
+    """One finding. `problem` keeps the server from starting or clients from reaching it; None if
+    all is well.
+    """
 
     subject: str
     detail: str
@@ -39,7 +42,12 @@ class StartFinding:
 
 
 def look(
-    address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
+    address: str,
+    storage_url: str,
+    *,
+    advertise: str,
+    protection: Protection,
+    options: ServerOptions,
 ) -> Iterator[StartFinding]:
     """Check a server's settings, yielding each finding as soon as it is known."""
     yield _judged("address", lambda: _address(address, protection))
@@ -48,14 +56,22 @@ def look(
     if options.katib_checkpoints is not None:
         yield _judged("katib", lambda: _katib_checkpoints(options))
     if advertise:
-        yield _judged("advertise", lambda: f"clients of other servers are redirected to {parse_address(advertise)}")
+        yield _judged(
+            "advertise",
+            lambda: f"clients of other servers are redirected to {parse_address(advertise)}",
+        )
     yield _judged("storage", lambda: _storage(storage_url))
     if protection.tls_cert and protection.tls_key:
         cert, key = Path(protection.tls_cert), Path(protection.tls_key)
         client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
-        yield _judged("certificate", lambda: _certificate(cert, key, client_ca, advertise or address))
+        yield _judged(
+            "certificate", lambda: _certificate(cert, key, client_ca, advertise or address)
+        )
     if protection.tokens:
-        yield _judged("tokens", lambda: f"{protection.tokens}: {len(watched_tokens(Path(protection.tokens)).value)}")
+        yield _judged(
+            "tokens",
+            lambda: f"{protection.tokens}: {len(watched_tokens(Path(protection.tokens)).value)}",
+        )
     if options.limits:
         yield _judged("limits", lambda: _limits(str(options.limits)))
     if options.metrics_address:
@@ -90,7 +106,9 @@ def _katib(port: int, served: str, protection: Protection) -> str:
     address = Address(host=main.host or "127.0.0.1", port=port)
     protection.check(main, katib=True)
     if port and address == main:
-        raise InvalidArgument.at("katib", f"{address} is the address of the service; use another port")
+        raise InvalidArgument.at(
+            "katib", f"{address} is the address of the service; use another port"
+        )
     refuse_taken(address)
     return f"{address} is free; Katib's clients need no token"
 
@@ -106,7 +124,9 @@ def _metrics(text: str, served: str, protection: Protection) -> str:
     address = metrics_address(text)
     protection.check(parse_address(served), address)
     if address.port and address == parse_address(served):
-        raise InvalidArgument.at("metrics-address", f"{address} is the address of the service; use another port")
+        raise InvalidArgument.at(
+            "metrics-address", f"{address} is the address of the service; use another port"
+        )
     refuse_taken(address)
     return f"{address} is free"
 
@@ -146,7 +166,9 @@ def _storage(url: str) -> str:
 def _schema(found: str, newest: str) -> str:
     if found == newest:
         return f"schema {found}, the newest"
-    return f"schema {found}; the first start upgrades it to {newest}, which older servers then refuse"
+    return (
+        f"schema {found}; the first start upgrades it to {newest}, which older servers then refuse"
+    )
 
 
 def _nearest(folder: Path) -> Path:
@@ -177,7 +199,8 @@ class _ReadOnly:
 
         from suggest.storage.sqlite import translated
 
-        # Without a log, no process has the database open. SQLite would create a log even for reading, unless immutable.
+        # Without a log, no process has the database open. SQLite would create a log even for
+        # reading, unless immutable.
         log = self._path.with_name(f"{self._path.name}-wal")
         how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
 
@@ -193,7 +216,9 @@ class _ReadOnly:
 
 
 def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) -> str:
-    """Check the certificate with a TLS handshake within this process, so that OpenSSL itself validates it."""
+    """Check the certificate with a TLS handshake within this process, so that OpenSSL itself
+    validates it.
+    """
     from suggest.server.access.certificates import KeyPair
 
     KeyPair(cert, key, client_ca)
@@ -217,7 +242,8 @@ def _served_certificate(cert: Path, key: Path) -> tuple[list[str], datetime]:
     serving.load_cert_chain(cert, key)
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname = False
-    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # trust the certificate without its issuer
+    # trust the certificate without its issuer
+    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     asking.load_verify_locations(cert)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = serving.wrap_bio(to_server, to_client, server_side=True)
@@ -230,11 +256,15 @@ def _served_certificate(cert: Path, key: Path) -> tuple[list[str], datetime]:
                 except ssl.SSLWantReadError:
                     continue
     except ssl.SSLCertVerificationError as e:
-        raise InvalidArgument.at(str(cert), f"{e.verify_message}; see: openssl x509 -in {cert} -text") from e
+        raise InvalidArgument.at(
+            str(cert), f"{e.verify_message}; see: openssl x509 -in {cert} -text"
+        ) from e
     certificate = client.getpeercert() or {}
     alternatives: list[tuple[str, str]] = list(certificate.get("subjectAltName", ()))  # type: ignore[arg-type]
     names = [value for kind, value in alternatives if kind in ("DNS", "IP Address")]
-    return names, datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
+    return names, datetime.fromtimestamp(
+        ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC
+    )
 
 
 def _covers(name: str, host: str) -> bool:

@@ -1,8 +1,9 @@
 """Store health as seen by calls: one log line when the store fails, one when it works again.
 
-A thousand calls that fail for the same reason are a single event, logged with their number. A call that succeeds does
-not show that the store works: a renewed lease or a repeated request may need no write. So the store works again when
-calls succeed and none has failed for a while; clients repeat what fails several times a second.
+A thousand calls that fail for the same reason are a single event, logged with their number. A call
+that succeeds does not show that the store works: a renewed lease or a repeated request may need no
+write. So the store works again when calls succeed and none has failed for a while; clients repeat
+what fails several times a second.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class _Outage:
 
 
 class StoreHealth:
-    """Tracks failures of reads and of writes, separately because a full disk can be read. The server's loop owns it."""
+    """Tracks failures of reads and of writes, separately because a full disk can be read.
+
+    The server's loop owns it.
+    """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self.errors: Counter[str] = Counter()  # by reason, since the start
@@ -53,7 +57,9 @@ class StoreHealth:
         if outage is not None and self._now_s() - outage.last_s >= SETTLED_S:
             del self._lost[writing]
             seconds = outage.last_s - outage.since_s
-            events.warn("store_found", use=_USE[writing], seconds=seconds, failed_calls=outage.failed)
+            events.warn(
+                "store_found", use=_USE[writing], seconds=seconds, failed_calls=outage.failed
+            )
 
 
 _USE = {True: "writing", False: "reading"}

@@ -1,6 +1,7 @@
 """The database protocol of a store: transactions, a place to name in messages, bulk writes.
 
-Definitions only. Implementations: `sqlite`, `postgres`. They raise the types of `suggest.errors`, with a cure.
+Definitions only. Implementations: `sqlite`, `postgres`. They raise the types of `suggest.errors`,
+with a cure.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Database(Readable, Protocol):
     """
 
     def writing(self, *, single: bool = False) -> AbstractContextManager[Connection]:
-        """Open a transaction, which is committed at the end of the block or rolled back on an exception."""
+        """Open a transaction, which is committed at the end of the block or rolled back on an
+        exception.
+        """
 
     def lock_schema(self, connection: Connection) -> None:
         """Keep other processes from changing the schema until the transaction ends."""

@@ -1,6 +1,7 @@
 """The location of a store: parse the storage URL, and refuse places that could lose data.
 
-File locks and SQLite's WAL need a local file system; on a network file system they silently do not work.
+File locks and SQLite's WAL need a local file system; on a network file system they silently do not
+work.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _MOUNTS = Path("/proc/mounts")
 
 
 def is_postgres(storage_url: str) -> bool:
-    """Return whether the URL names PostgreSQL. Raises InvalidArgument for PostgreSQL URLs that name another driver."""
+    """Return whether the URL names PostgreSQL.
+
+    Raises InvalidArgument for PostgreSQL URLs that name another driver.
+    """
     if storage_url.startswith(_POSTGRES):
         return True
     if storage_url.startswith("postgres"):
@@ -27,7 +31,10 @@ def is_postgres(storage_url: str) -> bool:
 
 
 def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
-    """Return the file of `sqlite:///PATH`. A fourth slash makes PATH absolute, %3F is a question mark."""
+    """Return the file of `sqlite:///PATH`.
+
+    A fourth slash makes PATH absolute, %3F is a question mark.
+    """
     prefix = "sqlite:///"
     if not storage_url.startswith(prefix) or "?" in storage_url:
         raise _refused(
@@ -40,7 +47,9 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
         raise _refused(storage_url, "a store in memory would lose the studies; use sqlite:///PATH")
     path = Path(name).expanduser().absolute()
     if path.is_dir():
-        raise _refused(storage_url, f"{path} is a directory; name a file in it, such as {path / 'studies.db'}")
+        raise _refused(
+            storage_url, f"{path} is a directory; name a file in it, such as {path / 'studies.db'}"
+        )
     if make_folder:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +71,9 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def _filesystem(folder: Path, mounts: Path) -> str:
-    """Return the type of the folder's file system, or "" where the system does not report it (macOS)."""
+    """Return the type of the folder's file system, or "" where the system does not report it
+    (macOS).
+    """
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:

@@ -1,6 +1,8 @@
-"""The observation log of Katib's trials in SQL: stores reports as they came, and reads them by time.
+"""The observation log of Katib's trials in SQL: stores reports as they came, and reads them by
+time.
 
-A repeated report is stored again, as in Katib, because two equal lines with the same time stamp may be two reports.
+A repeated report is stored again, as in Katib, because two equal lines with the same time stamp may
+be two reports.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from suggest.storage.study_tables import katib_observations
 
 _AT_A_TIME = 500  # trials in a statement
 _LINES = 5000  # in a statement
-_STOPPED = ""  # the metric of the line that marks a trial as stopped early: a report's metrics have names
+# the metric of the line that marks a trial as stopped early: a report's metrics have names
+_STOPPED = ""
 
 
 class ObservationLog:
-    """The reports of trials of Katib's clients, by trial name. They belong to no study, so writing needs no lease.
+    """The reports of trials of Katib's clients, by trial name. They belong to no study, so writing
+    needs no lease.
 
     The caller closes the database.
     """
@@ -57,10 +61,17 @@ class ObservationLog:
     def count(self) -> int:
         """Count the lines of all trials. Slow for large logs."""
         with self.database.reading() as connection:
-            return connection.execute(select(func.count()).select_from(katib_observations)).scalar_one()
+            return connection.execute(
+                select(func.count()).select_from(katib_observations)
+            ).scalar_one()
 
-    def read(self, trial: str, *, metric: str, first_us: int | None, last_us: int | None) -> list[Observed]:
-        """Return lines by time, those with equal times in the order of the reports. An empty metric means all."""
+    def read(
+        self, trial: str, *, metric: str, first_us: int | None, last_us: int | None
+    ) -> list[Observed]:
+        """Return lines by time, those with equal times in the order of the reports.
+
+        An empty metric means all.
+        """
         o = katib_observations.c
         query = select(o.time_us, o.time_stamp, o.metric, o.value).where(o.trial_name == trial)
         query = query.where(o.metric == metric if metric else o.metric != _STOPPED)
@@ -72,13 +83,27 @@ class ObservationLog:
             return [Observed(*row) for row in connection.execute(query.order_by(o.time_us, o.id))]
 
     def first_values(self, trials: Sequence[str], metric: str, count: int) -> dict[str, list[str]]:
-        """Return the first `count` values of a metric for each of these trials that has reported it."""
+        """Return the first `count` values of a metric for each of these trials that has reported
+        it.
+        """
         o = katib_observations.c
-        place = func.row_number().over(partition_by=o.trial_name, order_by=(o.time_us, o.id)).label("place")
+        place = (
+            func.row_number()
+            .over(partition_by=o.trial_name, order_by=(o.time_us, o.id))
+            .label("place")
+        )
         found: dict[str, list[str]] = {}
         for some in (trials[k : k + _AT_A_TIME] for k in range(0, len(trials), _AT_A_TIME)):
-            ordered = select(o.trial_name, o.value, place).where(o.metric == metric, o.trial_name.in_(some)).subquery()
-            query = select(ordered).where(ordered.c.place <= count).order_by(ordered.c.trial_name, ordered.c.place)
+            ordered = (
+                select(o.trial_name, o.value, place)
+                .where(o.metric == metric, o.trial_name.in_(some))
+                .subquery()
+            )
+            query = (
+                select(ordered)
+                .where(ordered.c.place <= count)
+                .order_by(ordered.c.trial_name, ordered.c.place)
+            )
             with self.database.reading(single=True) as connection:
                 for name, value, _ in connection.execute(query):
                     found.setdefault(name, []).append(value)
@@ -87,4 +112,6 @@ class ObservationLog:
     def delete(self, trial: str) -> None:
         """Delete the log of a trial. A trial without reports is not an error."""
         with self.database.writing(single=True) as connection:
-            connection.execute(delete(katib_observations).where(katib_observations.c.trial_name == trial))
+            connection.execute(
+                delete(katib_observations).where(katib_observations.c.trial_name == trial)
+            )

@@ -1,8 +1,10 @@
-"""Ownership of studies: the contract of its implementations, and the WHERE clause that checks a lease.
+"""Ownership of studies: the contract of its implementations, and the WHERE clause that checks a
+lease.
 
-A lease is a fencing token: the epoch orders the owners, and the nonce distinguishes two owners with the same epoch,
-which can exist after the database was restored or failed over to a lagging standby. Every write has both in its WHERE
-clause (`held`) and locks the study's row until it commits, so that no takeover happens between the check and the write.
+A lease is a fencing token: the epoch orders the owners, and the nonce distinguishes two owners with
+the same epoch, which can exist after the database was restored or failed over to a lagging standby.
+Every write has both in its WHERE clause (`held`) and locks the study's row until it commits, so
+that no takeover happens between the check and the write.
 """
 
 from __future__ import annotations
@@ -11,7 +13,17 @@ import secrets
 from collections.abc import Iterable
 from typing import Protocol
 
-from sqlalchemy import ColumnElement, Connection, Exists, Table, and_, bindparam, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Exists,
+    Table,
+    and_,
+    bindparam,
+    literal_column,
+    select,
+    update,
+)
 
 from suggest.errors import NotOwner
 from suggest.storage.store import Lease
@@ -30,7 +42,10 @@ class Ownership(Protocol):
     def still_held(self, lease: Lease) -> bool: ...
 
     def check(self, connection: Connection, lease: Lease) -> None:
-        """Check before a write. Raises NotOwner if this is known not to be the database that gave the lease."""
+        """Check before a write.
+
+        Raises NotOwner if this is known not to be the database that gave the lease.
+        """
 
     def release(self, lease: Lease) -> None: ...
 
@@ -46,15 +61,25 @@ def of(table: Table, name: StudyName) -> ColumnElement[bool]:
 
 
 def of_parameters(table: Table) -> ColumnElement[bool]:
-    """Like `of`, with bind parameters that `named` fills: to build a statement takes longer than to execute it."""
-    return and_(table.c.namespace == bindparam("of_namespace"), table.c.study == bindparam("of_study"))
+    """Like `of`, with bind parameters that `named` fills: to build a statement takes longer than to
+    execute it.
+    """
+    return and_(
+        table.c.namespace == bindparam("of_namespace"), table.c.study == bindparam("of_study")
+    )
 
 
 def named(name: StudyName) -> dict[str, str]:
     return {"of_namespace": name.namespace, "of_study": name.study}
 
 
-_LEASED = (studies.c.namespace, studies.c.study, studies.c.uid, studies.c.owner_epoch, studies.c.owner_nonce)
+_LEASED = (
+    studies.c.namespace,
+    studies.c.study,
+    studies.c.uid,
+    studies.c.owner_epoch,
+    studies.c.owner_nonce,
+)
 _PARAMETERS = tuple(f"lease_{column.name}" for column in _LEASED)
 
 
@@ -63,7 +88,9 @@ def held(lease: Lease) -> Exists:
 
 
 def held_by_parameters() -> Exists:
-    """Like `held`, with bind parameters that `guard` fills, so that a statement is compiled once for all leases."""
+    """Like `held`, with bind parameters that `guard` fills, so that a statement is compiled once
+    for all leases.
+    """
     return _locked(map(bindparam, _PARAMETERS))
 
 
@@ -78,7 +105,13 @@ def _values(lease: Lease) -> tuple[object, ...]:
 def _locked(values: Iterable[object]) -> Exists:
     conditions = (column == value for column, value in zip(_LEASED, values, strict=True))
     # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
-    return select(literal_column("1")).select_from(studies).where(*conditions).with_for_update(read=True).exists()
+    return (
+        select(literal_column("1"))
+        .select_from(studies)
+        .where(*conditions)
+        .with_for_update(read=True)
+        .exists()
+    )
 
 
 _TAKE = (
@@ -94,7 +127,10 @@ _TAKE = (
 
 
 def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -> Lease | None:
-    """Take the study: increment the epoch and set a new nonce. Return None if the study does not exist (any more)."""
+    """Take the study: increment the epoch and set a new nonce.
+
+    Return None if the study does not exist (any more).
+    """
     nonce = secrets.token_hex(8)
     new = {"of_uid": uid, "new_nonce": nonce, "new_address": address}
     epoch = connection.execute(_TAKE, {**named(name), **new}).scalar_one_or_none()

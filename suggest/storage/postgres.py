@@ -1,7 +1,8 @@
 """PostgreSQL connections: a pool, transactions, and errors translated for people.
 
-This module names no table. A single statement is its own transaction, so it costs one round trip. The database server
-ends a session that stalls within a transaction for a second, so that a frozen process does not block others.
+This module names no table. A single statement is its own transaction, so it costs one round trip.
+The database server ends a session that stalls within a transaction for a second, so that a frozen
+process does not block others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ POOL = 20  # connections; more than a server has worker threads
 WAIT_S = 5.0
 CONNECT_TIMEOUT_S = 3
 INSTANCE = "instance"  # the key in a connection's `info`
-_SCHEMA_LOCK = 0x74756E6572  # "tuner" in ASCII, distinct from the advisory locks of other programs in this database
+# "tuner" in ASCII, distinct from the advisory locks of other programs in this database
+_SCHEMA_LOCK = 0x74756E6572
 _SETTINGS = {
     "idle_in_transaction_session_timeout": "1000",
     "lock_timeout": "3000",
@@ -67,7 +69,9 @@ def translated(place: str) -> Iterator[None]:
     except DamagedRow as e:
         raise e.broken(place) from e
     except PoolTimeout as e:
-        raise StoreUnavailable(f"{place}: all {POOL} connections have been busy for {WAIT_S:g} s; try again") from e
+        raise StoreUnavailable(
+            f"{place}: all {POOL} connections have been busy for {WAIT_S:g} s; try again"
+        ) from e
     except SQLAlchemyError as e:
         if not isinstance(e, DBAPIError):
             raise
@@ -84,8 +88,13 @@ def _ours(error: DBAPIError, place: str) -> Exception:
         kind = StoreBroken if fitting in _BROKEN else StoreUnavailable
         return kind(f"{place}: {_CURES[fitting]} (PostgreSQL: {words})")
     if isinstance(cause, psycopg.DataError) and "NUL" in words:
-        return InvalidArgument.at("", "a text contains a zero byte, which PostgreSQL cannot store; remove it")
-    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
+        return InvalidArgument.at(
+            "", "a text contains a zero byte, which PostgreSQL cannot store; remove it"
+        )
+    if (
+        isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
+        or error.connection_invalidated
+    ):
         return StoreUnavailable(
             f"{place}: no connection; check that it is running, and see its log (PostgreSQL: {words})"
         )
@@ -93,7 +102,10 @@ def _ours(error: DBAPIError, place: str) -> Exception:
 
 
 def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and untyped in SQLAlchemy
-    """Note which server instance the connection leads to. It changes with a restart, a restore or a failover."""
+    """Note which server instance the connection leads to.
+
+    It changes with a restart, a restore or a failover.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
         (record.info[INSTANCE],) = cursor.fetchone()
@@ -108,10 +120,13 @@ class PostgresDatabase:
             parsed = make_url(url)
         except (ArgumentError, ValueError):
             # Not chained, because the message of the cause may contain a part of the password.
-            raise InvalidArgument.at("storage", "is not a URL; use postgresql+psycopg://USER@HOST/DATABASE") from None
+            raise InvalidArgument.at(
+                "storage", "is not a URL; use postgresql+psycopg://USER@HOST/DATABASE"
+            ) from None
         if "@" in (parsed.host or ""):
             raise InvalidArgument.at(
-                "storage", f"{redacted_url(url)}: has two @; write one in a password as %40, a / as %2F"
+                "storage",
+                f"{redacted_url(url)}: has two @; write one in a password as %40, a / as %2F",
             )
         self.place = redacted_url(url).partition("?")[0]
         settings = {**_SETTINGS, **({"synchronous_commit": SYNC[sync]} if SYNC[sync] else {})}
@@ -119,7 +134,8 @@ class PostgresDatabase:
             self._engine = create_engine(
                 parsed,
                 json_deserializer=read_json,
-                execution_options={"preserve_rowcount": True},  # the row count shows whether an INSERT wrote all rows
+                # the row count shows whether an INSERT wrote all rows
+                execution_options={"preserve_rowcount": True},
                 poolclass=QueuePool,
                 pool_size=POOL,
                 max_overflow=0,
@@ -131,7 +147,9 @@ class PostgresDatabase:
                 },
             )
         except ModuleNotFoundError as e:
-            message = f"PostgreSQL needs the library psycopg; install with: {install_command('postgres')}"
+            message = (
+                f"PostgreSQL needs the library psycopg; install with: {install_command('postgres')}"
+            )
             raise InvalidArgument.at("storage", message) from e
         event.listen(self._engine, "connect", _note_instance)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")

@@ -28,7 +28,8 @@ from suggest.storage.study_tables import owners, servers, studies
 from suggest.study import StudyName
 
 SILENCE_S = 1.5
-GAP_S = 1.0  # the longest gap between two looks; after a longer one, silence counts from the later look
+# the longest gap between two looks; after a longer one, silence counts from the later look
+GAP_S = 1.0
 
 
 class Liveness(enum.Enum):
@@ -76,13 +77,19 @@ class FailureDetector:
         return Liveness.ALIVE if heard.changed else Liveness.UNKNOWN
 
     def interrupted(self) -> None:
-        """Record that a look failed: other servers may have been unable to write their heartbeats, too."""
+        """Record that a look failed: other servers may have been unable to write their heartbeats,
+        too.
+        """
         for heard in self._heard.values():
             heard.looked = -math.inf
 
     def silent_for(self, seconds: float, now: float) -> dict[str, int]:
         """Return the servers whose heartbeat has not changed for this long, with that heartbeat."""
-        return {server: heard.value for server, heard in self._heard.items() if now - heard.since >= seconds}
+        return {
+            server: heard.value
+            for server, heard in self._heard.items()
+            if now - heard.since >= seconds
+        }
 
 
 log = logging.getLogger(__name__)
@@ -94,7 +101,9 @@ _NOW_US = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInt
 
 
 class OwnedByHeartbeat:
-    """`Ownership` of one process by heartbeats, which begin with the first `take` and end with close()."""
+    """`Ownership` of one process by heartbeats, which begin with the first `take` and end with
+    close().
+    """
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
@@ -104,8 +113,10 @@ class OwnedByHeartbeat:
         self._thread: threading.Thread | None = None
         self._beaten_at = 0.0  # monotonic time before the last heartbeat was sent
         self._instance = ""  # the instance of the database server
-        self._gaps = 0  # how often leases became doubtful: a heartbeat was late, or the database instance changed
-        self._checked: dict[str, int] = {}  # by uid: the value of `_gaps` when the lease was last known to hold
+        # how often leases became doubtful: a heartbeat was late, or the database instance changed
+        self._gaps = 0
+        # by uid: the value of `_gaps` when the lease was last known to hold
+        self._checked: dict[str, int] = {}
         self._detector = FailureDetector()
         self._detector_lock = threading.Lock()
 
@@ -114,8 +125,14 @@ class OwnedByHeartbeat:
         gaps = self._gaps
         with self._database.writing() as connection:
             of_study = (of(studies, name), studies.c.uid == uid)
-            # The row lock serializes takers from here on, so the next statement sees what the previous taker did.
-            if connection.execute(select(studies.c.uid).where(*of_study).with_for_update()).one_or_none() is None:
+            # The row lock serializes takers from here on, so the next statement sees what the
+            # previous taker did.
+            if (
+                connection.execute(
+                    select(studies.c.uid).where(*of_study).with_for_update()
+                ).one_or_none()
+                is None
+            ):
                 raise NotFound(f"{name} does not exist")
             began = time.monotonic()
             holder = connection.execute(
@@ -126,13 +143,18 @@ class OwnedByHeartbeat:
                     studies.c.owner_address,
                 )
                 .join_from(owners, servers, owners.c.server == servers.c.id)
-                .join(studies, (studies.c.namespace == owners.c.namespace) & (studies.c.study == owners.c.study))
+                .join(
+                    studies,
+                    (studies.c.namespace == owners.c.namespace)
+                    & (studies.c.study == owners.c.study),
+                )
                 .where(of(owners, name))
             ).one_or_none()
             if holder is not None and holder.server != self._server:
                 verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
                 if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
-                    # By the database's clock the holder is silent, or from the future. The clock may be wrong.
+                    # By the database's clock the holder is silent, or from the future. The clock
+                    # may be wrong.
                     raise Unavailable(
                         f"{name} belongs to a server that may have died; unless it is seen again within "
                         f"{SILENCE_S:g} s another takes over: try again in a moment"
@@ -144,10 +166,13 @@ class OwnedByHeartbeat:
                     )
                 if verdict is not Liveness.SILENT:
                     raise taken_by(name, holder.owner_address)
-            mine = insert(owners).values(namespace=name.namespace, study=name.study, server=self._server)
+            mine = insert(owners).values(
+                namespace=name.namespace, study=name.study, server=self._server
+            )
             connection.execute(
                 mine.on_conflict_do_update(
-                    index_elements=[owners.c.namespace, owners.c.study], set_={"server": self._server}
+                    index_elements=[owners.c.namespace, owners.c.study],
+                    set_={"server": self._server},
                 )
             )
             lease = taking(connection, name, uid=uid, address=address)
@@ -170,18 +195,27 @@ class OwnedByHeartbeat:
     def check(self, connection: Connection, lease: Lease) -> None:
         if connection.info[INSTANCE] != lease.instance:
             # The last commits may be lost, so the engine in this process may be ahead of the store.
-            raise NotOwner(f"{lease.name}: the database was restarted or has failed over; take the study again")
+            raise NotOwner(
+                f"{lease.name}: the database was restarted or has failed over; take the study again"
+            )
 
     def release(self, lease: Lease) -> None:
         self.deleted(lease)
         try:
             with self._database.writing() as connection:
                 connection.execute(
-                    delete(owners).where(of(owners, lease.name), owners.c.server == self._server, held(lease))
+                    delete(owners).where(
+                        of(owners, lease.name), owners.c.server == self._server, held(lease)
+                    )
                 )
-                connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+                connection.execute(
+                    update(studies)
+                    .where(of(studies, lease.name), held(lease))
+                    .values(owner_address="")
+                )
         except TunerError as e:
-            log.warning("study=%s released=no error=%s", lease.name, e)  # others can take it once this server is silent
+            # others can take it once this server is silent
+            log.warning("study=%s released=no error=%s", lease.name, e)
 
     def deleted(self, lease: Lease) -> None:
         self._checked.pop(lease.uid, None)
@@ -199,10 +233,14 @@ class OwnedByHeartbeat:
 
     def _live(self) -> None:
         """Register this server and start its heartbeat, twice a second."""
-        with locked(self._lock, late=Unavailable(f"{self._database.place}: it responds slowly; try again")):
+        with locked(
+            self._lock, late=Unavailable(f"{self._database.place}: it responds slowly; try again")
+        ):
             if self._thread is None:
                 self._beat()
-                self._thread = threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._send_heartbeats, name="heartbeat", daemon=True
+                )
                 self._thread.start()
 
     def _send_heartbeats(self) -> None:
@@ -210,7 +248,8 @@ class OwnedByHeartbeat:
         while not self._closing.wait(BEAT_S):
             try:
                 self._beat()
-            except Exception as e:  # nothing may end this thread: without heartbeats all studies are lost
+            # nothing may end this thread: without heartbeats all studies are lost
+            except Exception as e:
                 with self._detector_lock:
                     self._detector.interrupted()
                 if not silent:
@@ -224,7 +263,9 @@ class OwnedByHeartbeat:
     def _beat(self) -> None:
         now = time.monotonic()
         alive = insert(servers).values(id=self._server, heartbeat_us=_NOW_US)
-        alive = alive.on_conflict_do_update(index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US})
+        alive = alive.on_conflict_do_update(
+            index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US}
+        )
         with self._database.writing(single=True) as connection:
             connection.execute(alive)
             instance = connection.info[INSTANCE]
@@ -243,7 +284,9 @@ class OwnedByHeartbeat:
             self._detector.look(heartbeats, began=began, ended=time.monotonic())
             forgotten = self._detector.silent_for(_FORGOTTEN_S, began)
         for server, heartbeat_us in forgotten.items():
-            this = delete(servers).where(servers.c.id == server, servers.c.heartbeat_us == heartbeat_us)
+            this = delete(servers).where(
+                servers.c.id == server, servers.c.heartbeat_us == heartbeat_us
+            )
             with self._database.writing(single=True) as connection:
                 connection.execute(this)
 
@@ -258,7 +301,8 @@ _STATEMENTS = PostgresStatements()
 class PostgresStore(StudyStore):
     """A store in PostgreSQL.
 
-    `url` is postgresql+psycopg://USER@HOST:PORT/DATABASE, optionally with libpq's options after a question mark.
+    `url` is postgresql+psycopg://USER@HOST:PORT/DATABASE, optionally with libpq's options after a
+    question mark.
     """
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:

@@ -88,7 +88,11 @@ def _study_of(row: AnyRow) -> Study:
         owner_address=row.owner_address,
         owner_epoch=row.owner_epoch,
         past=tuple(
-            PastSpace(space_of(one["parameters"]), one["trials"], _EPOCH + one["end_time_us"] * _MICROSECOND)
+            PastSpace(
+                space_of(one["parameters"]),
+                one["trials"],
+                _EPOCH + one["end_time_us"] * _MICROSECOND,
+            )
             for one in row.past
         ),
     )
@@ -96,7 +100,11 @@ def _study_of(row: AnyRow) -> Study:
 
 def past_document(study: Study) -> list[Columns]:
     return [
-        {"parameters": space_document(one.space), "trials": one.trials, "end_time_us": microseconds(one.end_time)}
+        {
+            "parameters": space_document(one.space),
+            "trials": one.trials,
+            "end_time_us": microseconds(one.end_time),
+        }
         for one in study.past
     ]
 
@@ -106,7 +114,11 @@ def record_of(row: AnyRow) -> StudyRecord:
 
 
 def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None = None) -> Columns:
-    columns: Columns = {"namespace": name.namespace, "study": name.study, "add_request_id": add_request_id}
+    columns: Columns = {
+        "namespace": name.namespace,
+        "study": name.study,
+        "add_request_id": add_request_id,
+    }
     return columns | {column: value_of(trial) for column, value_of in _COLUMNS.items()}
 
 
@@ -125,9 +137,14 @@ def reopened_columns() -> Columns:
 def columns_of_trials(
     name: StudyName, trials: Sequence[Trial], add_request_ids: Sequence[str | None] | None = None
 ) -> dict[str, Sequence[object]]:
-    """Return the columns of many trials, with documents as JSON text: a history has thousands of trials."""
+    """Return the columns of many trials, with documents as JSON text: a history has thousands of
+    trials.
+    """
     count = len(trials)
-    columns: dict[str, Sequence[object]] = {"namespace": [name.namespace] * count, "study": [name.study] * count}
+    columns: dict[str, Sequence[object]] = {
+        "namespace": [name.namespace] * count,
+        "study": [name.study] * count,
+    }
     columns["add_request_id"] = add_request_ids or [None] * count
     for column, value_of in _COLUMNS.items():
         values = list(map(value_of, trials))
@@ -136,13 +153,17 @@ def columns_of_trials(
 
 
 def columns_of_batch(name: StudyName, batch: TrialBatch) -> dict[str, Sequence[object]]:
-    """Return the columns of a batch: those that it has, and for the others the values of any of its trials."""
+    """Return the columns of a batch: those that it has, and for the others the values of any of its
+    trials.
+    """
     count = len(batch)
     labels = {key: list(map(json_text, texts)) for key, texts in batch.labels.items()}
     own: dict[str, Sequence[object]] = {
         "number": range(batch.first, batch.first + count),
         "state": [_WORDS[state] for state in batch.states],
-        "parameters": _objects({key: column.json for key, column in batch.parameters.items()}, count),
+        "parameters": _objects(
+            {key: column.json for key, column in batch.parameters.items()}, count
+        ),
         "value": batch.values,
         "reason": batch.reasons,
         "failure_class": batch.failure_classes,
@@ -158,17 +179,20 @@ _BETWEEN = "\0"  # stands between documents that are encoded together
 
 
 def json_text(value: object) -> str | None:
-    """Return a document as it is stored: as SQLAlchemy writes it, in less time; None if there is none."""
+    """Return a document as it is stored: as SQLAlchemy writes it, in less time; None if there is
+    none.
+    """
     if value is None:
         return None
     return "{}" if value == {} else _encode(value)
 
 
 def _json_texts(documents: Sequence[object]) -> list[str | None]:
-    """Return many documents as `json_text` does, encoded together: beginning an encoding takes longer than a document.
+    """Return many documents as `json_text` does, encoded together: beginning an encoding takes
+    longer than a document.
 
-    An element of a list that is the string _BETWEEN is found between commas. In a document it would follow a colon:
-    documents are mappings of names to values, or lists of numbers.
+    An element of a list that is the string _BETWEEN is found between commas. In a document it would
+    follow a colon: documents are mappings of names to values, or lists of numbers.
     """
     if len(documents) == 1 or None in documents:
         return [json_text(document) for document in documents]
@@ -179,11 +203,17 @@ def _json_texts(documents: Sequence[object]) -> list[str | None]:
 
 
 def _objects(columns: Mapping[str, Sequence[str | None]], count: int) -> list[str]:
-    """Return a JSON object for each row, with the values of its columns, which are JSON; None is no value."""
+    """Return a JSON object for each row, with the values of its columns, which are JSON; None is no
+    value.
+    """
     if any(None in texts for texts in columns.values()):
         heads = [f"{_encode(key)}: " for key in columns]
         return [
-            "{" + ", ".join(head + text for head, text in zip(heads, row, strict=True) if text is not None) + "}"
+            "{"
+            + ", ".join(
+                head + text for head, text in zip(heads, row, strict=True) if text is not None
+            )
+            + "}"
             for row in zip(*columns.values(), strict=True)
         ]
     parts: list[Iterable[str]] = []
@@ -224,7 +254,8 @@ OUTCOME = tuple(_OUTCOME)  # the columns that change when a trial finishes
 def trial_of(row: AnyRow) -> Trial:
     """Read a trial from a row with all columns of `trials`, in their order.
 
-    The columns are read by position: a study has thousands of trials, and access by name would double the time.
+    The columns are read by position: a study has thousands of trials, and access by name would
+    double the time.
 
     Raises DamagedRow.
     """
@@ -240,9 +271,31 @@ def _said(error: Exception) -> str:
 
 def _trial_of(row: AnyRow) -> Trial:
     columns: Sequence[Any] = row
-    (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
-     end_us, deleted, tries, lease_us, further, constraint_values, fidelity, rungs,
-     parent) = columns  # fmt: skip
+    (
+        _,
+        _,
+        number,
+        word,
+        parameters,
+        value,
+        step,
+        reason,
+        failure_class,
+        client_id,
+        request_id,
+        _,
+        labels,
+        create_us,
+        end_us,
+        deleted,
+        tries,
+        lease_us,
+        further,
+        constraint_values,
+        fidelity,
+        rungs,
+        parent,
+    ) = columns
     # Only engines read deleted trials, and treat them as cancelled.
     return Trial(
         number,
@@ -274,4 +327,6 @@ def measurement_of(row: AnyRow) -> Measurement:
         value = math.nan if row.value is None else float(row.value)
         return Measurement(int(row.attempt), row.metric, int(row.step), value)
     except _DAMAGE as e:
-        raise DamagedRow(f"measurement of trial {row.namespace}/{row.study}/{row.trial}: {_said(e)}") from e
+        raise DamagedRow(
+            f"measurement of trial {row.namespace}/{row.study}/{row.trial}: {_said(e)}"
+        ) from e

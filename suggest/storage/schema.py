@@ -1,16 +1,26 @@
 """The schema of a database: opening a database creates its tables, upgrades them, or refuses it.
 
-A new database gets its tables from the metadata and is stamped with the newest version, without Alembic, whose import
-would double the start-up time. Only an older database needs Alembic.
+A new database gets its tables from the metadata and is stamped with the newest version, without
+Alembic, whose import would double the start-up time. Only an older database needs Alembic.
 
-To add a version: change the tables, copy the newest file in the folder of the migrations, and raise `Schema.newest`.
+To add a version: change the tables, copy the newest file in the folder of the migrations, and raise
+`Schema.newest`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    insert,
+    inspect,
+)
 
 from suggest import failpoints
 from suggest.errors import StoreBroken
@@ -24,7 +34,8 @@ class Schema:
     """The tables of one kind of database, and their version.
 
     version: Alembic's table, among those of `metadata`.
-    newest: the revision of the newest file in `migrations`, a folder of a package as Alembic writes it.
+    newest: the revision of the newest file in `migrations`, a folder of a package as Alembic writes
+    it.
     unreleased: a table that only databases from before the first release have.
     option: the option that names another place for such a database.
     """
@@ -38,7 +49,9 @@ class Schema:
 
 
 def version_table(name: str, metadata: MetaData) -> Table:
-    """Define Alembic's version table under another name, because Optuna may use Alembic in the same database."""
+    """Define Alembic's version table under another name, because Optuna may use Alembic in the same
+    database.
+    """
     return Table(
         name,
         metadata,
@@ -48,7 +61,10 @@ def version_table(name: str, metadata: MetaData) -> Table:
 
 
 def prepare(database: Database, schema: Schema) -> None:
-    """Create the tables, or upgrade them to the newest version. Raises StoreBroken as `version` does."""
+    """Create the tables, or upgrade them to the newest version.
+
+    Raises StoreBroken as `version` does.
+    """
     if version(database, schema) == schema.newest:
         return
     failpoints.reach(_BEFORE)
@@ -69,7 +85,8 @@ def version(database: Readable, schema: Schema) -> str | None:
     """Return the version of a database without changing anything; None if it is empty.
 
     Raises:
-        StoreBroken: the version is newer, or from before the first release, or another program uses the database.
+        StoreBroken: the version is newer, or from before the first release, or another program uses
+        the database.
     """
     with database.reading() as connection:
         return _version(connection, database, schema)
@@ -106,9 +123,13 @@ def _version(connection: Connection, database: Readable, schema: Schema) -> str 
             )
         return None
     # As SQL, since each start asks this, and compiling it takes longer.
-    found = connection.exec_driver_sql(f"SELECT version_num FROM {schema.version.name}").scalar_one_or_none()
+    found = connection.exec_driver_sql(
+        f"SELECT version_num FROM {schema.version.name}"
+    ).scalar_one_or_none()
     if found is None:
-        raise StoreBroken(f"{database.place}: the version of its schema is missing; restore a backup")
+        raise StoreBroken(
+            f"{database.place}: the version of its schema is missing; restore a backup"
+        )
     if found > schema.newest:
         raise StoreBroken(
             f"{database.place}: has schema {found}, newer than {schema.newest}, the newest that this tuner knows; "

@@ -1,8 +1,8 @@
 """The store of studies in SQL, over SQLAlchemy Core, on SQLite and PostgreSQL alike.
 
-Each method is one transaction, and frequent operations are one statement: handing out trials is one INSERT without a
-read. Every write has the lease in its WHERE clause; if it touches no row, the study has a new owner.
-`tests/contract/store_contract.py` tests the store on each database.
+Each method is one transaction, and frequent operations are one statement: handing out trials is one
+INSERT without a read. Every write has the lease in its WHERE clause; if it touches no row, the
+study has a new owner. `tests/contract/store_contract.py` tests the store on each database.
 """
 
 from __future__ import annotations
@@ -83,13 +83,15 @@ _TRIALS = select(trials).where(of_parameters(trials)).order_by(trials.c.number)
 
 
 class StudyStore:
-    """The studies in a SQL database, whose schema is created or upgraded. Closing the store closes `database`.
+    """The studies in a SQL database, whose schema is created or upgraded. Closing the store closes
+    `database`.
 
-    Blocking and thread-safe. Every write is complete when it returns, absent when it raises. Reading needs no lease and
-    sees what is committed.
+    Blocking and thread-safe. Every write is complete when it returns, absent when it raises.
+    Reading needs no lease and sees what is committed.
 
     Raises:
-        Unavailable: try again. Nothing changed, unless the connection broke: then take the study again and read it.
+        Unavailable: try again. Nothing changed, unless the connection broke: then take the study
+        again and read it.
         StoreBroken: the store cannot be used until a person repairs it.
         NotOwner: of writes; the study was taken over or deleted since `lease` was given.
     """
@@ -118,7 +120,10 @@ class StudyStore:
     def insert_study(self, record: StudyRecord) -> bool:
         """Insert a study. Return False, having written nothing, if the name is taken."""
         with self._write(_INSERT_STUDY, single=True) as connection:
-            return connection.execute(self._statements.insert_study, study_columns(record)).rowcount == 1
+            return (
+                connection.execute(self._statements.insert_study, study_columns(record)).rowcount
+                == 1
+            )
 
     def study(self, name: StudyName) -> StudyRecord | None:
         with self._database.reading(single=True) as connection:
@@ -126,32 +131,52 @@ class StudyStore:
             return None if row is None else record_of(row)
 
     def studies(
-        self, namespace: str | None, *, labels: Mapping[str, str], after: StudyName | None, limit: int
+        self,
+        namespace: str | None,
+        *,
+        labels: Mapping[str, str],
+        after: StudyName | None,
+        limit: int,
     ) -> list[Study]:
-        """Return studies ordered by namespace and study name. A `namespace` of None means all namespaces."""
+        """Return studies ordered by namespace and study name.
+
+        A `namespace` of None means all namespaces.
+        """
         query = select(studies).order_by(studies.c.namespace, studies.c.study).limit(limit)
         if namespace is not None:
             query = query.where(studies.c.namespace == namespace)
         if after is not None:
-            query = query.where(tuple_(studies.c.namespace, studies.c.study) > (after.namespace, after.study))
+            query = query.where(
+                tuple_(studies.c.namespace, studies.c.study) > (after.namespace, after.study)
+            )
         for key, value in labels.items():
             query = query.where(self._statements.has_label(key, value))
         with self._database.reading(single=True) as connection:
             return [study_of(row) for row in connection.execute(query)]
 
     def check(self) -> Mapping[str, int]:
-        """Read every page, study, trial and measurement. Return their numbers by table. Raises StoreBroken."""
+        """Read every page, study, trial and measurement.
+
+        Return their numbers by table. Raises StoreBroken.
+        """
         numbers = Counter[str]()
         with self._database.reading() as connection:
             self._database.check_pages(connection)
-            for table, read in ((studies, study_of), (trials, trial_of), (measurements, measurement_of)):
+            for table, read in (
+                (studies, study_of),
+                (trials, trial_of),
+                (measurements, measurement_of),
+            ):
                 for row in connection.execute(select(table)):
                     read(row)
                     numbers[table.name] += 1
         return numbers
 
     def counts(self, namespace: str) -> Counts:
-        """Count what the namespace contains, including deleted trials. Slow for large namespaces."""
+        """Count what the namespace contains, including deleted trials.
+
+        Slow for large namespaces.
+        """
         with self._database.reading() as connection:
             found = [
                 connection.execute(
@@ -161,8 +186,12 @@ class StudyStore:
             ]
         return Counts(*found)
 
-    def update_study(self, lease: Lease, study: Study, *, renamed: Mapping[str, str] = NO_NAMES) -> None:
-        """Write the study's spec, labels and past spaces, and the new names of the `renamed` metrics."""
+    def update_study(
+        self, lease: Lease, study: Study, *, renamed: Mapping[str, str] = NO_NAMES
+    ) -> None:
+        """Write the study's spec, labels and past spaces, and the new names of the `renamed`
+        metrics.
+        """
         with self._write(_UPDATE_STUDY, lease, single=not renamed) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
             changed = statement.values(
@@ -175,7 +204,9 @@ class StudyStore:
     def delete_study(self, lease: Lease) -> None:
         """Delete the study with all its trials and measurements, and release the lease."""
         with self._write(_DELETE_STUDY, lease) as connection:
-            _must_touch(connection, delete(studies).where(of(studies, lease.name), held(lease)), lease)
+            _must_touch(
+                connection, delete(studies).where(of(studies, lease.name), held(lease)), lease
+            )
             connection.execute(delete(measurements).where(of(measurements, lease.name)))
         self._ownership.deleted(lease)
 
@@ -197,7 +228,8 @@ class StudyStore:
         return lease
 
     def still_held(self, lease: Lease) -> bool:
-        """Return False if another process may have taken the study meanwhile, even if it has written nothing yet.
+        """Return False if another process may have taken the study meanwhile, even if it has
+        written nothing yet.
 
         For replies that write nothing. Usually the answer is known without asking the database.
         """
@@ -216,38 +248,61 @@ class StudyStore:
                 raise NotFound(f"{name} does not exist")
             rows = connection.execute(_TRIALS, named(name))
             found = [trial_of(row) for row in rows]
-            # Select by trial numbers, a few hundred at a time. With a join, the database would read all measurements.
+            # Select by trial numbers, a few hundred at a time. With a join, the database would read
+            # all measurements.
             numbers = [trial.number for trial in found if trial.state in OPEN]
             reports: list[AnyRow] = []
             for some in _parts(numbers):
                 theirs = of(measurements, name), measurements.c.trial.in_(some)
                 reports += connection.execute(select(measurements).where(*theirs)).all()
             reports.sort(key=lambda row: row.id)
-            return StudyContents(study_of(study), found, [(row.trial, measurement_of(row)) for row in reports])
+            return StudyContents(
+                study_of(study), found, [(row.trial, measurement_of(row)) for row in reports]
+            )
 
     def curves(self, name: StudyName, metric: str) -> Iterator[TrialCurve]:
-        """Yield the learning curves of succeeded and pruned trials that reported the metric, by trial number."""
-        m, judged = measurements.c, trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value))
+        """Yield the learning curves of succeeded and pruned trials that reported the metric, by
+        trial number.
+        """
+        m, judged = (
+            measurements.c,
+            trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value)),
+        )
         of_judged = of(trials, name), judged, ~trials.c.deleted
         theirs = of(measurements, name), m.trial.in_(select(trials.c.number).where(*of_judged))
-        newest = select(m.trial, func.max(m.attempt)).where(*theirs).group_by(m.trial).having(func.max(m.attempt) > 1)
+        newest = (
+            select(m.trial, func.max(m.attempt))
+            .where(*theirs)
+            .group_by(m.trial)
+            .having(func.max(m.attempt) > 1)
+        )
         query = select(m.trial, m.attempt, m.step, m.value).where(*theirs, m.metric == metric)
         ended = select(trials.c.number, trials.c.state, trials.c.value).where(*of_judged)
         with self._database.reading() as connection:
-            ends = {number: (state_of(state), value) for number, state, value in connection.execute(ended)}
+            ends = {
+                number: (state_of(state), value)
+                for number, state, value in connection.execute(ended)
+            }
             later = {row[0]: row[1] for row in connection.execute(newest)}
             rows = connection.execute(query.order_by(m.trial, m.attempt, m.step)).all()
         for trial, group in itertools.groupby(rows, key=itemgetter(0)):
             attempt = later.get(trial, 1)
-            points = [(step, math.nan if value is None else value) for _, a, step, value in group if a == attempt]
-            if points and trial in ends:  # another process may have ended a trial between the two queries
+            points = [
+                (step, math.nan if value is None else value)
+                for _, a, step, value in group
+                if a == attempt
+            ]
+            # another process may have ended a trial between the two queries
+            if points and trial in ends:
                 state, worth = ends[trial]
                 yield TrialCurve(trial, state, Curve(points), worth)
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         """Insert these running trials; `queued` of them exist as queued trials and are replaced."""
         columns = columns_of_trials(lease.name, trials)
-        with self._write(_HAND_OUT, lease, single=self._statements.is_one(len(trials))) as connection:
+        with self._write(
+            _HAND_OUT, lease, single=self._statements.is_one(len(trials))
+        ) as connection:
             self._insert_trials(connection, lease, columns, handed_out=True)
 
     def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
@@ -256,10 +311,14 @@ class StudyStore:
             for some in _parts(numbers):
                 these = trials.c.number.in_(some), trials.c.state == TrialState.RUNNING.value
                 statement = update(trials).where(of(trials, lease.name), *these, held(lease))
-                if connection.execute(statement.values(state=TrialState.QUEUED.value)).rowcount != len(some):
+                if connection.execute(
+                    statement.values(state=TrialState.QUEUED.value)
+                ).rowcount != len(some):
                     raise _lost(lease)
 
-    def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
+    def add_trial(
+        self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
+    ) -> None:
         columns = columns_of_trials(lease.name, [trial], [request_id])
         with self._write(_ADD_TRIAL, lease, single=not measurements) as connection:
             self._insert_trials(connection, lease, columns)
@@ -267,9 +326,14 @@ class StudyStore:
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         """Add all trials or none."""
-        trials, request_ids = [each.trial for each in additions], [each.request_id for each in additions]
+        trials, request_ids = (
+            [each.trial for each in additions],
+            [each.request_id for each in additions],
+        )
         columns = columns_of_trials(lease.name, trials, request_ids)
-        reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
+        reports = [
+            (each.trial.number, each.measurements) for each in additions if each.measurements
+        ]
         single = self._statements.is_one(len(trials)) and not reports
         with self._write(_ADD_TRIALS, lease, single=single) as connection:
             self._insert_trials(connection, lease, columns)
@@ -278,19 +342,28 @@ class StudyStore:
     def add_batch(self, lease: Lease, batch: TrialBatch) -> None:
         """Add all trials or none."""
         columns = columns_of_batch(lease.name, batch)
-        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(batch))) as connection:
+        with self._write(
+            _ADD_TRIALS, lease, single=self._statements.is_one(len(batch))
+        ) as connection:
             self._insert_trials(connection, lease, columns)
 
-    def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+    def add_measurements(
+        self, lease: Lease, number: int, measurements: Sequence[Measurement]
+    ) -> None:
         """Add measurements, none of which may be stored already."""
         single = self._statements.is_one(len(measurements))
         with self._write(_ADD_MEASUREMENTS, lease, single=single) as connection:
             self._insert_measurements(connection, lease, (number, measurements))
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        """Replace an open trial with this finished one, and add its last measurements, none of them stored already."""
+        """Replace an open trial with this finished one, and add its last measurements, none of them
+        stored already.
+        """
         with self._write(_FINISH_TRIAL, lease, single=not measurements) as connection:
-            if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
+            if (
+                self._statements.finish(connection, lease, trial.number, outcome_columns(trial))
+                != 1
+            ):
                 raise _lost(lease)
             self._insert_measurements(connection, lease, (trial.number, measurements))
 
@@ -305,52 +378,90 @@ class StudyStore:
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
         with self._write(_RELABEL_TRIAL, lease, single=True) as connection:
-            statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
+            statement = update(trials).where(
+                of(trials, lease.name), trials.c.number == number, held(lease)
+            )
             _must_touch(connection, statement.values(labels=dict(labels)), lease)
 
     def delete_trial(self, lease: Lease, number: int) -> None:
-        """Hide the trial from all reads and remove its measurements. The number of the trial stays taken."""
+        """Hide the trial from all reads and remove its measurements.
+
+        The number of the trial stays taken.
+        """
         with self._write(_DELETE_TRIAL, lease) as connection:
-            statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
+            statement = update(trials).where(
+                of(trials, lease.name), trials.c.number == number, held(lease)
+            )
             _must_touch(connection, statement.values(deleted=True), lease)
-            connection.execute(delete(measurements).where(of(measurements, lease.name), measurements.c.trial == number))
+            connection.execute(
+                delete(measurements).where(
+                    of(measurements, lease.name), measurements.c.trial == number
+                )
+            )
 
     def trial(self, name: StudyName, number: int) -> Trial | None:
-        return self._one_trial(select(trials).where(of(trials, name), trials.c.number == number, ~trials.c.deleted))
+        return self._one_trial(
+            select(trials).where(of(trials, name), trials.c.number == number, ~trials.c.deleted)
+        )
 
     def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
-        """Return the trial that AddTrial created for this request, even if the trial was deleted since."""
-        return self._one_trial(select(trials).where(of(trials, name), trials.c.add_request_id == request_id))
+        """Return the trial that AddTrial created for this request, even if the trial was deleted
+        since.
+        """
+        return self._one_trial(
+            select(trials).where(of(trials, name), trials.c.add_request_id == request_id)
+        )
 
     def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
-        """Return the trial numbers of those requests that created a trial, even if the trial was deleted since."""
+        """Return the trial numbers of those requests that created a trial, even if the trial was
+        deleted since.
+        """
         query = select(trials.c.add_request_id, trials.c.number).where(
             of(trials, name), trials.c.add_request_id.in_(request_ids)
         )
         with self._database.reading(single=True) as connection:
             return {row.add_request_id: row.number for row in connection.execute(query)}
 
-    def _one_trial(self, query: Select[Any]) -> Trial | None:  # a row has too many columns for a type
+    # a row has too many columns for a type
+    def _one_trial(self, query: Select[Any]) -> Trial | None:
         with self._database.reading(single=True) as connection:
             row = connection.execute(query).one_or_none()
             return None if row is None else trial_of(row)
 
     def trials(
-        self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int
+        self,
+        name: StudyName,
+        *,
+        states: Sequence[TrialState],
+        client_id: str,
+        after: int,
+        limit: int,
     ) -> list[Trial]:
-        """Return trials with numbers above `after`, in order. No states and no `client_id` mean all."""
+        """Return trials with numbers above `after`, in order.
+
+        No states and no `client_id` mean all.
+        """
         query = select(trials).where(of(trials, name), trials.c.number > after, ~trials.c.deleted)
         if states:
             query = query.where(trials.c.state.in_([state.value for state in states]))
         if client_id:
             query = query.where(trials.c.client_id == client_id)
         with self._database.reading(single=True) as connection:
-            return [trial_of(row) for row in connection.execute(query.order_by(trials.c.number).limit(limit))]
+            return [
+                trial_of(row)
+                for row in connection.execute(query.order_by(trials.c.number).limit(limit))
+            ]
 
-    def pages_of_trials(self, name: StudyName, states: Sequence[TrialState]) -> Iterator[list[Trial]]:
-        """Yield the trials in these states page by page: a large study's trials must not all be in memory at once."""
+    def pages_of_trials(
+        self, name: StudyName, states: Sequence[TrialState]
+    ) -> Iterator[list[Trial]]:
+        """Yield the trials in these states page by page: a large study's trials must not all be in
+        memory at once.
+        """
         after = -1
-        while page := self.trials(name, states=states, client_id="", after=after, limit=TRIALS_PER_PAGE):
+        while page := self.trials(
+            name, states=states, client_id="", after=after, limit=TRIALS_PER_PAGE
+        ):
             yield page
             after = page[-1].number
 
@@ -367,17 +478,27 @@ class StudyStore:
         return found
 
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
-        """Return the succeeded trial with the best value; of several, the one with the lowest number."""
+        """Return the succeeded trial with the best value; of several, the one with the lowest
+        number.
+        """
         value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
-        succeeded = and_(trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted)
+        succeeded = and_(
+            trials.c.state == TrialState.SUCCEEDED.value,
+            trials.c.value.is_not(None),
+            ~trials.c.deleted,
+        )
         return self._one_trial(
-            select(trials).where(of(trials, name), succeeded).order_by(value, trials.c.number).limit(1)
+            select(trials)
+            .where(of(trials, name), succeeded)
+            .order_by(value, trials.c.number)
+            .limit(1)
         )
 
     def measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """Return tuples (position, trial, measurement) with positions above `after`, in the order of the reports.
+        """Return tuples (position, trial, measurement) with positions above `after`, in the order
+        of the reports.
 
         A `number` of None means all trials.
         """
@@ -391,10 +512,11 @@ class StudyStore:
     def latest_measurements(
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """Like `measurements`, but only the last step of each metric in each trial's newest attempt.
+        """Like `measurements`, but only the last step of each metric in each trial's newest
+        attempt.
 
-        Ordered by trial and metric, with at most MAX_METRICS metrics of a trial. `after` is -1 for the first page. The
-        work is bounded, however many measurements there are.
+        Ordered by trial and metric, with at most MAX_METRICS metrics of a trial. `after` is -1 for
+        the first page. The work is bounded, however many measurements there are.
         """
         whose = {"namespace": name.namespace, "study": name.study, "metrics": MAX_METRICS}
         found: list[tuple[int, int, Measurement]] = []
@@ -406,7 +528,11 @@ class StudyStore:
                 rows = connection.execute(LATEST, whose | span).all()
             # By position, because access by name would double the time.
             found += [
-                (position, trial, Measurement(attempt, metric, step, math.nan if value is None else value))
+                (
+                    position,
+                    trial,
+                    Measurement(attempt, metric, step, math.nan if value is None else value),
+                )
                 for trial, place, attempt, metric, step, value in rows
                 if (position := trial * MAX_METRICS + place) > after
             ]
@@ -423,9 +549,15 @@ class StudyStore:
         *,
         handed_out: bool = False,
     ) -> None:
-        """Insert trials. Raises NotOwner if the lease is outdated, so that the transaction is rolled back."""
+        """Insert trials. Raises NotOwner if the lease is outdated, so that the transaction is
+        rolled back.
+        """
         total = len(columns["number"])
-        if total and self._statements.insert_trials(connection, lease, columns, handed_out=handed_out) != total:
+        if (
+            total
+            and self._statements.insert_trials(connection, lease, columns, handed_out=handed_out)
+            != total
+        ):
             raise _lost(lease)
 
     def _insert_measurements(
@@ -451,13 +583,19 @@ class StudyStore:
 
 
 def _renaming(name: StudyName, old: str, new: str) -> Update:
-    """Return the statement that renames a metric, except in trials that have reported the new name already."""
+    """Return the statement that renames a metric, except in trials that have reported the new name
+    already.
+    """
     other = measurements.alias()
     known = select(other.c.trial).where(
         other.c.namespace == name.namespace, other.c.study == name.study, other.c.metric == new
     )
     kept = measurements.c.trial.not_in(known)
-    return update(measurements).where(of(measurements, name), measurements.c.metric == old, kept).values(metric=new)
+    return (
+        update(measurements)
+        .where(of(measurements, name), measurements.c.metric == old, kept)
+        .values(metric=new)
+    )
 
 
 def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -470,4 +608,6 @@ def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease
 
 
 def _lost(lease: Lease) -> NotOwner:
-    return NotOwner(f"{lease.name} was taken over by another process, or deleted; nothing was written")
+    return NotOwner(
+        f"{lease.name} was taken over by another process, or deleted; nothing was written"
+    )

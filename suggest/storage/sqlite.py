@@ -1,7 +1,7 @@
 """SQLite connections: pragmas, transactions, WAL checkpoints, and errors translated for people.
 
-This module names no table. Writers share one connection, one at a time; readers have their own connections and, thanks
-to WAL, never wait.
+This module names no table. Writers share one connection, one at a time; readers have their own
+connections and, thanks to WAL, never wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class WalCheckpoints:
     """
 
     def __init__(
-        self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock, *, mark: Callable[[], None]
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        turn: threading.Lock,
+        *,
+        mark: Callable[[], None],
     ) -> None:
         self._connect = connect
         self._turn = turn
@@ -68,13 +72,15 @@ class WalCheckpoints:
 
     def _run(self) -> None:
         while self._due.wait():
-            self._due.clear()  # before checking `_closed`; the other way around, a close() in between would be missed
+            # before checking `_closed`; the other way around, a close() in between would be missed
+            self._due.clear()
             if self._closed.is_set():
                 return
             try:
                 self._checkpoint()
             except (sqlite3.Error, TunerError) as e:
-                # The data stays in the log until the next checkpoint, and the next write reports the same error.
+                # The data stays in the log until the next checkpoint, and the next write reports
+                # the same error.
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 
@@ -82,7 +88,8 @@ class WalCheckpoints:
         with closing(self._connect()) as connection:
             for _ in range(_PASSIVE_PASSES):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            # SQLite restarts the log only after a checkpoint of all of it, which needs a moment without writes.
+            # SQLite restarts the log only after a checkpoint of all of it, which needs a moment
+            # without writes.
             with self._turn:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._mark()
@@ -95,7 +102,9 @@ NO_DESCRIPTOR_LEFT = (
     "this process has no file descriptor left; try again later, close connections to it, or raise its limit "
     "(ulimit -n, LimitNOFILE=)"
 )
-_LOCKED = f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
+_LOCKED = (
+    f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
+)
 _NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CURES = {
@@ -124,7 +133,8 @@ def translated(path: Path) -> Iterator[None]:
     except (SQLAlchemyError, sqlite3.Error) as e:
         cause = e.orig if isinstance(e, DBAPIError) else e
         code = getattr(cause, "sqlite_errorcode", None)
-        primary = None if code is None else code & 0xFF  # the low byte of an extended code is the primary code
+        # the low byte of an extended code is the primary code
+        primary = None if code is None else code & 0xFF
         if primary not in _CURES:
             raise
         if primary in _NEED_FILES and out_of_descriptors():
@@ -134,7 +144,9 @@ def translated(path: Path) -> Iterator[None]:
 
 
 class SqliteDatabase:
-    """The `Database` in the file `path`, which is created if it does not exist. close() releases everything."""
+    """The `Database` in the file `path`, which is created if it does not exist. close() releases
+    everything.
+    """
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         self.path = path
@@ -169,7 +181,8 @@ class SqliteDatabase:
                 try:
                     yield self._single
                 finally:
-                    # Ends only SQLAlchemy's transaction: SQLite has already committed or undone the statement.
+                    # Ends only SQLAlchemy's transaction: SQLite has already committed or undone the
+                    # statement.
                     if self._single.in_transaction():
                         self._single.rollback()
             self._checkpoints.written(large=not single)
@@ -207,7 +220,9 @@ class SqliteDatabase:
         return engine
 
     def _new_engine(self, pool: type[QueuePool] | type[StaticPool]) -> Engine:
-        return create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=pool, json_deserializer=read_json)
+        return create_engine(
+            "sqlite+pysqlite://", creator=self._connect, poolclass=pool, json_deserializer=read_json
+        )
 
     def _connect(self) -> sqlite3.Connection:
         connection = self.file.connect(BUSY_TIMEOUT_S)
@@ -221,7 +236,9 @@ class SqliteDatabase:
         self.file.mark()
 
     def _use_wal(self) -> None:
-        """Switch to WAL. SQLite's busy timeout does not apply to this switch, so concurrent first starts retry here."""
+        """Switch to WAL. SQLite's busy timeout does not apply to this switch, so concurrent first
+        starts retry here.
+        """
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         with closing(self._connect()) as connection:
             while True:
@@ -233,5 +250,7 @@ class SqliteDatabase:
                     time.sleep(0.02)
                     continue
                 if mode != "wal":
-                    raise StoreBroken(f"{self.path}: SQLite cannot keep a write-ahead log there; use a local folder")
+                    raise StoreBroken(
+                        f"{self.path}: SQLite cannot keep a write-ahead log there; use a local folder"
+                    )
                 return

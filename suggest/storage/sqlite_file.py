@@ -1,14 +1,18 @@
-"""The files of a SQLite database: created readable by their owner only, and watched while the database is open.
+"""The files of a SQLite database: created readable by their owner only, and watched while the
+database is open.
 
-SQLite finds a database and its two side files (-wal, -shm) by name and relies on nobody moving or removing them. If
-somebody does, SQLite keeps writing to a file without a name, or mixes the log of one database into another. Therefore
-every transaction checks that the three names still lead to the files that were opened, and a hidden file beside the
-database records which file the log was written for: after a crash, SQLite would replay it into any file of that name.
+SQLite finds a database and its two side files (-wal, -shm) by name and relies on nobody moving or
+removing them. If somebody does, SQLite keeps writing to a file without a name, or mixes the log of
+one database into another. Therefore every transaction checks that the three names still lead to the
+files that were opened, and a hidden file beside the database records which file the log was written
+for: after a crash, SQLite would replay it into any file of that name.
 
-A database never shrinks, because nothing here runs VACUUM: a smaller file is another one that was copied over it.
+A database never shrinks, because nothing here runs VACUUM: a smaller file is another one that was
+copied over it.
 
-The service and the controller use this module. Standard library only, and no SQL. Never open a database that may be in
-use as a plain file: closing that file would drop the locks that SQLite holds on the database in this process.
+The service and the controller use this module. Standard library only, and no SQL. Never open a
+database that may be in use as a plain file: closing that file would drop the locks that SQLite
+holds on the database in this process.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from typing import Any, Literal
 from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-RECENT_S = 0.001  # a check before a transaction may be this old: a file cannot be replaced and used in that time
+# a check before a transaction may be this old: a file cannot be replaced and used in that time
+RECENT_S = 0.001
 SIDE_FILES = ("-wal", "-shm")
 
 _ABOUT = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store."
@@ -37,16 +42,18 @@ _RESTORE = "restore a backup (tuner db restore DIR)"
 class DatabaseFile:
     """Creates and watches the files of a SQLite database.
 
-    Call `create` before the first connection, `watch` after its first read, then `check` around every transaction, and
-    `mark` when the store is complete and after checkpoints. Thread-safe from `watch` on. `mark` writes the hidden file
-    beside the database, which records that a store was created here, and which file its log belongs to.
+    Call `create` before the first connection, `watch` after its first read, then `check` around
+    every transaction, and `mark` when the store is complete and after checkpoints. Thread-safe from
+    `watch` on. `mark` writes the hidden file beside the database, which records that a store was
+    created here, and which file its log belongs to.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._names = (str(path), *(f"{path}{suffix}" for suffix in SIDE_FILES))
         self._mark = path.with_name(f".{path.name}.created")
-        self._found: tuple[int, int] | None = None  # inode and device of the file that is about to be opened
+        # inode and device of the file that is about to be opened
+        self._found: tuple[int, int] | None = None
         self._watched: tuple[tuple[str, int, int], ...] = ()  # name, inode, device
         self._size = 0  # of the database, at least
         self._lost = ""
@@ -70,8 +77,11 @@ class DatabaseFile:
         except FileNotFoundError:
             self._refuse_log("is gone")
             with suppress(OSError):
-                self._mark.unlink(missing_ok=True)  # the old store was removed on purpose, so create a new one
-                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                # the old store was removed on purpose, so create a new one
+                self._mark.unlink(missing_ok=True)
+                os.close(
+                    os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                )
             self._found = self._identity()
             return
         except OSError:
@@ -89,9 +99,16 @@ class DatabaseFile:
             raise self.emptied()
 
     def mark(self) -> None:
-        """Record that the store is complete, and which files are open: from now on an empty file is an error."""
+        """Record that the store is complete, and which files are open: from now on an empty file is
+        an error.
+        """
         inodes = [inode for _, inode, _ in self._watched]
-        mark = {"about": _ABOUT.format(name=self.path.name), "file": inodes[0], "log": inodes[1], "size": self._size}
+        mark = {
+            "about": _ABOUT.format(name=self.path.name),
+            "file": inodes[0],
+            "log": inodes[1],
+            "size": self._size,
+        }
         if mark == self._read_mark():
             return
         partial = self._mark.with_name(f"{self._mark.name}.{os.getpid()}.{threading.get_ident()}")
@@ -113,22 +130,35 @@ class DatabaseFile:
             f"{self.path}: the file is empty, but a store was here; {_RESTORE}, or remove the file to start a new store"
         )
 
-    def connect(self, timeout_s: float, *, isolation_level: Literal["DEFERRED"] | None = None) -> sqlite3.Connection:
-        """Open a connection that any thread may use. Never creates the file. Raises as `check` does."""
+    def connect(
+        self, timeout_s: float, *, isolation_level: Literal["DEFERRED"] | None = None
+    ) -> sqlite3.Connection:
+        """Open a connection that any thread may use.
+
+        Never creates the file. Raises as `check` does.
+        """
         self.check()
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(
-            uri, uri=True, timeout=timeout_s, isolation_level=isolation_level, check_same_thread=False
+            uri,
+            uri=True,
+            timeout=timeout_s,
+            isolation_level=isolation_level,
+            check_same_thread=False,
         )
         try:
-            self.check()  # before the first read, since the log may by now belong to another database
+            # before the first read, since the log may by now belong to another database
+            self.check()
         except TunerError:
             connection.close()
             raise
         return connection
 
     def watch(self) -> None:
-        """Remember which files are open. A connection must have read from the database, and must stay open."""
+        """Remember which files are open.
+
+        A connection must have read from the database, and must stay open.
+        """
         found = []
         for name in self._names:
             try:
@@ -143,17 +173,19 @@ class DatabaseFile:
         self._watched = tuple(found)
 
     def check(self, *, within_s: float = 0.0) -> None:
-        """Raise StoreBroken, now and in all later calls, if one of the files was removed or replaced.
+        """Raise StoreBroken, now and in all later calls, if one of the files was removed or
+        replaced.
 
-        A commit counts only if this check also passes after it. The check costs 3 µs, or nothing if the last one was
-        less than `within_s` seconds ago.
+        A commit counts only if this check also passes after it. The check costs 3 µs, or nothing if
+        the last one was less than `within_s` seconds ago.
         """
         if self._lost:
             raise StoreBroken(self._lost)
         now = time.monotonic()
         if now - self._checked < within_s:
             return
-        # Read before the sizes are: another thread may see, and store, a size that is larger than the one seen here.
+        # Read before the sizes are: another thread may see, and store, a size that is larger than
+        # the one seen here.
         least = self._size
         for name, inode, device in self._watched:
             try:
@@ -161,7 +193,9 @@ class DatabaseFile:
             except FileNotFoundError:
                 raise self._gone(name, "removed") from None
             except OSError as e:
-                raise StoreUnavailable(f"{name}: {e.strerror}; make it accessible and try again") from e
+                raise StoreUnavailable(
+                    f"{name}: {e.strerror}; make it accessible and try again"
+                ) from e
             if status.st_ino != inode or status.st_dev != device:
                 raise self._gone(name, "replaced")
             if name == self._names[0]:
@@ -204,7 +238,8 @@ class DatabaseFile:
 
     def _refuse_log(self, how: str) -> None:
         log = Path(self._names[1])
-        if _size(log) and not _size(self.path):  # in this order, because another process may be creating both now
+        # in this order, because another process may be creating both now
+        if _size(log) and not _size(self.path):
             raise StoreBroken(
                 f"{self.path}: the file {how}, but its log {log.name} is still here; put the file back or {_RESTORE}, "
                 "or remove the log to start a new store"

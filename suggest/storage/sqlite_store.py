@@ -1,4 +1,7 @@
-"""The store in a SQLite file. Ownership is a file lock, which the kernel releases when the owner dies."""
+"""The store in a SQLite file.
+
+Ownership is a file lock, which the kernel releases when the owner dies.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ class OwnedByLocks:
             raise Unavailable(f"{self._folder}: cannot lock {name} ({e.strerror})") from e
         if not locked:
             with self._database.reading() as connection:
-                holder = connection.execute(select(studies.c.owner_address).where(of(studies, name))).scalar()
+                holder = connection.execute(
+                    select(studies.c.owner_address).where(of(studies, name))
+                ).scalar()
             raise taken_by(name, holder or "")
         try:
             with self._database.writing() as connection:
@@ -83,7 +88,11 @@ class OwnedByLocks:
         try:
             with self._database.writing() as connection:
                 # The address only appears in messages; nothing depends on it.
-                connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+                connection.execute(
+                    update(studies)
+                    .where(of(studies, lease.name), held(lease))
+                    .values(owner_address="")
+                )
         except TunerError as e:
             log.warning("study=%s released=no error=%s", lease.name, e)
         finally:

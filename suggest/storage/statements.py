@@ -1,8 +1,8 @@
 """The frequent statements of a store: each is built once, and guarded by the lease.
 
-On PostgreSQL, where every round trip counts, many rows are one statement with an array for each column. SQLite is only
-a function call away: a statement for each row, as text that is compiled once, because SQLAlchemy would take several
-times as long for a row as SQLite does.
+On PostgreSQL, where every round trip counts, many rows are one statement with an array for each
+column. SQLite is only a function call away: a statement for each row, as text that is compiled
+once, because SQLAlchemy would take several times as long for a row as SQLite does.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ from suggest.storage.study_tables import measurements, studies, trials
 from suggest.trial import OPEN, Measurement, TrialState
 
 LARGEST = 2**63 - 1
-# For up to :trials trials with measurements from :first to :last, select the last step of each metric of the newest
-# attempt. Each SELECT min or max is one lookup in the index over (namespace, study, trial, attempt, metric, step) and
-# skips all entries in between.
+# For up to :trials trials with measurements from :first to :last, select the last step of each
+# metric of the newest attempt. Each SELECT min or max is one lookup in the index over (namespace,
+# study, trial, attempt, metric, step) and skips all entries in between.
 LATEST = text(Path(__file__).with_name("latest_measurements.sql").read_text(encoding="utf-8"))
 
-# The columns that change when a trial is handed out. A paused trial loses its value until it ends again.
+# The columns that change when a trial is handed out. A paused trial loses its value until it ends
+# again.
 _HANDED_OUT = (
     "state",
     "parameters",
@@ -115,7 +116,10 @@ class Statements(ABC):
         lease: Lease,
         reports: Sequence[tuple[int, Sequence[Measurement]]],
     ) -> int:
-        """Insert measurements by trial number. A replaced one goes to the end, where those who read on find it."""
+        """Insert measurements by trial number.
+
+        A replaced one goes to the end, where those who read on find it.
+        """
 
     @abstractmethod
     def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
@@ -133,7 +137,9 @@ class SqliteStatements(Statements):
         self._insert_trial = _Compiled(new)
         self._hand_out = _Compiled(_handing_out(new))
         measurement = sqlite.insert(measurements).prefix_with("OR REPLACE")
-        self._insert_measurement = _Compiled(measurement.from_select(_MEASUREMENT, _given(_MEASUREMENT)))
+        self._insert_measurement = _Compiled(
+            measurement.from_select(_MEASUREMENT, _given(_MEASUREMENT))
+        )
         self._finish = _Compiled(_FINISH_TRIAL, sets=OUTCOME)
 
     def is_one(self, rows: int) -> bool:
@@ -162,7 +168,10 @@ class SqliteStatements(Statements):
         return self._insert_measurement.execute(connection, columns, same)
 
     def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
-        columns = {name: [json_text(value) if name in DOCUMENTS else value] for name, value in outcome.items()}
+        columns = {
+            name: [json_text(value) if name in DOCUMENTS else value]
+            for name, value in outcome.items()
+        }
         return self._finish.execute(connection, columns, {"this_number": number, **guard(lease)})
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
@@ -177,8 +186,8 @@ class PostgresStatements(Statements):
         self._insert_trials = postgresql.insert(trials).from_select(_TRIAL, given)
         self._hand_out = _handing_out(self._insert_trials)
         own = [measurements.c[name] for name in _MEASURED]
-        # Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a list of a thousand
-        # numbers.
+        # Send arrays as text in PostgreSQL's notation: its driver takes four times as long for a
+        # list of a thousand numbers.
         reported = _unnested(own, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in own])
         shared = [bindparam(f"lease_{name}", type_=Text) for name in ("namespace", "study")]
         new = postgresql.insert(measurements).from_select(
@@ -214,7 +223,9 @@ class PostgresStatements(Statements):
         columns = _columns(reports)
         arrays = {name: _array(map(str, columns[name])) for name in ("trial", "attempt", "step")}
         arrays["metric"] = _array(map(_quoted, columns["metric"]))
-        arrays["value"] = _array("NULL" if math.isnan(value) else repr(value) for value in columns["value"])
+        arrays["value"] = _array(
+            "NULL" if math.isnan(value) else repr(value) for value in columns["value"]
+        )
         return connection.execute(self._insert_measurements, {**arrays, **guard(lease)}).rowcount
 
     def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
@@ -234,8 +245,14 @@ class _Compiled:
         self._text = compiled.string
         self._names = tuple(compiled.positiontup or ())
 
-    def execute(self, connection: Connection, columns: Mapping[str, Sequence[Any]], same: Mapping[str, object]) -> int:
-        """Execute it for each index of the columns. `same` has the values that are the same each time.
+    def execute(
+        self,
+        connection: Connection,
+        columns: Mapping[str, Sequence[Any]],
+        same: Mapping[str, object],
+    ) -> int:
+        """Execute it for each index of the columns. `same` has the values that are the same each
+        time.
 
         Returns how many rows were touched.
         """
@@ -243,13 +260,19 @@ class _Compiled:
         # Bypasses SQLAlchemy, which takes longer for a row than SQLite does.
         driver: Any = connection.connection.driver_connection
         rows = list(zip(*given, strict=False))
-        cursor = driver.execute(self._text, rows[0]) if len(rows) == 1 else driver.executemany(self._text, rows)
+        cursor = (
+            driver.execute(self._text, rows[0])
+            if len(rows) == 1
+            else driver.executemany(self._text, rows)
+        )
         touched: int = cursor.rowcount
         return touched
 
 
 def _insert_study(insert: Any) -> Insert:  # each dialect has an Insert of its own
-    statement: Insert = insert.on_conflict_do_nothing(index_elements=[studies.c.namespace, studies.c.study])
+    statement: Insert = insert.on_conflict_do_nothing(
+        index_elements=[studies.c.namespace, studies.c.study]
+    )
     return statement
 
 
@@ -264,7 +287,9 @@ def _handing_out(insert: Any) -> Insert:  # as above
 
 def _given(columns: Sequence[Column[Any]]) -> Any:
     """Return a row with a parameter for each column, if the lease is held."""
-    return select(*(bindparam(column.name, type_=column.type) for column in columns)).where(held_by_parameters())
+    return select(*(bindparam(column.name, type_=column.type) for column in columns)).where(
+        held_by_parameters()
+    )
 
 
 def _columns(reports: Sequence[tuple[int, Sequence[Measurement]]]) -> dict[str, list[Any]]:
@@ -301,4 +326,9 @@ def _quoted(text: str) -> str:
 def _has_label(each: Any, key: str, value: str) -> ColumnElement[bool]:
     # Expand the document to rows, because a JSON path cannot name every key.
     pairs = each.table_valued("key", "value")
-    return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()
+    return (
+        select(literal(1))
+        .select_from(pairs)
+        .where(pairs.c.key == key, pairs.c.value == value)
+        .exists()
+    )

@@ -1,4 +1,7 @@
-"""The values that a store of studies takes and returns. Imports no SQL; the store itself is in `sql_store`."""
+"""The values that a store of studies takes and returns.
+
+Imports no SQL; the store itself is in `sql_store`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ MAX_METRICS = 64  # metrics of a trial that `latest_measurements` returns
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write one study. Every write repeats the whole lease, so an outdated one changes nothing.
+    """The right to write one study. Every write repeats the whole lease, so an outdated one changes
+    nothing.
 
-    The nonce is random, because a database that was restored to an earlier state gives the same epochs again.
-    `instance` identifies the database server that gave the lease; "" if there is no server.
+    The nonce is random, because a database that was restored to an earlier state gives the same
+    epochs again. `instance` identifies the database server that gave the lease; "" if there is no
+    server.
     """
 
     name: StudyName
@@ -38,7 +43,8 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StudyContents:
-    """The contents from which an engine is built: all trials, and the measurements of the open ones.
+    """The contents from which an engine is built: all trials, and the measurements of the open
+    ones.
 
     A deleted trial appears as a cancelled one.
     """
@@ -75,7 +81,10 @@ class Counts(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """A line of a trial's log in Katib, with all texts as they were sent. `time_us` is the parsed time stamp."""
+    """A line of a trial's log in Katib, with all texts as they were sent.
+
+    `time_us` is the parsed time stamp.
+    """
 
     time_us: int
     time_stamp: str

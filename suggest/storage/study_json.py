@@ -1,6 +1,7 @@
 """A study's spec as JSON, in the form in which it is stored.
 
-This form is independent of protobuf and of the YAML file, so both may change without affecting stored data.
+This form is independent of protobuf and of the YAML file, so both may change without affecting
+stored data.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from typing import Any
 
 from suggest.space import Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space
 from suggest.storage.database import DamagedRow
-from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective, Pruning, StudySpec, ValueRule
+from suggest.study import (
+    Algorithm,
+    Constraint,
+    Direction,
+    Fidelity,
+    Objective,
+    Pruning,
+    StudySpec,
+    ValueRule,
+)
 
 # The result of json.loads: any JSON type at any depth.
 Document = dict[str, Any]
@@ -20,7 +30,8 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parse the output of json.dumps in half the time of json.loads: a study's trials have thousands of documents.
+    """Parse the output of json.dumps in half the time of json.loads: a study's trials have
+    thousands of documents.
 
     Raises DamagedRow.
     """
@@ -36,7 +47,8 @@ def spec_document(spec: StudySpec) -> Document:
     document: Document = {
         "parameters": space_document(spec.space),
         "objectives": [
-            {"metric": o.metric, "direction": o.direction.value, "value": o.value.value} for o in spec.objectives
+            {"metric": o.metric, "direction": o.direction.value, "value": o.value.value}
+            for o in spec.objectives
         ],
         "algorithm": {
             "name": spec.algorithm.name,
@@ -44,8 +56,11 @@ def spec_document(spec: StudySpec) -> Document:
             "settings": dict(spec.algorithm.settings),
         },
     }
-    if spec.constraints:  # an empty list would change the fingerprints of studies from before constraints existed
-        document["constraints"] = [{"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints]
+    # an empty list would change the fingerprints of studies from before constraints existed
+    if spec.constraints:
+        document["constraints"] = [
+            {"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints
+        ]
     if spec.fidelity is not None:
         f = spec.fidelity
         document["fidelity"] = {"parameter": f.parameter, "min": f.min, "max": f.max, "eta": f.eta}
@@ -55,15 +70,22 @@ def spec_document(spec: StudySpec) -> Document:
 
 
 def spec_of(document: Document) -> StudySpec:
-    algorithm, pruning, fidelity = document["algorithm"], document.get("pruning"), document.get("fidelity")
+    algorithm, pruning, fidelity = (
+        document["algorithm"],
+        document.get("pruning"),
+        document.get("fidelity"),
+    )
     return StudySpec(
         space=space_of(document["parameters"]),
         objectives=tuple(
-            Objective(o["metric"], Direction(o["direction"]), ValueRule(o["value"])) for o in document["objectives"]
+            Objective(o["metric"], Direction(o["direction"]), ValueRule(o["value"]))
+            for o in document["objectives"]
         ),
         algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
         pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
-        constraints=tuple(Constraint(c["metric"], c["min"], c["max"]) for c in document.get("constraints", ())),
+        constraints=tuple(
+            Constraint(c["metric"], c["min"], c["max"]) for c in document.get("constraints", ())
+        ),
         fidelity=None if fidelity is None else Fidelity(**fidelity),
     )
 
@@ -77,7 +99,9 @@ def space_of(document: list[Document]) -> Space:
 
 
 def fingerprint(spec: StudySpec) -> str:
-    """Return a hash that is equal for equal specs, across processes and versions of Python. true and 1 differ."""
+    """Return a hash that is equal for equal specs, across processes and versions of Python. true
+    and 1 differ.
+    """
     text = json.dumps(spec_document(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -85,19 +109,29 @@ def fingerprint(spec: StudySpec) -> str:
 def _parameter_document(parameter: Parameter) -> Document:
     document = {"name": parameter.name, **_domain_document(parameter.domain)}
     if parameter.when:
-        document["when"] = [{"parameter": c.parameter, "values": list(c.values)} for c in parameter.when]
+        document["when"] = [
+            {"parameter": c.parameter, "values": list(c.values)} for c in parameter.when
+        ]
     return document
 
 
 def _domain_document(domain: Domain) -> Document:
     match domain:
         case Float(low, high, scale, step, points):
-            found = {"type": "float", "min": low, "max": high, "scale": scale.value, "step": step, "points": points}
+            found = {
+                "type": "float",
+                "min": low,
+                "max": high,
+                "scale": scale.value,
+                "step": step,
+                "points": points,
+            }
         case Int(low, high, scale, step):
             found = {"type": "int", "min": low, "max": high, "scale": scale.value, "step": step}
         case Choice(values):
             return {"type": "choice", "values": list(values)}
-    if domain.normal is not None:  # null would change the fingerprints of studies from before distributions existed
+    # null would change the fingerprints of studies from before distributions existed
+    if domain.normal is not None:
         found["normal"] = {"mean": domain.normal.mean, "deviation": domain.normal.deviation}
     return found
 
@@ -110,7 +144,12 @@ def _parameter_of(document: Document) -> Parameter:
 def _domain_of(document: Document) -> Domain:
     if document["type"] == "choice":
         return Choice(tuple(document["values"]))
-    low, high, scale, step = document["min"], document["max"], Scale(document["scale"]), document["step"]
+    low, high, scale, step = (
+        document["min"],
+        document["max"],
+        Scale(document["scale"]),
+        document["step"],
+    )
     normal = Normal(**document["normal"]) if "normal" in document else None
     if document["type"] == "float":
         return Float(low, high, scale, step, document["points"], normal)

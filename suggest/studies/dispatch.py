@@ -1,7 +1,8 @@
-"""Dispatch: turn proposals into trials. Most trials are handed out to run; one with a known value ends at once.
+"""Dispatch: turn proposals into trials. Most trials are handed out to run; one with a known value
+ends at once.
 
-Trials are stored in the order of their numbers, so that a crash between two writes leaves no gap. This module makes
-no choice about which points to try.
+Trials are stored in the order of their numbers, so that a crash between two writes leaves no gap.
+This module makes no choice about which points to try.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ MAX_REPLY_BYTES = 3 << 20  # gRPC clients in other languages accept 4 MiB by def
 
 
 class ReplyBudget:
-    """Selects the trials that fit into one reply: the first trial always, further ones while there is room.
+    """Selects the trials that fit into one reply: the first trial always, further ones while there
+    is room.
 
-    `size_of` builds a message of a trial to measure it, so it is called only where a rough upper bound exceeds the
-    limit.
+    `size_of` builds a message of a trial to measure it, so it is called only where a rough upper
+    bound exceeds the limit.
     """
 
     def __init__(self, size_of: Callable[[Trial], int], max_bytes: int = MAX_REPLY_BYTES) -> None:
@@ -48,14 +50,21 @@ class ReplyBudget:
 
 
 def _at_most(trial: Trial) -> int:
-    """Return an upper bound of the trial's size in bytes: four for each character, plus a fixed overhead."""
+    """Return an upper bound of the trial's size in bytes: four for each character, plus a fixed
+    overhead.
+    """
     labels = len(repr(trial.labels)) if trial.labels else 0
-    return 2000 + 4 * (len(repr(trial.parameters)) + labels + len(trial.reason) + len(trial.failure_class))
+    return 2000 + 4 * (
+        len(repr(trial.parameters)) + labels + len(trial.reason) + len(trial.failure_class)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One request for trials. `lease_s` is None for trials without a lease, which run until they are completed."""
+    """One request for trials.
+
+    `lease_s` is None for trials without a lease, which run until they are completed.
+    """
 
     writer: Writer
     client_id: str
@@ -67,7 +76,8 @@ class Dispatch:
     def again(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials that an earlier call with this request id got, and renew their leases.
 
-        The repeated call shows that the client is alive. If not all trials fit into a reply, running ones come first.
+        The repeated call shows that the client is alive. If not all trials fit into a reply,
+        running ones come first.
         """
         by_need = sorted(trials, key=lambda trial: (trial.finished, trial.number))
         fitting = list(itertools.takewhile(self.budget.take, by_need))
@@ -75,13 +85,17 @@ class Dispatch:
         for trial in fitting:
             if trial.state is TrialState.RUNNING:
                 self.writer.renew(trial.number)
-        return sorted((back.get(trial.number, trial) for trial in fitting), key=lambda trial: trial.number)
+        return sorted(
+            (back.get(trial.number, trial) for trial in fitting), key=lambda trial: trial.number
+        )
 
     def begin(self, proposed: Sequence[Proposed]) -> Iterator[list[Trial]]:
-        """Store the proposed trials and yield those that run now; only the first few if the budget is `full`.
+        """Store the proposed trials and yield those that run now; only the first few if the budget
+        is `full`.
 
-        Trials with a known value do not run: an empty list is yielded for them, so that the caller notes them as given.
-        Trials are yielded as soon as they are stored, so that a later write that fails does not hide them.
+        Trials with a known value do not run: an empty list is yielded for them, so that the caller
+        notes them as given. Trials are yielded as soon as they are stored, so that a later write
+        that fails does not hide them.
         """
         ordered = sorted(proposed, key=lambda p: p.number)
         for to_run, group in itertools.groupby(ordered, key=lambda p: p.known is None):
@@ -119,7 +133,10 @@ class Dispatch:
         )
 
     def _take_over(self, p: Proposed) -> None:
-        """Finish a trial with a known value. The trial has no client id, so no client finds it among its own."""
+        """Finish a trial with a known value.
+
+        The trial has no client id, so no client finds it among its own.
+        """
         assert p.known is not None
         writer, now = self.writer, datetime.now(UTC)
         trial = Trial(
@@ -133,7 +150,9 @@ class Dispatch:
             end_time=now,
         )
         with writer.changing():
-            writer.store.add_trial(writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=())
+            writer.store.add_trial(
+                writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=()
+            )
             writer.engine.put(trial)
 
 

@@ -1,4 +1,6 @@
-"""Rename the metrics of a study: its trials, values and measurements stay, and only what they are called changes."""
+"""Rename the metrics of a study: its trials, values and measurements stay, and only what they are
+called changes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from suggest.study import Constraint, Objective, Study, StudySpec
 _FIXED = "only its metric can change in a study; write the rest as it is, or create a new study"
 
 
-def renamed(study: Study, objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> Study:
+def renamed(
+    study: Study, objectives: Sequence[Objective], constraints: Sequence[Constraint]
+) -> Study:
     """Return the study with these names of metrics.
 
     Raises InvalidArgument if anything else of the objectives or constraints differs.
@@ -20,14 +24,19 @@ def renamed(study: Study, objectives: Sequence[Objective], constraints: Sequence
     problems = [*_problems("spec.objectives", spec.objectives, objectives)]
     problems += _problems("spec.constraints", spec.constraints, constraints)
     raise_if(problems)
-    return replace(study, spec=replace(spec, objectives=tuple(objectives), constraints=tuple(constraints)))
+    return replace(
+        study, spec=replace(spec, objectives=tuple(objectives), constraints=tuple(constraints))
+    )
 
 
 def _problems(
     path: str, old: Sequence[Objective | Constraint], new: Sequence[Objective | Constraint]
 ) -> Iterator[Problem]:
     if len(old) != len(new):
-        yield Problem(path, f"has {len(old)} elements in the study, not {len(new)}; their number cannot change")
+        yield Problem(
+            path,
+            f"has {len(old)} elements in the study, not {len(new)}; their number cannot change",
+        )
         return
     for place, (was, now) in enumerate(zip(old, new, strict=True)):
         if replace(was, metric=now.metric) != now:
@@ -44,4 +53,7 @@ def new_names(old: StudySpec, new: StudySpec) -> Mapping[str, str]:
 
 
 def _names(spec: StudySpec) -> list[str]:
-    return [*(objective.metric for objective in spec.objectives), *(each.metric for each in spec.constraints)]
+    return [
+        *(objective.metric for objective in spec.objectives),
+        *(each.metric for each in spec.constraints),
+    ]

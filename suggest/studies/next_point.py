@@ -1,9 +1,10 @@
 """Prefetch the next point of a study whose sampler uses worker processes.
 
-`choose` and `should_prefetch` are pure functions that decide. `NextPoint` is the state of one study: the point that is
-ready, and the computation in progress. `Computations` runs computations in threads, which hold the study's lock only
-before and after. A point is computed from the trials that exist when the computation begins. It may be handed out after
-further trials have ended, but never for another space, and never after another point from the same trials.
+`choose` and `should_prefetch` are pure functions that decide. `NextPoint` is the state of one
+study: the point that is ready, and the computation in progress. `Computations` runs computations in
+threads, which hold the study's lock only before and after. A point is computed from the trials that
+exist when the computation begins. It may be handed out after further trials have ended, but never
+for another space, and never after another point from the same trials.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from suggest.workers import thread_cpu_s
 FRESH_S = 0.05  # how long a call waits for a point that is computed from all results
 MAY_MISS = 1  # results that a point may lack when several trials run
 THREADS = 8  # concurrent computations; most wait for one of the worker processes
-_LOOK_S = 0.05  # interval at which a waiting call checks whether its deadline has passed or the server stops
+# interval at which a waiting call checks whether its deadline has passed or the server stops
+_LOOK_S = 0.05
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -46,9 +48,9 @@ class NextStep(enum.Enum):
 class Situation:
     """The situation of a study when a client asks for one trial.
 
-    `missed` is the number of results that the ready point does not include, None if no point is ready. `running` is
-    the number of running trials. `slow`: the last computation took longer than FRESH_S. `repeatable`: the study's spec
-    has a seed.
+    `missed` is the number of results that the ready point does not include, None if no point is
+    ready. `running` is the number of running trials. `slow`: the last computation took longer than
+    FRESH_S. `repeatable`: the study's spec has a seed.
     """
 
     missed: int | None
@@ -60,7 +62,9 @@ class Situation:
 
     @property
     def is_exact(self) -> bool:
-        """Trials run one at a time with a seed, so the points must be the same in each run, however long they take."""
+        """Trials run one at a time with a seed, so the points must be the same in each run, however
+        long they take.
+        """
         return self.repeatable and not self.running
 
     @property
@@ -80,7 +84,9 @@ class Situation:
 
 
 def choose(now: Situation) -> NextStep:
-    """Give a good point at once, else a fresh one within FRESH_S, else the ready one, else a cheaper one."""
+    """Give a good point at once, else a fresh one within FRESH_S, else the ready one, else a
+    cheaper one.
+    """
     if now.is_good:
         return NextStep.GIVE
     if now.patience_s > 0:
@@ -89,10 +95,11 @@ def choose(now: Situation) -> NextStep:
 
 
 def should_prefetch(now: Situation) -> bool:
-    """Return whether to compute the next point as soon as one is handed out, not when the next trial ends.
+    """Return whether to compute the next point as soon as one is handed out, not when the next
+    trial ends.
 
-    `now.running` includes the trial that was just handed out. If it is the only one, the next point should be computed
-    from its result.
+    `now.running` includes the trial that was just handed out. If it is the only one, the next point
+    should be computed from its result.
     """
     return now.running > 1 or (now.slow and not now.repeatable)
 
@@ -110,11 +117,15 @@ class _Ready:
 
 @dataclass(slots=True)
 class NextPoint:
-    """The ready point and the running computation of one study. All methods but `wait` need the study's lock."""
+    """The ready point and the running computation of one study.
+
+    All methods but `wait` need the study's lock.
+    """
 
     _ready: _Ready | None = None
     _computing: tuple[Engine, Draft] | None = None
-    _void: bool = False  # the running computation does not include a point that was handed out since
+    # the running computation does not include a point that was handed out since
+    _void: bool = False
     _again: bool = False  # start another computation as soon as this one ends
     _error: Exception | None = None
     _took_s: float | None = None  # duration of the last computation
@@ -130,7 +141,9 @@ class NextPoint:
     def situation(self, engine: Engine, *, waited_s: float = 0.0) -> Situation:
         draft = self.ready(engine)
         return Situation(
-            missed=None if draft is None or self._ready is None else engine.results - self._ready.draft.results,
+            missed=None
+            if draft is None or self._ready is None
+            else engine.results - self._ready.draft.results,
             running=engine.running,
             slow=self._took_s is not None and self._took_s > FRESH_S,
             repeatable=engine.is_repeatable,
@@ -147,7 +160,11 @@ class NextPoint:
         if ready is None or ready.engine is not engine or ready.number != engine.next_number:
             return None
         renumbered = engine.renumbered(ready.draft)
-        if renumbered is not None and renumbered.exhausted and ready.draft.results != engine.results:
+        if (
+            renumbered is not None
+            and renumbered.exhausted
+            and ready.draft.results != engine.results
+        ):
             return None  # a trial that was cancelled since then has freed its point
         return renumbered
 
@@ -160,7 +177,11 @@ class NextPoint:
 
         If that point will be of no use, another computation follows it.
         """
-        if self._computing is None or self._computing[0] is not engine or not engine.is_basis_of(self._computing[1]):
+        if (
+            self._computing is None
+            or self._computing[0] is not engine
+            or not engine.is_basis_of(self._computing[1])
+        ):
             return False
         self._again = self._again or self._void
         return True
@@ -174,7 +195,13 @@ class NextPoint:
         return self._computing is not None and self._computing[1] is draft
 
     def ended(
-        self, draft: Draft, current: Engine | None, *, took_s: float, cpu_s: float, error: Exception | None
+        self,
+        draft: Draft,
+        current: Engine | None,
+        *,
+        took_s: float,
+        cpu_s: float,
+        error: Exception | None,
     ) -> bool:
         """Record the end of a computation; `current` is the study's present engine.
 
@@ -195,7 +222,9 @@ class NextPoint:
         return current is engine and void and again
 
     def drop(self) -> None:
-        """Drop the ready point and void the running computation: neither includes a point that was handed out."""
+        """Drop the ready point and void the running computation: neither includes a point that was
+        handed out.
+        """
         self._ready = None
         self._void = self._computing is not None
 
@@ -223,7 +252,8 @@ class NextPoint:
         return self._waiting > 0
 
     def wait(self, seen: int, within_s: float) -> None:
-        """Wait until `wakeups` is no longer `seen`, or for `within_s`. Call this without the study's lock.
+        """Wait until `wakeups` is no longer `seen`, or for `within_s`. Call this without the
+        study's lock.
 
         Raises:
             TimedOut: the call's deadline has passed.
@@ -244,7 +274,10 @@ class NextPoint:
 
 
 class ComputingStudy(Protocol):
-    """The part of an open study that a computation needs. The engine is None once the study is closed."""
+    """The part of an open study that a computation needs.
+
+    The engine is None once the study is closed.
+    """
 
     lock: threading.Lock
     engine: Engine | None
@@ -252,7 +285,9 @@ class ComputingStudy(Protocol):
 
 
 class Computations:
-    """Computes points of all studies in a thread pool, which exists from the first computation until close()."""
+    """Computes points of all studies in a thread pool, which exists from the first computation
+    until close().
+    """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="computation")
@@ -270,11 +305,14 @@ class Computations:
                 self._submit(engine.warm_up_cheaper)
             self._submit(partial(self._compute, study, engine, draft))
         except RuntimeError as error:  # the pool is closed, or the system cannot start a thread
-            raise Unavailable("this server computes no more points; send the request again") from error
+            raise Unavailable(
+                "this server computes no more points; send the request again"
+            ) from error
         study.next_point.begun(engine, draft)
 
     def later(self, study: ComputingStudy) -> None:
-        """Schedule a computation for the study, unless the queue is full. The caller may hold the study's lock.
+        """Schedule a computation for the study, unless the queue is full. The caller may hold the
+        study's lock.
 
         The computation does not begin if the study has no need for a point by then.
         """
@@ -296,14 +334,20 @@ class Computations:
             self._queued += 1
 
     def close(self) -> None:
-        """Close the pool. Close the worker processes first, which ends the computations in progress."""
+        """Close the pool. Close the worker processes first, which ends the computations in
+        progress.
+        """
         self._pool.shutdown(cancel_futures=True)
 
     def _prepare(self, study: ComputingStudy) -> None:
         next_point = study.next_point
         with study.lock:
             engine = study.engine
-            if engine is None or next_point.is_computing(engine) or next_point.situation(engine).is_good:
+            if (
+                engine is None
+                or next_point.is_computing(engine)
+                or next_point.situation(engine).is_good
+            ):
                 return
             draft = self._draft(engine)
             if draft is None:
@@ -330,7 +374,9 @@ class Computations:
                 if error is not None and not next_point.is_awaited:
                     _log_error(engine, error)
                 took_s, cpu_s = time.monotonic() - began, thread_cpu_s() - cpu_began
-                if not next_point.ended(draft, study.engine, took_s=took_s, cpu_s=cpu_s, error=error):
+                if not next_point.ended(
+                    draft, study.engine, took_s=took_s, cpu_s=cpu_s, error=error
+                ):
                     return None
                 following = self._draft(engine)
                 if following is not None:
@@ -352,7 +398,8 @@ def _attempted(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 
 def _log_error(engine: Engine, error: Exception) -> None:
-    if isinstance(error, TunerError):  # the computation takes too much time or memory, or the server is stopping
+    # the computation takes too much time or memory, or the server is stopping
+    if isinstance(error, TunerError):
         log.info("study=%s: the next point was not computed: %s", engine.study.name, error)
     else:
         log.error("study=%s: the next point was not computed", engine.study.name, exc_info=error)

@@ -1,4 +1,7 @@
-"""How a trial changes when it ends, pauses or is imported. The service stores it; nothing here does."""
+"""How a trial changes when it ends, pauses or is imported.
+
+The service stores it; nothing here does.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,40 @@ from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.trial import IMPORTED_FROM, Measurement, Outcome, RungResult, Trial, TrialState
 
 
-def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
-    """Return `trial` with its outcome. `measurements` are its last ones, which the engine does not have yet.
+def finished_trial(
+    engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]
+) -> Trial:
+    """Return `trial` with its outcome. `measurements` are its last ones, which the engine does not
+    have yet.
 
     Raises:
-        FailedPrecondition: the outcome is success, but an objective or a constraint has no finite value.
+        FailedPrecondition: the outcome is success, but an objective or a constraint has no finite
+        value.
     """
     spec = engine.study.spec
     if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
-        message = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        message = (
+            f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        )
         raise InvalidArgument.at("outcome.succeeded.values", f"{message}, give one value for each")
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
     other_values = [
-        engine.value_of(trial.number, measurements, objective=objective)[0] for objective in spec.objectives[1:]
+        engine.value_of(trial.number, measurements, objective=objective)[0]
+        for objective in spec.objectives[1:]
     ]
     further = tuple(v for v in outcome.further or other_values if v is not None)
-    bounded = [engine.constraint_value(trial.number, constraint, measurements) for constraint in spec.constraints]
+    bounded = [
+        engine.constraint_value(trial.number, constraint, measurements)
+        for constraint in spec.constraints
+    ]
     constrained = tuple(v for v in bounded if v is not None)
     if outcome.state is TrialState.SUCCEEDED:
         metrics = [o.metric for o in spec.objectives[1:]]
         missing = [] if value is not None else [spec.objective.metric]
-        missing += [m for m, v in zip(metrics, outcome.further or other_values, strict=True) if v is None]
+        missing += [
+            m for m, v in zip(metrics, outcome.further or other_values, strict=True) if v is None
+        ]
         missing += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
         if missing:
             raise FailedPrecondition(
@@ -56,7 +71,9 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
 
 
 def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
-    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to continue."""
+    """Return a trial that succeeded below the largest fidelity as a paused one, which waits to
+    continue.
+    """
     assert succeeded.fidelity is not None
     assert succeeded.value is not None
     paused = replace(
@@ -68,8 +85,12 @@ def paused_trial(engine: Engine, succeeded: Trial) -> Trial:
     return replace(paused, reason=engine.waits_for(paused))
 
 
-def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:
-    """Convert an imported trial to a trial of this study, None if it does not fit; with the result for the reply."""
+def taken(
+    engine: Engine, trial: FinishedTrial, *, number: int, source: str
+) -> tuple[Trial | None, ImportResult]:
+    """Convert an imported trial to a trial of this study, None if it does not fit; with the result
+    for the reply.
+    """
     fitting = fit(engine.study.spec.space, trial.parameters)
     if fitting.refused:
         return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
@@ -81,11 +102,15 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
         create_time=datetime.now(UTC),
     )
     try:
-        finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
+        finished = finished_trial(
+            engine, opened, trial.outcome, engine.fresh(number, trial.measurements)
+        )
     except FailedPrecondition:
         spec = engine.study.spec
         metrics = " and ".join(map(repr, spec.criteria.metrics))
-        message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
+        message = (
+            f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
+        )
         return None, ImportResult(None, problems=(Problem("outcome", message),))
     return finished, ImportResult(number, problems=fitting.remarks)
 
@@ -94,13 +119,16 @@ def same_way(trial: Trial, outcome: Outcome) -> bool:
     """Return whether the trial ended with this outcome. Reasons are free text and may differ."""
     same_value = outcome.value is None or outcome.value == trial.value
     same_value &= not outcome.further or outcome.further == trial.further
-    return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
+    return (
+        trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
+    )
 
 
 def added_again(existing: Trial, added: Trial) -> bool:
     """Return whether `existing` may be what became of a trial that was added as `added`.
 
-    A queued trial may have been handed out since, with values for further parameters, and may have ended.
+    A queued trial may have been handed out since, with values for further parameters, and may have
+    ended.
     """
     if not added.labels.items() <= existing.labels.items():
         return False

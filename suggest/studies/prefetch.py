@@ -1,8 +1,10 @@
-"""Prefetch: begin to compute a study's next proposal in a thread shortly after a call, before a client asks for it.
+"""Prefetch: begin to compute a study's next proposal in a thread shortly after a call, before a
+client asks for it.
 
-The delay lets the reply to the call go out first. A proposal that is computed in this process is prefetched on an idle
-machine only: a study that is busy, or whose turn comes late because the machine is busy, is skipped, and its proposal
-is computed on demand. Prefetching never changes which points are proposed.
+The delay lets the reply to the call go out first. A proposal that is computed in this process is
+prefetched on an idle machine only: a study that is busy, or whose turn comes late because the
+machine is busy, is skipped, and its proposal is computed on demand. Prefetching never changes which
+points are proposed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ log = logging.getLogger(__name__)
 
 
 class ProposalCost:
-    """Whether a study's proposals are cheap enough to be computed in this process before a client asks.
+    """Whether a study's proposals are cheap enough to be computed in this process before a client
+    asks.
 
     A single slow proposal, for example one that imports modules, does not end prefetching for good.
     """
@@ -36,7 +39,9 @@ class ProposalCost:
 
     def add(self, cpu_s: float) -> None:
         """Add the CPU time of a proposal."""
-        self._fast_ones_missing = max(0, self._fast_ones_missing - 1) if cpu_s < WORTH_S else FAST_ONES
+        self._fast_ones_missing = (
+            max(0, self._fast_ones_missing - 1) if cpu_s < WORTH_S else FAST_ONES
+        )
 
     @property
     def is_low(self) -> bool:
@@ -44,7 +49,8 @@ class ProposalCost:
 
 
 class Prefetcher(Generic[T]):
-    """Calls `prepare` for one item at a time in a thread that runs from the first later() until close().
+    """Calls `prepare` for one item at a time in a thread that runs from the first later() until
+    close().
 
     Args:
         prepare: Should return quickly if there is nothing to do.
@@ -52,7 +58,9 @@ class Prefetcher(Generic[T]):
         late_s: A call that would be later by more than this is skipped.
     """
 
-    def __init__(self, prepare: Callable[[T], None], *, after_s: float = AFTER_S, late_s: float = LATE_S) -> None:
+    def __init__(
+        self, prepare: Callable[[T], None], *, after_s: float = AFTER_S, late_s: float = LATE_S
+    ) -> None:
         self._prepare = prepare
         self._after_s = after_s
         self._late_s = late_s
@@ -86,7 +94,8 @@ class Prefetcher(Generic[T]):
         while (item := self._next()) is not None:
             try:
                 self._prepare(item)
-            except TunerError as error:  # the proposal takes too much time or memory, or the server is stopping
+            # the proposal takes too much time or memory, or the server is stopping
+            except TunerError as error:
                 log.info("what=%s could not be prepared: %s", item, error)
             except Exception:  # the call that asks for the proposal gets the same error
                 log.exception("what=%s could not be prepared", item)

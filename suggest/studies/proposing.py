@@ -1,10 +1,12 @@
-"""Proposals for one SuggestTrials call, made in steps under the study's lock; between steps the call waits without it.
+"""Proposals for one SuggestTrials call, made in steps under the study's lock; between steps the
+call waits without it.
 
-A request for one new trial gets the study's next point, by the rules of `next_point`. Several trials at once, or trials
-whose parameters a person has set in part, are computed for this call, in the call's thread and within its deadline.
-What a model computes comes in portions, so that a call whose time is up has the trials that were computed until then. A
-proposal that no longer fits the study is computed again. Only one call at a time may propose for a study.
-`SuggestionBatch` hands out what is proposed until there are enough trials.
+A request for one new trial gets the study's next point, by the rules of `next_point`. Several
+trials at once, or trials whose parameters a person has set in part, are computed for this call, in
+the call's thread and within its deadline. What a model computes comes in portions, so that a call
+whose time is up has the trials that were computed until then. A proposal that no longer fits the
+study is computed again. Only one call at a time may propose for a study. `SuggestionBatch` hands
+out what is proposed until there are enough trials.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from suggest.studies.sessions import Writer
 from suggest.trial import Trial
 
 PORTIONS = (8, 16, 32, 64)  # trials of one computation after the other; with gp some 30 ms each
-MAX_ROUNDS = 8  # proposals per request; each but the last may contain known points, the last has only points to run
-TRIES = 3  # after this many proposals that no longer fit the study, compute one while holding the study's lock
+# proposals per request; each but the last may contain known points, the last has only points to run
+MAX_ROUNDS = 8
+# after this many proposals that no longer fit the study, compute one while holding the study's lock
+TRIES = 3
 
 
 class Proposing:
@@ -40,7 +44,8 @@ class Proposing:
         self.took_s = 0.0  # to compute it
 
     def step(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:
-        """Return a proposal, or None to be called again after `wait`. For `to_run` see `Engine.propose`.
+        """Return a proposal, or None to be called again after `wait`. For `to_run` see
+        `Engine.propose`.
 
         A proposal that takes a computation is for the trials of one portion.
         """
@@ -51,7 +56,10 @@ class Proposing:
         return self._computed(writer, count, to_run=to_run)
 
     def wait(self) -> None:
-        """Wait until it is worth calling `step` again. Raises TimedOut, Unavailable, and errors of the computation."""
+        """Wait until it is worth calling `step` again.
+
+        Raises TimedOut, Unavailable, and errors of the computation.
+        """
         if self._own is not None:
             _, draft = self._own
             self._points = draft.computation()
@@ -71,7 +79,9 @@ class Proposing:
             case NextStep.GIVE:
                 if self._began is not None:
                     workers.charge(next_point.ready_cpu_s)
-                kind = "ready" if self._began is None else "outdated" if situation.missed else "fresh"
+                kind = (
+                    "ready" if self._began is None else "outdated" if situation.missed else "fresh"
+                )
                 writer.count_point(kind)
                 self._began = None
                 return next_point.ready(engine)
@@ -116,7 +126,9 @@ class Proposing:
         return draft.proposal
 
     def _portion(self, count: int) -> int:
-        """Return for how many trials to compute next: few at first, so that a call with little time has some."""
+        """Return for how many trials to compute next: few at first, so that a call with little time
+        has some.
+        """
         portion = PORTIONS[min(self._portions, len(PORTIONS) - 1)]
         self._portions += 1
         return min(count, portion)
@@ -136,7 +148,9 @@ class SuggestionBatch:
         self.independent = False  # of the outcomes of trials
 
     def continued(self, dispatch: Dispatch) -> Proposal | None:
-        """Hand out trials. Return the last proposal once it is complete, None to be called again after `wait`."""
+        """Hand out trials. Return the last proposal once it is complete, None to be called again
+        after `wait`.
+        """
         proposing, writer = self._proposing, dispatch.writer
         while True:
             missing = self._rest or self._count - len(self.trials)
@@ -148,9 +162,15 @@ class SuggestionBatch:
                 writer.given(own=not any(p.proposed_by for p in proposal.trials))
             self._rest = max(0, missing - proposing.asked)
             self._round += not self._rest
-            late = bool(self._rest and self.trials) and deadline.left_s(math.inf) < 2 * proposing.took_s
+            late = (
+                bool(self._rest and self.trials)
+                and deadline.left_s(math.inf) < 2 * proposing.took_s
+            )
             whole = (
-                self._expired_only or self._paused_only or self._round == MAX_ROUNDS or len(self.trials) == self._count
+                self._expired_only
+                or self._paused_only
+                or self._round == MAX_ROUNDS
+                or len(self.trials) == self._count
             )
             if proposal.exhausted or proposal.waiting or dispatch.budget.full or whole or late:
                 return proposal
@@ -163,5 +183,8 @@ class SuggestionBatch:
         return self._proposing.step(writer, count, to_run=self._round == MAX_ROUNDS - 1)
 
     def wait(self) -> None:
-        """Wait until it is worth calling `continued` again. Raises the errors of `Proposing.wait`."""
+        """Wait until it is worth calling `continued` again.
+
+        Raises the errors of `Proposing.wait`.
+        """
         self._proposing.wait()

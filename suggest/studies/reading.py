@@ -1,7 +1,7 @@
 """The reads of studies, on any store. They need no lease and no engine, and change nothing.
 
-`StudyService` adds the writes. A process that only reads a store needs nothing but `StudyReader`: this module must not
-import engines, samplers or workers before an estimate needs them.
+`StudyService` adds the writes. A process that only reads a store needs nothing but `StudyReader`:
+this module must not import engines, samplers or workers before an estimate needs them.
 """
 
 from __future__ import annotations
@@ -54,10 +54,15 @@ class StudyReader:
     def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
         counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
         best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
-        return [StudySummary(counts[study.name], best_trial) for study, best_trial in zip(studies, best, strict=True)]
+        return [
+            StudySummary(counts[study.name], best_trial)
+            for study, best_trial in zip(studies, best, strict=True)
+        ]
 
     def trial(self, name: StudyName, number: int) -> Trial:
-        """Read the trial from the store: unlike an engine, the store does not return deleted trials."""
+        """Read the trial from the store: unlike an engine, the store does not return deleted
+        trials.
+        """
         trial = self._store.trial(name, number)
         if trial is None:
             self.record(name)
@@ -73,15 +78,25 @@ class StudyReader:
         after: int = -1,
         limit: int,
     ) -> list[Trial]:
-        trials = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
+        trials = self._store.trials(
+            name, states=states, client_id=client_id, after=after, limit=limit
+        )
         if not trials:
             self.record(name)
         return trials
 
     def list_measurements(
-        self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
+        self,
+        name: StudyName,
+        number: int | None,
+        *,
+        latest: bool = False,
+        after: int = 0,
+        limit: int,
     ) -> list[tuple[int, int, Measurement]]:
-        """Return tuples (position, trial, measurement); with `latest`, only the last one of each trial and metric."""
+        """Return tuples (position, trial, measurement); with `latest`, only the last one of each
+        trial and metric.
+        """
         read_page = self._store.latest_measurements if latest else self._store.measurements
         measurements = read_page(name, number, after=after, limit=limit)
         if not measurements:
@@ -89,11 +104,16 @@ class StudyReader:
         return measurements
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
-        """Return the best trial or, with several objectives, the Pareto front in the order of trial numbers."""
+        """Return the best trial or, with several objectives, the Pareto front in the order of trial
+        numbers.
+        """
         return self._best(self.study(name))
 
     def estimate(self, name: StudyName) -> Estimate:
-        """Return what a model says of the study, fitted in a worker process. Raises the errors of `Estimates.of`."""
+        """Return what a model says of the study, fitted in a worker process.
+
+        Raises the errors of `Estimates.of`.
+        """
         study = self.study(name)
         with closing(workers.Workers()) as pool:
             return estimates.Estimates(self._store, pool).of(study)

@@ -1,7 +1,9 @@
-"""Idempotency keys of trials that SuggestTrials did not create: one key for each trial added to a study.
+"""Idempotency keys of trials that SuggestTrials did not create: one key for each trial added to a
+study.
 
-The keys begin with a prefix that no client's key has, and their parts are unambiguous. Stores of earlier versions
-contain keys without these properties; such keys are still looked up, but never written.
+The keys begin with a prefix that no client's key has, and their parts are unambiguous. Stores of
+earlier versions contain keys without these properties; such keys are still looked up, but never
+written.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ def added(request_id: str) -> str:
 
 
 def added_before(trial: Trial | None) -> Trial | None:
-    """Return `trial`, the trial with the plain request id as key, if a client's AddTrial created it."""
+    """Return `trial`, the trial with the plain request id as key, if a client's AddTrial created
+    it.
+    """
     if trial is None or REUSED in trial.labels or IMPORTED_FROM in trial.labels:
         return None
     return trial
@@ -30,7 +34,10 @@ def value_of(number: int) -> str:
 
 
 def imported(request_id: str, source_id: str) -> str:
-    """Return the key of an imported trial. The length of the request id tells (`a/b`, `c`) from (`a`, `b/c`)."""
+    """Return the key of an imported trial.
+
+    The length of the request id tells (`a/b`, `c`) from (`a`, `b/c`).
+    """
     return f"{_OWN}import/{len(request_id)}/{request_id}/{source_id}"
 
 

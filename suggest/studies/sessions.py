@@ -1,12 +1,13 @@
-"""Study sessions: the studies that this process writes, each with a lease and an engine, opened by the first write.
+"""Study sessions: the studies that this process writes, each with a lease and an engine, opened by
+the first write.
 
-A study has one writer at a time; studies do not wait for each other. While a worker process computes a point for a
-study, other calls may write the study: only the `proposing` lock is held until there is a proposal. Take that lock
-before the study's lock.
+A study has one writer at a time; studies do not wait for each other. While a worker process
+computes a point for a study, other calls may write the study: only the `proposing` lock is held
+until there is a proposal. Take that lock before the study's lock.
 
-An engine is a cache of the store: an engine that may be ahead of the store is dropped and loaded again on demand. Idle
-engines are dropped too, and the least recently used ones when there are too many, because each lease on SQLite takes a
-file descriptor, and each engine takes memory.
+An engine is a cache of the store: an engine that may be ahead of the store is dropped and loaded
+again on demand. Idle engines are dropped too, and the least recently used ones when there are too
+many, because each lease on SQLite takes a file descriptor, and each engine takes memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from suggest import events
 from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
 from suggest.engine import Draft, Engine
-from suggest.errors import LimitReached, NotFound, NotOwner, TooManyOpenFiles, TunerError, Unavailable
+from suggest.errors import (
+    LimitReached,
+    NotFound,
+    NotOwner,
+    TooManyOpenFiles,
+    TunerError,
+    Unavailable,
+)
 from suggest.samplers import registry
 from suggest.storage.store import Lease, StudyRecord
 from suggest.studies.next_point import Computations, NextPoint
@@ -43,8 +51,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY = 2**31 - 1  # as a limit: all measurements of a trial
-# Delay of a prefetch in a worker process. Its thread and its process would otherwise take the GIL and the processor
-# from the reply that comes first, which takes a busy machine as long.
+# Delay of a prefetch in a worker process. Its thread and its process would otherwise take the GIL
+# and the processor from the reply that comes first, which takes a busy machine as long.
 WORKER_PREFETCH_AFTER_S = 0.005
 IDLE_S = 300.0  # a study without calls for this long is closed
 MOST_OPEN = 4096  # open studies, however high the limit of file descriptors
@@ -54,12 +62,18 @@ LEAST_OPEN = 8
 def most_open() -> int:
     """Return how many studies may be open: half of the file descriptors are left for connections."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_OPEN if limit == resource.RLIM_INFINITY else max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
+    return (
+        MOST_OPEN
+        if limit == resource.RLIM_INFINITY
+        else max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
+    )
 
 
 @dataclass(slots=True)
 class _Session:
-    """One open study. The fields below `lock` are guarded by it; those above it belong to `StudySessions`."""
+    """One open study. The fields below `lock` are guarded by it; those above it belong to
+    `StudySessions`.
+    """
 
     name: StudyName
     pins: int = 0  # calls that use the session or wait for it, and the thread that closes it
@@ -98,7 +112,9 @@ class _StoredTrials:
 
     def report(self, number: int) -> Report:
         report = Report()
-        report.add_all(m for _, _, m in self.store.measurements(self.name, number, after=0, limit=EVERY))
+        report.add_all(
+            m for _, _, m in self.store.measurements(self.name, number, after=0, limit=EVERY)
+        )
         return report
 
     def curves(self) -> Iterator[TrialCurve]:
@@ -120,7 +136,9 @@ class Writer:
         return self._sessions.store
 
     def trials_at_first(self) -> Iterable[Trial]:
-        """Return all trials of the study as they were when the `with` block began, in the order of their numbers."""
+        """Return all trials of the study as they were when the `with` block began, in the order of
+        their numbers.
+        """
         return self.engine.trials() if self._just_loaded is None else self._just_loaded
 
     @property
@@ -128,7 +146,9 @@ class Writer:
         return self._session.next_point
 
     def prepare(self) -> Draft | None:
-        """Begin the next proposal: the engine has it `prepared`, or the returned draft has to be computed."""
+        """Begin the next proposal: the engine has it `prepared`, or the returned draft has to be
+        computed.
+        """
         return self._session.prepare(self.engine)
 
     def compute(self, draft: Draft) -> None:
@@ -136,7 +156,9 @@ class Writer:
         self._sessions.computations.begin(self._session, self.engine, draft)
 
     def count_point(self, kind: str) -> None:
-        """Count a request for one trial by the kind of its point: ready, fresh, outdated or cheaper."""
+        """Count a request for one trial by the kind of its point: ready, fresh, outdated or
+        cheaper.
+        """
         self._sessions.count_point(kind)
 
     def hold(self, trial: Trial) -> None:
@@ -159,7 +181,9 @@ class Writer:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Guard a change of store and engine: if the block fails, the engine is dropped and loaded again."""
+        """Guard a change of store and engine: if the block fails, the engine is dropped and loaded
+        again.
+        """
         try:
             yield
         except LimitReached:
@@ -168,14 +192,16 @@ class Writer:
             self._session.engine = None
             raise
         except BaseException:
-            # If only the reply was lost, the store may still commit the write. A new lease fences it off before the
-            # engine is loaded.
+            # If only the reply was lost, the store may still commit the write. A new lease fences
+            # it off before the engine is loaded.
             self._session.engine = None
             self._session.doubtful = True
             raise
 
     def load_again(self) -> None:
-        """Have the next block load the engine from the store: the names of the metrics have changed."""
+        """Have the next block load the engine from the store: the names of the metrics have
+        changed.
+        """
         self._session.engine = None
 
     # Changes are written to the store first, and only then the engine is told.
@@ -190,7 +216,10 @@ class Writer:
             self.hold(trial)
 
     def revive(self, trials: Sequence[Trial]) -> dict[int, Trial]:
-        """Let expired trials that no other client has taken run again, with the same `tries`. Return them by number."""
+        """Let expired trials that no other client has taken run again, with the same `tries`.
+
+        Return them by number.
+        """
         running = [replace(trial, state=TrialState.RUNNING) for trial in trials]
         if running:
             self.hand_out(running, queued=len(running))
@@ -227,7 +256,8 @@ class Writer:
     def given(self, *, own: bool) -> None:
         """Record that trials were handed out.
 
-        `own`: their points come from the study's sampler, which would propose the same points again.
+        `own`: their points come from the study's sampler, which would propose the same points
+        again.
         """
         if own:
             self.next_point.drop()
@@ -235,7 +265,9 @@ class Writer:
             self.expect_more()
 
     def warm_up(self) -> None:
-        """Load in the background, once in this process, what the search needs for its first model-based proposal."""
+        """Load in the background, once in this process, what the search needs for its first
+        model-based proposal.
+        """
         search = registry.search_of(self.engine.study.spec.algorithm)
         if search not in self._sessions.warm:
             self._sessions.warm.add(search)
@@ -248,7 +280,9 @@ class StudySessions:
     A thread, started by the first call, closes studies that had no call for `idle_s` seconds.
     """
 
-    def __init__(self, store: StudyStore, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, store: StudyStore, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S
+    ) -> None:
         """Take ownership of `clock`, which close() closes."""
         self.store = store
         self._address = address
@@ -257,7 +291,9 @@ class StudySessions:
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
         # A worker process computes these, so do it on a busy machine, too.
-        self._worker_prefetcher = Prefetcher(self._prefetch_in_worker, after_s=WORKER_PREFETCH_AFTER_S, late_s=math.inf)
+        self._worker_prefetcher = Prefetcher(
+            self._prefetch_in_worker, after_s=WORKER_PREFETCH_AFTER_S, late_s=math.inf
+        )
         self.computations = Computations()
         self.workers = Workers()
         self.warm: set[tuple[str, str]] = set()  # the searches whose modules are loaded
@@ -278,19 +314,27 @@ class StudySessions:
             yield Writer(lease, session.engine, self, session, loaded)
             if session.wanted:
                 session.wanted = False
-                prefetcher = self._worker_prefetcher if session.next_point.is_used else self._prefetcher
+                prefetcher = (
+                    self._worker_prefetcher if session.next_point.is_used else self._prefetcher
+                )
                 prefetcher.later(name)
 
     @contextmanager
     def proposing(self, name: StudyName) -> Iterator[None]:
-        """Let only this caller propose trials of the study. Other calls may still use `writing` meanwhile."""
+        """Let only this caller propose trials of the study.
+
+        Other calls may still use `writing` meanwhile.
+        """
         late = Unavailable(f"{name} is busy with other calls; try again")
         with self._pinned(name) as session, locked(session.proposing, late=late):
             yield
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
-        """Give the caller the lease to delete the study. Works even if no engine can be built for the study."""
+        """Give the caller the lease to delete the study.
+
+        Works even if no engine can be built for the study.
+        """
         with self._locked_session(name) as session:
             yield self._lease(session)
             session.lease = session.engine = None
@@ -313,11 +357,17 @@ class StudySessions:
 
     def in_memory(self) -> tuple[int, int]:
         """Return the number of studies in memory and the number of their trials."""
-        engines = [engine for session in list(self._sessions.values()) if (engine := session.engine) is not None]
+        engines = [
+            engine
+            for session in list(self._sessions.values())
+            if (engine := session.engine) is not None
+        ]
         return len(engines), sum(engine.size for engine in engines)
 
     def points_given(self) -> Counter[str]:
-        """Return how many requests for one trial got each kind of point, over studies that use worker processes."""
+        """Return how many requests for one trial got each kind of point, over studies that use
+        worker processes.
+        """
         with self._points_lock:
             return self._points_given.copy()
 
@@ -335,12 +385,17 @@ class StudySessions:
         if not leases:
             return trials
         now_s, now = self.clock.now_s(), datetime.now(UTC)
-        left_s = {t.number: leases.left_s(t.number, now_s) for t in trials if t.state is TrialState.RUNNING}
+        left_s = {
+            t.number: leases.left_s(t.number, now_s)
+            for t in trials
+            if t.state is TrialState.RUNNING
+        }
         return [
-            trial if (remaining_s := left_s.get(trial.number)) is None
+            trial
+            if (remaining_s := left_s.get(trial.number)) is None
             else replace(trial, lease_expire_time=now + timedelta(seconds=remaining_s))
             for trial in trials
-        ]  # fmt: skip
+        ]
 
     def record(self, name: StudyName) -> StudyRecord:
         """Read the study's record from the store, without a session. Raises NotFound."""
@@ -360,7 +415,11 @@ class StudySessions:
             return  # the call that holds the lock schedules the next preparation
         try:
             engine = session.engine
-            if engine is not None and session.cost.is_low and not session.next_point.is_computing(engine):
+            if (
+                engine is not None
+                and session.cost.is_low
+                and not session.next_point.is_computing(engine)
+            ):
                 draft = session.prepare(engine)
                 if draft is not None:
                     self.computations.begin(session, engine, draft)
@@ -399,10 +458,15 @@ class StudySessions:
             session.pins -= 1
             session.used = time.monotonic()
             if session.lease is None and not session.pins:
-                del self._sessions[session.name]  # the study was closed or deleted, or could not be taken
+                # the study was closed or deleted, or could not be taken
+                del self._sessions[session.name]
 
     def _lease(self, session: _Session) -> Lease:
-        if session.lease is not None and not session.doubtful and not self.store.still_held(session.lease):
+        if (
+            session.lease is not None
+            and not session.doubtful
+            and not self.store.still_held(session.lease)
+        ):
             self._leave(session, "study_lost")
         if session.lease is None or session.doubtful:
             uid = self.record(session.name).study.uid
@@ -425,7 +489,9 @@ class StudySessions:
         """Close studies if there is no room for one more."""
         with self._sessions_lock:
             if self._closer is None and not self._closing.is_set():
-                self._closer = threading.Thread(target=self._keep_closing, name="idle-studies", daemon=True)
+                self._closer = threading.Thread(
+                    target=self._keep_closing, name="idle-studies", daemon=True
+                )
                 self._closer.start()
             too_many = len(self._sessions) + 1 - most_open()
         if too_many > 0:
@@ -439,10 +505,11 @@ class StudySessions:
                 log.exception("idle studies cannot be closed; trying again")
 
     def _close_some(self, count: int, *, unused_since: float = math.inf) -> int:
-        """Close at most `count` unused studies, the least recently used first, and return how many were closed.
+        """Close at most `count` unused studies, the least recently used first, and return how many
+        were closed.
 
-        Trial leases begin again with their full duration when a study is opened again, so a study with trial leases is
-        closed only to make room, not because it is idle.
+        Trial leases begin again with their full duration when a study is opened again, so a study
+        with trial leases is closed only to make room, not because it is idle.
         """
         to_make_room = unused_since == math.inf
         closed = 0
@@ -451,7 +518,11 @@ class StudySessions:
                 break
             if session.trial_leases and not to_make_room:
                 continue
-            if not session.pins and session.used <= unused_since and session.lock.acquire(blocking=False):
+            if (
+                not session.pins
+                and session.used <= unused_since
+                and session.lock.acquire(blocking=False)
+            ):
                 try:
                     closed += self._closed(session)
                 finally:
@@ -459,12 +530,15 @@ class StudySessions:
         return closed
 
     def _closed(self, session: _Session) -> bool:
-        """Close the study; the caller holds its lock. A call that arrives meanwhile waits and takes the study again."""
+        """Close the study; the caller holds its lock.
+
+        A call that arrives meanwhile waits and takes the study again.
+        """
         with self._sessions_lock:
             if session.pins or session.lease is None:
                 return False
-            # Otherwise a call that gives up waiting would drop the session, and the next call would open another one
-            # with the lease that is released here.
+            # Otherwise a call that gives up waiting would drop the session, and the next call would
+            # open another one with the lease that is released here.
             session.pins += 1
         try:
             self._leave(session, "study_closed")
@@ -481,14 +555,22 @@ class StudySessions:
             session.trial_leases.load(leased, self.clock.now_s())
         source = _StoredTrials(self.store, name, contents.study.spec.objective.metric)
         trials = contents.trials
-        return Engine(contents.study, trials, contents.measurements, source=source, workers=self.workers), trials
+        return Engine(
+            contents.study, trials, contents.measurements, source=source, workers=self.workers
+        ), trials
 
     def _lost(self, name: StudyName) -> TunerError:
-        """Return the error for a study that this process no longer owns. Raises NotFound if the study is gone."""
+        """Return the error for a study that this process no longer owns.
+
+        Raises NotFound if the study is gone.
+        """
         study = self.record(name).study
         if study.owner_address in ("", self._address):
             return Unavailable(f"{name} is moving to another server; try again")
-        return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
+        return NotOwner(
+            f"{name} was taken over by {study.owner_address}; send it there",
+            address=study.owner_address,
+        )
 
     def _leave(self, session: _Session, event: str) -> None:
         lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False

@@ -1,7 +1,8 @@
-"""Rules for extending a search space that has trials: every point of the old space must be a point of the new one.
+"""Rules for extending a search space that has trials: every point of the old space must be a point
+of the new one.
 
-Then all results stay valid: no trial lacks a value or has one too many. Paths are relative to the space (`lr.min`), and
-every problem says what to do instead.
+Then all results stay valid: no trial lacks a value or has one too many. Paths are relative to the
+space (`lr.min`), and every problem says what to do instead.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
     if space == old:
         return study
     if len(study.past) == MAX_PAST:
-        message = f"has grown {MAX_PAST} times; create a new study and import the trials of this one"
+        message = (
+            f"has grown {MAX_PAST} times; create a new study and import the trials of this one"
+        )
         raise InvalidArgument.at(_PATH, message)
     past = PastSpace(old, trials, datetime.now(UTC))
     if sum(len(repr(past_space.space)) for past_space in (*study.past, past)) > MAX_PAST_TEXT:
@@ -56,7 +59,9 @@ def _problems(old: Space, new: Space) -> Iterator[Problem]:
     for was in old.parameters:
         now = new.by_name.get(was.name)
         if now is None:
-            yield Problem(was.name, f"was removed, and existing trials have values for it; keep it, {WAY_ON}")
+            yield Problem(
+                was.name, f"was removed, and existing trials have values for it; keep it, {WAY_ON}"
+            )
             continue
         yield from under(was.name, _domain_problems(was.domain, now.domain))
         yield from _condition_problems(was, now, old)
@@ -84,32 +89,47 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
         path = f"{was.name}.when.{parent}"
         if parent not in before or parent not in after:
             change = "is a new condition" if parent in after else "is gone"
-            yield Problem(path, f"{change}, and existing trials do not follow it; undo it, {WAY_ON}")
+            yield Problem(
+                path, f"{change}, and existing trials do not follow it; undo it, {WAY_ON}"
+            )
             continue
         domain = old.by_name[parent].domain
         if _members(domain, after[parent]) != _members(domain, before[parent]):
             values = " or ".join(show(v) for v in before[parent])
-            yield Problem(path, f"it held for {values}; it must keep these of its earlier values, {WAY_ON}")
+            yield Problem(
+                path, f"it held for {values}; it must keep these of its earlier values, {WAY_ON}"
+            )
 
 
 def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
     """Return the values that are in the domain."""
     if isinstance(domain, Choice):  # as sets: there may be thousands of values in both
         return {identity(value) for value in values} & {identity(value) for value in domain.values}
-    return {identity(member) for value in values if (member := domain.canonical(value)) is not NO_MEMBER}
+    return {
+        identity(member) for value in values if (member := domain.canonical(value)) is not NO_MEMBER
+    }
 
 
 def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
     if isinstance(old, Choice) or isinstance(new, Choice):
         if not (isinstance(old, Choice) and isinstance(new, Choice)):
-            yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
+            yield Problem(
+                "type",
+                f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}",
+            )
         elif removed := _members(old, old.values) - _members(new, new.values):
-            values = ", ".join([show(value) for value in old.values if identity(value) in removed][:8])
+            values = ", ".join(
+                [show(value) for value in old.values if identity(value) in removed][:8]
+            )
             values += ", …" * (len(removed) > 8)
-            yield Problem("values", f"{values} was removed, and existing trials have it; keep it, {WAY_ON}")
+            yield Problem(
+                "values", f"{values} was removed, and existing trials have it; keep it, {WAY_ON}"
+            )
         return
     if type(old) is not type(new):
-        yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
+        yield Problem(
+            "type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}"
+        )
         return
     if old.scale is not new.scale:
         message = f"was {old.scale.value} and is {new.scale.value}; a parameter keeps its scale"
@@ -118,10 +138,16 @@ def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
     narrower = False
     if new.min > old.min:
         narrower = True
-        yield Problem("min", f"{show(new.min)} is above {show(old.min)}, and a range only grows; lower it, {WAY_ON}")
+        yield Problem(
+            "min",
+            f"{show(new.min)} is above {show(old.min)}, and a range only grows; lower it, {WAY_ON}",
+        )
     if new.max < old.max:
         narrower = True
-        yield Problem("max", f"{show(new.max)} is below {show(old.max)}, and a range only grows; raise it, {WAY_ON}")
+        yield Problem(
+            "max",
+            f"{show(new.max)} is below {show(old.max)}, and a range only grows; raise it, {WAY_ON}",
+        )
     if not narrower:
         yield from _step_problems(old, new)
 
@@ -133,12 +159,19 @@ def _step_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
     if old.count is not None and new.count is not None:
         if (lost := _lost(old, new)) is not None:
             cure = "choose min and step so that the old values stay among the new ones"
-            yield Problem("step", f"{show(lost)} was a value and is not one any more; {cure}, {WAY_ON}")
+            yield Problem(
+                "step", f"{show(lost)} was a value and is not one any more; {cure}, {WAY_ON}"
+            )
         return
     before, after = axis_of(old), axis_of(new)
     if before is not None and after is not None and (lost := _lost(before, after)) is not None:
-        cure = "choose as many points as keep the old ones (in the same range twice as many less one)"
-        yield Problem("points", f"{show(lost)} was a point of the grid and is not one any more; {cure}, {WAY_ON}")
+        cure = (
+            "choose as many points as keep the old ones (in the same range twice as many less one)"
+        )
+        yield Problem(
+            "points",
+            f"{show(lost)} was a point of the grid and is not one any more; {cure}, {WAY_ON}",
+        )
 
 
 def _lost(old: Axis, new: Axis) -> Value | None:
@@ -150,11 +183,15 @@ def _lost(old: Axis, new: Axis) -> Value | None:
     for place, index in zip(places, indexes, strict=True):
         if index is None:
             return old.at(place)
-    # The spacing is even, so if the first two values and the last one match, all values between them match.
+    # The spacing is even, so if the first two values and the last one match, all values between
+    # them match.
     if len(places) == 3 and (indexes[2] or 0) - (indexes[0] or 0) != (count - 1) * (
         (indexes[1] or 0) - (indexes[0] or 0)
     ):
-        return next((old.at(k) for k in range(2, min(count, 1000)) if new.index_of(old.at(k)) is None), old.at(1))
+        return next(
+            (old.at(k) for k in range(2, min(count, 1000)) if new.index_of(old.at(k)) is None),
+            old.at(1),
+        )
     return None
 
 

@@ -1,4 +1,7 @@
-"""Rules for every stored study: validity of the spec, and size in a reply. Problems have paths of the API."""
+"""Rules for every stored study: validity of the spec, and size in a reply.
+
+Problems have paths of the API.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from suggest.engine import check_spec
 from suggest.errors import Problem
 from suggest.study import StudySpec
 
-MAX_STUDY_BYTES = 5 << 19  # in a reply; small enough that each trial, with labels and a reason, fits into a reply too
+# in a reply; small enough that each trial, with labels and a reason, fits into a reply too
+MAX_STUDY_BYTES = 5 << 19
 
 
 def spec_problems(spec: StudySpec, *, runs_here: bool = True) -> list[Problem]:
-    problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec, runs_here=runs_here)]
+    problems = [
+        Problem(_spec_path(p.path), p.message) for p in check_spec(spec, runs_here=runs_here)
+    ]
     seed = spec.algorithm.seed
     if seed is not None and not 0 <= seed < 2**63:
         problems.append(Problem("spec.algorithm.seed", f"{seed} is not a seed; use 0 to 2^63 - 1"))
@@ -18,15 +24,22 @@ def spec_problems(spec: StudySpec, *, runs_here: bool = True) -> list[Problem]:
 
 
 def size_problems(path: str, subject: str, size: int) -> list[Problem]:
-    """Check `size`, in bytes in a reply: a study that does not fit into a reply could never be read, so refuse it."""
+    """Check `size`, in bytes in a reply: a study that does not fit into a reply could never be
+    read, so refuse it.
+    """
     if size <= MAX_STUDY_BYTES:
         return []
     return [
-        Problem(path, f"{subject} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values")
+        Problem(
+            path,
+            f"{subject} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values",
+        )
     ]
 
 
 def _spec_path(path: str) -> str:
-    """Translate a path of `StudySpec` to one of the protobuf message, where parameters are directly in the spec."""
+    """Translate a path of `StudySpec` to one of the protobuf message, where parameters are directly
+    in the spec.
+    """
     first, dot, remainder = path.partition(".")
     return f"spec.{'parameters' if first == 'space' else first}{dot}{remainder}"

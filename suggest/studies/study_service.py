@@ -1,8 +1,10 @@
-"""The suggestion service as an object: all operations on studies and trials. No gRPC, no protobuf, no SQL.
+"""The suggestion service as an object: all operations on studies and trials. No gRPC, no protobuf,
+no SQL.
 
-Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be repeated. They
-raise the types of `suggest.errors`; paths of problems are fields of the request. The caller, `suggest.server.service`,
-has validated the request; this module checks only what depends on the study.
+Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be
+repeated. They raise the types of `suggest.errors`; paths of problems are fields of the request. The
+caller, `suggest.server.service`, has validated the request; this module checks only what depends on
+the study.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import Dispatch, ReplyBudget
 from suggest.studies.estimates import Estimates
 from suggest.studies.metric_names import new_names, renamed
-from suggest.studies.outcomes import added_again, finished_trial, in_words, paused_trial, same_way, taken
+from suggest.studies.outcomes import (
+    added_again,
+    finished_trial,
+    in_words,
+    paused_trial,
+    same_way,
+    taken,
+)
 from suggest.studies.proposing import SuggestionBatch
 from suggest.studies.reading import StudyReader
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
@@ -58,7 +67,8 @@ def _nothing(noun: object) -> int:
 
 
 def check(spec: StudySpec, *, runs_here: bool = True) -> None:
-    """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all problems.
+    """Validate the spec without a store, for ValidateStudy. Raises InvalidArgument with all
+    problems.
 
     runs_here: as in `check_spec`.
     """
@@ -68,15 +78,23 @@ def check(spec: StudySpec, *, runs_here: bool = True) -> None:
 class StudyService(StudyReader):
     """All operations on the studies of one store.
 
-    `address` is where other processes reach this one; `NotOwner` carries it. For `idle_s` see `StudySessions`.
+    `address` is where other processes reach this one; `NotOwner` carries it. For `idle_s` see
+    `StudySessions`.
     """
 
     def __init__(
-        self, store: StudyStore, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S
+        self,
+        store: StudyStore,
+        *,
+        address: str,
+        clock: AwakeClock | None = None,
+        idle_s: float = IDLE_S,
     ) -> None:
         """Take ownership of `clock`, which measures trial leases; close() closes it."""
         super().__init__(store)
-        self.sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
+        self.sessions = StudySessions(
+            store, address=address, clock=clock or AwakeClock(), idle_s=idle_s
+        )
         self._estimates = Estimates(store, self.sessions.workers)
 
     def close(self) -> None:
@@ -101,7 +119,12 @@ class StudyService(StudyReader):
         )
 
     def create_study(
-        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+        self,
+        name: StudyName,
+        spec: StudySpec,
+        *,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> Study:
         seed = spec.algorithm.seed
         study = Study(
@@ -114,7 +137,9 @@ class StudyService(StudyReader):
         )
         record = StudyRecord(study, request_id, fingerprint(spec))
         if self._store.insert_study(record):
-            events.log_event("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
+            events.log_event(
+                "study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name
+            )
             return study
         existing = self.record(name)
         if (existing.request_id, existing.fingerprint) == (request_id, record.fingerprint):
@@ -137,7 +162,8 @@ class StudyService(StudyReader):
         validate_only: bool = False,
         size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
-        """Change the given parts of the study. `size_of` returns the study's size in a reply, in bytes.
+        """Change the given parts of the study. `size_of` returns the study's size in a reply, in
+        bytes.
 
         Of objectives and constraints only the names of their metrics can change.
         """
@@ -158,7 +184,11 @@ class StudyService(StudyReader):
                 study = replace(study, labels=dict(labels))
             if study != engine.study:
                 size = size_of(study)
-                raise_if(spec_rules.size_problems("spec.parameters", "the study with its earlier parameters", size))
+                raise_if(
+                    spec_rules.size_problems(
+                        "spec.parameters", "the study with its earlier parameters", size
+                    )
+                )
             if study != engine.study and not validate_only:
                 with writer.changing():
                     names = new_names(engine.study.spec, study.spec)
@@ -191,12 +221,16 @@ class StudyService(StudyReader):
     ) -> Suggestions:
         """Hand out up to `count` trials. `size_of` returns a trial's size in the reply, in bytes.
 
-        The study's lock is not held while a worker process computes, so other calls for the study continue. If the time
-        of the call does not suffice for another portion of a computation, it has the trials that were computed. A limit
-        that is reached after the first trials ends the call in the same way.
+        The study's lock is not held while a worker process computes, so other calls for the study
+        continue. If the time of the call does not suffice for another portion of a computation, it
+        has the trials that were computed. A limit that is reached after the first trials ends the
+        call in the same way.
         """
         _refuse_own_labels(labels)
-        budget, batch = ReplyBudget(size_of), SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only)
+        budget, batch = (
+            ReplyBudget(size_of),
+            SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only),
+        )
         with self.sessions.proposing(name):
             try:
                 while True:
@@ -209,19 +243,26 @@ class StudyService(StudyReader):
             except LimitReached:
                 if not batch.trials:
                     raise
-                # Trials of earlier portions run already, so the client must know them. Its next call is refused.
+                # Trials of earlier portions run already, so the client must know them. Its next
+                # call is refused.
                 trials = self.sessions.with_expiry(name, batch.trials)
                 return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
 
-    def _next_portion(self, name: StudyName, batch: SuggestionBatch, dispatch: Dispatch) -> Suggestions | None:
-        """Hand out what is computed. Return the reply once it is complete, None to be called again after a wait."""
+    def _next_portion(
+        self, name: StudyName, batch: SuggestionBatch, dispatch: Dispatch
+    ) -> Suggestions | None:
+        """Hand out what is computed.
+
+        Return the reply once it is complete, None to be called again after a wait.
+        """
         writer = dispatch.writer
         engine = writer.engine
         spec = engine.study.spec
         batch.independent = not registry.learns(spec.algorithm) and spec.fidelity is None
         repeated = engine.trials_of_request(dispatch.request_id)
         if repeated and not batch.trials:
-            # A repeated call never reports the search as exhausted: a client that wants more asks again.
+            # A repeated call never reports the search as exhausted: a client that wants more asks
+            # again.
             trials = self.sessions.with_expiry(name, dispatch.again(repeated))
             return Suggestions(tuple(trials), exhausted=False, independent=batch.independent)
         batch.trials = list(repeated)
@@ -236,13 +277,18 @@ class StudyService(StudyReader):
         return Suggestions(tuple(trials), exhausted, batch.independent, last.waiting)
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
-        """Renew trial leases; `leases` maps trial numbers to tries. Return the trials that could not be renewed."""
+        """Renew trial leases; `leases` maps trial numbers to tries.
+
+        Return the trials that could not be renewed.
+        """
         with self.sessions.writing(name) as writer:
             lost: set[int] = set()
             back: list[Trial] = []
             for number, tries in leases.items():
                 trial = writer.engine.open_trial(number)
-                is_leased = trial is not None and trial.tries and trial.state is not TrialState.PAUSED
+                is_leased = (
+                    trial is not None and trial.tries and trial.state is not TrialState.PAUSED
+                )
                 if trial is None or not is_leased or tries not in (0, trial.tries):
                     lost.add(number)
                 elif trial.expired:
@@ -254,12 +300,20 @@ class StudyService(StudyReader):
 
     def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
         """Queue trials with an expired lease again; fail those that have used up MAX_TRIES."""
-        expired = [trial for number in writer.expired() if (trial := writer.engine.open_trial(number)) is not None]
-        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if _may_run_again(trial)]
+        expired = [
+            trial
+            for number in writer.expired()
+            if (trial := writer.engine.open_trial(number)) is not None
+        ]
+        again = [
+            replace(trial, state=TrialState.QUEUED) for trial in expired if _may_run_again(trial)
+        ]
         for trial in expired:
             queued = _may_run_again(trial)
             becomes = "queued" if queued else "failed"
-            events.log_event("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
+            events.log_event(
+                "lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes
+            )
         if again:
             with writer.changing():
                 self._store.requeue(writer.lease, [trial.number for trial in again])
@@ -290,7 +344,13 @@ class StudyService(StudyReader):
                 existing = request_keys.added_before(self._store.trial_added_by(name, request_id))
             space = engine.study.spec.space
             if existing is None:
-                raise_if(list(under("parameters", space.point_problems(parameters, partial=outcome is None))))
+                raise_if(
+                    list(
+                        under(
+                            "parameters", space.point_problems(parameters, partial=outcome is None)
+                        )
+                    )
+                )
             trial = Trial(
                 number=engine.next_number,
                 state=TrialState.QUEUED if outcome is None else TrialState.RUNNING,
@@ -302,7 +362,9 @@ class StudyService(StudyReader):
             added = trial if outcome is None else finished_trial(engine, trial, outcome, fresh)
             if existing is not None:
                 as_spelled_now = replace(existing, parameters=space.canonical(existing.parameters))
-                has_more = parameters.keys() - space.by_name or engine.fresh(existing.number, measurements)
+                has_more = parameters.keys() - space.by_name or engine.fresh(
+                    existing.number, measurements
+                )
                 if has_more or not added_again(as_spelled_now, added):
                     raise AlreadyExists(
                         f"{name}: request_id {request_id!r} has added trial {existing.number}, which is another one; "
@@ -326,7 +388,13 @@ class StudyService(StudyReader):
         with self.sessions.writing(name) as writer:
             engine = writer.engine
             existing = self._store.numbers_added_by(name, [*keys, *before])
-            existing.update({key: existing[old] for key, old in zip(keys, before, strict=True) if old in existing})
+            existing.update(
+                {
+                    key: existing[old]
+                    for key, old in zip(keys, before, strict=True)
+                    if old in existing
+                }
+            )
             results: list[ImportResult] = []
             additions: list[Addition] = []
             for key, trial in zip(keys, trials, strict=True):
@@ -364,7 +432,9 @@ class StudyService(StudyReader):
                     raise _refused(name, trial, "it accepts reports again once it continues")
                 return StopAdvice(True, "the trial is paused")
             if trial.state is TrialState.QUEUED and not trial.expired:
-                raise _refused(name, trial, "it accepts reports after SuggestTrials has handed it out")
+                raise _refused(
+                    name, trial, "it accepts reports after SuggestTrials has handed it out"
+                )
             if trial.expired:
                 writer.revive([trial])
             writer.renew(number)
@@ -397,7 +467,11 @@ class StudyService(StudyReader):
                     )
                 return trial
             if trial.state is TrialState.PAUSED:
-                if outcome.state is TrialState.SUCCEEDED and not fresh and outcome.value in (None, trial.value):
+                if (
+                    outcome.state is TrialState.SUCCEEDED
+                    and not fresh
+                    and outcome.value in (None, trial.value)
+                ):
                     return trial
                 if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
                     raise FailedPrecondition(
@@ -406,14 +480,17 @@ class StudyService(StudyReader):
                     )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
             if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
-                raise FailedPrecondition(f"{name}: trial {number} is queued and has not run; it can only be cancelled")
+                raise FailedPrecondition(
+                    f"{name}: trial {number} is queued and has not run; it can only be cancelled"
+                )
             finished = finished_trial(engine, trial, outcome, fresh)
             if trial.state is TrialState.PAUSED and outcome.state is TrialState.PRUNED:
                 finished = replace(finished, value=trial.value, step=trial.step)
             if finished.state is TrialState.SUCCEEDED and engine.pauses(trial):
                 finished = paused_trial(engine, finished)
             writer.finish(finished, fresh)
-            # Not earlier: before the first outcome an algorithm has nothing to learn from, and a fast start matters.
+            # Not earlier: before the first outcome an algorithm has nothing to learn from, and a
+            # fast start matters.
             writer.warm_up()
             writer.expect_more()
             return finished
@@ -434,7 +511,8 @@ class StudyService(StudyReader):
         with self.sessions.writing(name) as writer:
             engine = writer.engine
             current = engine.trial(number)
-            # Clients must not change the labels that record the origin of the trial and of its point.
+            # Clients must not change the labels that record the origin of the trial and of its
+            # point.
             reserved = {key: current.labels[key] for key in OWN_LABELS if key in current.labels}
             _refuse_own_labels(labels.keys() - reserved.keys())
             trial = replace(current, labels={**labels, **reserved})
@@ -465,18 +543,28 @@ class StudyService(StudyReader):
         after: int = -1,
         limit: int,
     ) -> list[Trial]:
-        trials = super().list_trials(name, states=states, client_id=client_id, after=after, limit=limit)
+        trials = super().list_trials(
+            name, states=states, client_id=client_id, after=after, limit=limit
+        )
         return self.sessions.with_expiry(name, trials)
 
     def estimate(self, name: StudyName) -> Estimate:
-        """Return what a model says of the study. The models of the studies that were asked about last are kept."""
+        """Return what a model says of the study.
+
+        The models of the studies that were asked about last are kept.
+        """
         return self._estimates.of(self.study(name))
 
 
 def _refuse_own_labels(labels: Iterable[str]) -> None:
-    """Refuse labels that say where a trial comes from: what has them counts in another way. Raises InvalidArgument."""
+    """Refuse labels that say where a trial comes from: what has them counts in another way.
+
+    Raises InvalidArgument.
+    """
     forged = sorted(OWN_LABELS & set(labels))
-    raise_if([Problem(f"labels.{key}", "only the service sets this label; remove it") for key in forged])
+    raise_if(
+        [Problem(f"labels.{key}", "only the service sets this label; remove it") for key in forged]
+    )
 
 
 def _refused(name: StudyName, trial: Trial, rule: str) -> FailedPrecondition:
@@ -485,7 +573,10 @@ def _refused(name: StudyName, trial: Trial, rule: str) -> FailedPrecondition:
 
 
 def _may_run_again(trial: Trial) -> bool:
-    """Return whether a trial whose lease has expired is queued again. Runs that ended in a pause are not lost."""
+    """Return whether a trial whose lease has expired is queued again.
+
+    Runs that ended in a pause are not lost.
+    """
     return trial.tries - len(trial.rungs) < MAX_TRIES
 
 

@@ -1,8 +1,9 @@
-"""Leases of running trials: how long each trial may go without a renewal. In memory only: a renewal costs no write.
+"""Leases of running trials: how long each trial may go without a renewal. In memory only: a renewal
+costs no write.
 
-The owner of a study measures leases with its own clock. When a study is loaded, all leases begin with their full
-duration, because no client could renew them while no server owned the study. `suggest.studies` decides what happens to
-a trial whose lease has expired.
+The owner of a study measures leases with its own clock. When a study is loaded, all leases begin
+with their full duration, because no client could renew them while no server owned the study.
+`suggest.studies` decides what happens to a trial whose lease has expired.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from suggest.trial import Trial, TrialState
 
 MAX_TRIES = 3  # a trial whose lease has expired this many times has failed
 TICK_S = 1.0
-LONGEST_GAP_S = 5.0  # between two ticks; during a longer gap this process was frozen and answered no renewal
+# between two ticks; during a longer gap this process was frozen and answered no renewal
+LONGEST_GAP_S = 5.0
 
 
 @dataclass(slots=True)
@@ -29,12 +31,14 @@ class _TrialLease:
 class TrialLeases:
     """The trial leases of one study.
 
-    The caller holds the study's lock, except for `left_s`. All `now_s` must come from the same `AwakeClock`.
+    The caller holds the study's lock, except for `left_s`. All `now_s` must come from the same
+    `AwakeClock`.
     """
 
     def __init__(self) -> None:
         self._held: dict[int, _TrialLease] = {}
-        # A heap of (lower bound of a lease's end, trial). A renewal leaves the entry alone; `expired` updates it.
+        # A heap of (lower bound of a lease's end, trial). A renewal leaves the entry alone;
+        # `expired` updates it.
         self._ends: list[tuple[float, int]] = []
 
     def __bool__(self) -> bool:
@@ -72,13 +76,20 @@ class TrialLeases:
         return sorted(numbers)
 
     def left_s(self, number: int, now_s: float) -> float | None:
-        """Return the seconds left, or None if the trial has no lease or the lease has expired. Any thread may call."""
+        """Return the seconds left, or None if the trial has no lease or the lease has expired.
+
+        Any thread may call.
+        """
         lease = self._held.get(number)
         return None if lease is None else lease.end_s - now_s
 
     def load(self, trials: Iterable[Trial], now_s: float) -> None:
-        """Synchronize with the store: start unknown leases now, and drop the leases of trials that do not run."""
-        leased = {t.number: t for t in trials if t.lease_s is not None and t.state is TrialState.RUNNING}
+        """Synchronize with the store: start unknown leases now, and drop the leases of trials that
+        do not run.
+        """
+        leased = {
+            t.number: t for t in trials if t.lease_s is not None and t.state is TrialState.RUNNING
+        }
         for number in self._held.keys() - leased.keys():
             del self._held[number]
         for number in leased.keys() - self._held.keys():
@@ -86,7 +97,9 @@ class TrialLeases:
 
 
 class AwakeClock:
-    """A clock that stands still while this process is frozen, because a frozen server cannot receive renewals."""
+    """A clock that stands still while this process is frozen, because a frozen server cannot
+    receive renewals.
+    """
 
     def __init__(self, time_s: Callable[[], float] = time.monotonic) -> None:
         self._time_s = time_s
@@ -97,7 +110,10 @@ class AwakeClock:
         self._thread: threading.Thread | None = None
 
     def now_s(self) -> float:
-        """Return the seconds for which this process was awake. A thread ticks from the first call until close()."""
+        """Return the seconds for which this process was awake.
+
+        A thread ticks from the first call until close().
+        """
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._last_s = self._time_s()

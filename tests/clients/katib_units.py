@@ -4,8 +4,9 @@
     git clone https://github.com/kubeflow/katib
     python -m tests.clients.katib_units katib [arguments of pytest]
 
-The tests create a service class and call it through `grpc_testing`. Here these classes send each call to a server.
-Left out are the tests of Katib's internal classes, and those of a search for a network's layers.
+The tests create a service class and call it through `grpc_testing`. Here these classes send each
+call to a server. Left out are the tests of Katib's internal classes, and those of a search for a
+network's layers.
 """
 
 from __future__ import annotations
@@ -72,18 +73,24 @@ class Forwarding:
 
 def _method(name: str) -> Any:  # a descriptor, whose stubs do not know the class of a message
     services = api_pb2.DESCRIPTOR.services_by_name.values()
-    return next(service.methods_by_name[name] for service in services if name in service.methods_by_name)
+    return next(
+        service.methods_by_name[name] for service in services if name in service.methods_by_name
+    )
 
 
 def stand_in() -> None:
-    """Replace the modules that the tests import. Katib's constants and search space remain Katib's."""
+    """Replace the modules that the tests import.
+
+    Katib's constants and search space remain Katib's.
+    """
     messages = types.ModuleType("pkg.apis.manager.v1beta1.python")
     messages.api_pb2, messages.api_pb2_grpc = api_pb2, api_pb2_grpc  # type: ignore[attr-defined]
     sys.modules[messages.__name__] = messages
     for path, (name, service) in SERVICES.items():
         module = types.ModuleType(path)
         setattr(module, name, type(name, (Forwarding,), {"__init__": _init(service)}))
-        module.config = mock.MagicMock()  # type: ignore[attr-defined]  # of the Kubernetes client, which a test replaces
+        # of the Kubernetes client, which a test replaces
+        module.config = mock.MagicMock()  # type: ignore[attr-defined]
         sys.modules[path] = module
     internal = types.ModuleType("pkg.suggestion.v1beta1.optuna.base_service")
     internal.BaseOptunaService = None  # type: ignore[attr-defined]
@@ -98,7 +105,10 @@ def _init(service: str) -> Any:
 
 
 def _warm_up() -> None:
-    """Start the processes that fit models. The tests wait a second for each reply, on any machine."""
+    """Start the processes that fit models.
+
+    The tests wait a second for each reply, on any machine.
+    """
     for turn in range(2):
         request = a_request(an_experiment("cmaes", NUMBERS, name=f"warm-up-{turn}"), count=2)
         Forwarding("Suggestion").GetSuggestions(request, mock.MagicMock())
@@ -107,7 +117,10 @@ def _warm_up() -> None:
 def main(katib: str, *arguments: str) -> int:
     """Run the tests of each folder in a process of its own, because each has a module `utils`."""
     command = [sys.executable, "-m", "tests.clients.katib_units"]
-    codes = [subprocess.run([*command, "--folder", each, katib, *arguments], check=False).returncode for each in TESTS]
+    codes = [
+        subprocess.run([*command, "--folder", each, katib, *arguments], check=False).returncode
+        for each in TESTS
+    ]
     return max(codes)
 
 

@@ -1,4 +1,6 @@
-"""A real `tuner serve` on a port of this machine, with TLS and tokens, that can be killed and restarted."""
+"""A real `tuner serve` on a port of this machine, with TLS and tokens, that can be killed and
+restarted.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ FROM = Path(__file__).resolve().parents[2]
 class Served:
     """A running server in `folder`. It keeps its `address` after a restart.
 
-    `command`: the words of a `tuner serve`; by default its own command, for which `token` and `ca` are files.
+    `command`: the words of a `tuner serve`; by default its own command, for which `token` and `ca`
+    are files.
     """
 
     def __init__(self, folder: Path, command: Sequence[str] = ()) -> None:
@@ -74,7 +77,13 @@ class Served:
         self.ca, self.token = authority.own.certificate, self._folder / "token"
         self.token.write_text(secret("go") + "\n")
         tokens = tokens_file(self._folder / "tokens.yaml", go=("all", ["default"]))
-        words = ["serve", "--storage", f"sqlite:///{self._folder}/studies.db", "--tokens", str(tokens)]
+        words = [
+            "serve",
+            "--storage",
+            f"sqlite:///{self._folder}/studies.db",
+            "--tokens",
+            str(tokens),
+        ]
         return [*words, "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)]
 
     def _first_line(self) -> str:
@@ -85,6 +94,8 @@ class Served:
             ended = process.poll() is not None
             text = self._errors.read_text()
             whole = (line for line in text.splitlines(keepends=True) if line.endswith("\n"))
-            if (line := next((line for line in whole if line.startswith("listening on ")), "")) or ended:
+            if (
+                line := next((line for line in whole if line.startswith("listening on ")), "")
+            ) or ended:
                 return line or text
             time.sleep(0.02)

@@ -11,13 +11,17 @@ from tests.clients.serving import Served
 from tests.clients.toolchain import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-BLOCKS = [block for _, block in re.findall(r"^```(console)\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)]
+BLOCKS = [
+    block for _, block in re.findall(r"^```(console)\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
+]
 (SERVE,) = re.findall(r"^```sh\ntuner (serve .*)\n```", PAGE, re.MULTILINE)
 END = "-- end of a command --"
 
 
 def steps(blocks: list[str]) -> list[tuple[str, str]]:
-    """Return (command, output) pairs: `$` begins a command, `>` continues it, all other lines are output."""
+    """Return (command, output) pairs: `$` begins a command, `>` continues it, all other lines are
+    output.
+    """
     found: list[tuple[list[str], list[str]]] = []
     for line in "".join(blocks).splitlines():
         if line.startswith("$ "):
@@ -39,7 +43,11 @@ def play(blocks: list[str], folder: Path, *, address: str = "") -> int:
     """Run the commands in the folder, check their output, and return their number."""
     script = "".join(f"{command}\necho '{END}'\n" for command, _ in steps(blocks))
     done = subprocess.run(
-        ["bash", "-c", f"export PATH={folder}/bin:$PATH; exec 2>&1\n{script.replace('localhost:8765', address)}"],
+        [
+            "bash",
+            "-c",
+            f"export PATH={folder}/bin:$PATH; exec 2>&1\n{script.replace('localhost:8765', address)}",
+        ],
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
@@ -63,6 +71,11 @@ def test_the_transcript_matches_the_server(grpcurl: Path, tmp_path: Path) -> Non
     assert words[at + 1] == "localhost:8765"
     served = Served(tmp_path, words[:at] + words[at + 2 :])
     try:
-        assert play([block for block in BLOCKS if block not in before], tmp_path, address=served.address) >= 10
+        assert (
+            play(
+                [block for block in BLOCKS if block not in before], tmp_path, address=served.address
+            )
+            >= 10
+        )
     finally:
         served.kill()

@@ -1,4 +1,6 @@
-"""trial_image/collector: the sidecar prints what the collectors of local trials write, and ends when it is asked to."""
+"""trial_image/collector: the sidecar prints what the collectors of local trials write, and ends
+when it is asked to.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def running(program: Path, folder: Path, *words: object) -> Iterator[Sidecar]:
         sidecar.process.wait()
 
 
-def test_a_file_that_appears_late_grows_and_is_rotated_is_printed_once(collector: Path, tmp_path: Path) -> None:
+def test_a_file_that_appears_late_grows_and_is_rotated_is_printed_once(
+    collector: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "metrics.log"
     with running(collector, tmp_path, "file", path) as sidecar:
         path.write_text("accuracy=0.1\n")
@@ -86,7 +90,9 @@ def test_a_file_that_appears_late_grows_and_is_rotated_is_printed_once(collector
         assert sidecar.ended() == ["accuracy=0.1", "accuracy=0.2", "accu", "accuracy=0.3", "a=0.4"]
 
 
-def test_lines_that_a_killed_sidecar_had_printed_count_once(collector: Path, tmp_path: Path) -> None:
+def test_lines_that_a_killed_sidecar_had_printed_count_once(
+    collector: Path, tmp_path: Path
+) -> None:
     path, printed = tmp_path / "metrics.log", b""
     for number in range(1, 4):
         with path.open("a") as file:
@@ -101,7 +107,9 @@ def test_lines_that_a_killed_sidecar_had_printed_count_once(collector: Path, tmp
     assert reader.last == 0.75
 
 
-def test_a_file_that_is_written_just_before_the_end_is_printed(collector: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_written_just_before_the_end_is_printed(
+    collector: Path, tmp_path: Path
+) -> None:
     for number in range(20):
         path = tmp_path / f"{number}.log"
         with running(collector, tmp_path, "file", path) as sidecar:
@@ -131,7 +139,9 @@ def values(lines: Sequence[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["torch", "tensorflow"])
-def test_event_files_are_printed_as_local_trials_have_them(collector: Path, tmp_path: Path, kind: str) -> None:
+def test_event_files_are_printed_as_local_trials_have_them(
+    collector: Path, tmp_path: Path, kind: str
+) -> None:
     expected = (FIXTURES / f"{kind}.jsonl").read_text().splitlines()
     with running(collector, tmp_path, "tensorboard", FIXTURES / kind, "accuracy") as sidecar:
         sidecar.prints(lambda lines: len(lines) >= len(expected))
@@ -156,12 +166,17 @@ def test_a_damaged_event_file_gives_no_wrong_value(collector: Path, tmp_path: Pa
 def test_an_endpoint_is_printed_when_it_changes(collector: Path, tmp_path: Path) -> None:
     with (
         endpoint() as (port, handler),
-        running(collector, tmp_path, "prometheus", port, "/metrics", "accuracy", "epoch") as sidecar,
+        running(
+            collector, tmp_path, "prometheus", port, "/metrics", "accuracy", "epoch"
+        ) as sidecar,
     ):
         sidecar.prints(lambda lines: len(lines) == 1)
         handler.body = BODY.replace("epoch 3.0", "epoch 4.0")
         sidecar.prints(lambda lines: len(lines) == 2)
-        assert values(sidecar.ended()) == [{"accuracy": 0.5, "epoch": 3}, {"accuracy": 0.5, "epoch": 4}]
+        assert values(sidecar.ended()) == [
+            {"accuracy": 0.5, "epoch": 3},
+            {"accuracy": 0.5, "epoch": 4},
+        ]
 
 
 def test_an_endpoint_that_hangs_is_abandoned(collector: Path, tmp_path: Path) -> None:
@@ -176,7 +191,9 @@ def test_an_endpoint_that_hangs_is_abandoned(collector: Path, tmp_path: Path) ->
 
 def test_wrong_arguments_are_refused(collector: Path) -> None:
     for words in ([], ["file"], ["prometheus", "http", "/", "a"], ["csv", "x"]):
-        done = subprocess.run([collector, *words], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            [collector, *words], capture_output=True, text=True, timeout=20, check=False
+        )
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("usage: collector file PATH\n")
 
@@ -186,17 +203,29 @@ def db_manager(program: Path, folder: Path) -> Iterator[tuple[Sidecar, DBManager
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    with running(program, folder, "reports", address) as sidecar, grpc.insecure_channel(address) as channel:
+    with (
+        running(program, folder, "reports", address) as sidecar,
+        grpc.insecure_channel(address) as channel,
+    ):
         grpc.channel_ready_future(channel).result(20)
         yield sidecar, DBManagerStub(channel)
 
 
-def a_report(logs: Sequence[Sequence[str]], trial: str = "search-1") -> pb.ReportObservationLogRequest:
-    lines = [pb.MetricLog(time_stamp=t, metric=pb.Metric(name=name, value=value)) for t, name, value in logs]
-    return pb.ReportObservationLogRequest(trial_name=trial, observation_log=pb.ObservationLog(metric_logs=lines))
+def a_report(
+    logs: Sequence[Sequence[str]], trial: str = "search-1"
+) -> pb.ReportObservationLogRequest:
+    lines = [
+        pb.MetricLog(time_stamp=t, metric=pb.Metric(name=name, value=value))
+        for t, name, value in logs
+    ]
+    return pb.ReportObservationLogRequest(
+        trial_name=trial, observation_log=pb.ObservationLog(metric_logs=lines)
+    )
 
 
-def test_reports_to_katibs_db_manager_are_printed_before_they_are_answered(collector: Path, tmp_path: Path) -> None:
+def test_reports_to_katibs_db_manager_are_printed_before_they_are_answered(
+    collector: Path, tmp_path: Path
+) -> None:
     expected: list[Any] = []
     with db_manager(collector, tmp_path) as (sidecar, stub):
         for case in json.loads((FIXTURES / "reports.json").read_text()):
@@ -207,7 +236,9 @@ def test_reports_to_katibs_db_manager_are_printed_before_they_are_answered(colle
         assert values(sidecar.lines()) == expected
 
 
-def test_a_report_that_is_too_long_and_other_methods_are_refused(collector: Path, tmp_path: Path) -> None:
+def test_a_report_that_is_too_long_and_other_methods_are_refused(
+    collector: Path, tmp_path: Path
+) -> None:
     with db_manager(collector, tmp_path) as (sidecar, stub):
         with pytest.raises(grpc.RpcError, match="16 MiB"):
             stub.ReportObservationLog(a_report([("", "text", "x" * (17 << 20))]), timeout=20)

@@ -1,4 +1,6 @@
-"""examples/clients/go: a program built by Go's tools tunes a function, even if it or the server is killed."""
+"""examples/clients/go: a program built by Go's tools tunes a function, even if it or the server is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,16 @@ def arguments(served: Served, *more: str) -> list[str]:
 
 
 def run(tune: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([tune, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [tune, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @contextmanager
 def running(tune: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([tune, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [tune, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -54,11 +60,18 @@ def loss(parameters: dict[str, float | str], step: int) -> float:
     lr, momentum, optimizer = parameters["lr"], parameters["momentum"], parameters["optimizer"]
     assert isinstance(lr, float)
     assert isinstance(momentum, float)
-    return (math.log10(lr) + 2) ** 2 + (momentum - 0.9) ** 2 + (0.5 if optimizer == "sgd" else 0) + 1 / (step + 1)
+    return (
+        (math.log10(lr) + 2) ** 2
+        + (momentum - 0.9) ** 2
+        + (0.5 if optimizer == "sgd" else 0)
+        + 1 / (step + 1)
+    )
 
 
 def check_study(client: Client, trials: int) -> None:
-    """Check that each trial exists once and has ended, with each step once and the value that the program computed."""
+    """Check that each trial exists once and has ended, with each step once and the value that the
+    program computed.
+    """
     found = client.list_trials(NAME)
     assert [t.number for t in found] == list(range(trials))
     steps: dict[int, list[int]] = {t.number: [] for t in found}
@@ -72,7 +85,9 @@ def check_study(client: Client, trials: int) -> None:
         assert trial.value is not None
         assert math.isclose(trial.value, loss(dict(trial.parameters), ran - 1), rel_tol=1e-12)
     batches = Counter(t.request_id for t in found)
-    assert batches == {f"tune-{first}": min(BATCH, trials - first) for first in range(0, trials, BATCH)}
+    assert batches == {
+        f"tune-{first}": min(BATCH, trials - first) for first in range(0, trials, BATCH)
+    }
 
 
 def test_the_go_client_tunes_and_prints_the_best_trial(tune: Path, served: Served) -> None:
@@ -88,7 +103,9 @@ def test_the_go_client_tunes_and_prints_the_best_trial(tune: Path, served: Serve
     assert last.startswith(f"best: trial {best.number}: succeeded loss={best.value:.4f}: lr=")
 
 
-def test_a_restarted_client_gets_the_same_trials_and_runs_none_twice(tune: Path, served: Served) -> None:
+def test_a_restarted_client_gets_the_same_trials_and_runs_none_twice(
+    tune: Path, served: Served
+) -> None:
     first = run(tune, *arguments(served, "--trials=8"))
     with served.client() as client:
         before = client.list_trials(NAME), client.list_measurements(NAME)
@@ -117,13 +134,19 @@ def is_leased(trial: Trial) -> bool:
 def test_the_trials_of_a_killed_worker_go_to_another_one(tune: Path, served: Served) -> None:
     worker = arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")
     with running(tune, *worker) as process, served.client() as client:
-        eventually(lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60)
+        eventually(
+            lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60
+        )
         process.kill()
-        eventually(lambda: not any(is_leased(trial) for trial in client.list_trials(NAME)), within_s=60)
+        eventually(
+            lambda: not any(is_leased(trial) for trial in client.list_trials(NAME)), within_s=60
+        )
         done = run(tune, *arguments(served, "--client=b", "--trials=4"))
         assert (done.returncode, done.stderr) == (0, "")
         found = client.list_trials(NAME)
-        assert [(t.number, t.tries, t.client_id) for t in found] == [(n, 2, "b") for n in range(BATCH)]
+        assert [(t.number, t.tries, t.client_id) for t in found] == [
+            (n, 2, "b") for n in range(BATCH)
+        ]
         assert {m.attempt for _, m in client.list_measurements(NAME)} == {2}
         assert {t.state for t in found} <= {TrialState.SUCCEEDED, TrialState.PRUNED}
 
@@ -134,7 +157,9 @@ def test_steps_longer_than_the_lease_lose_no_trial(tune: Path, served: Served) -
 
         def reported() -> bool:
             request_id = secrets.token_hex(8)
-            taken = client.suggest(NAME, 4, client_id="o", request_id=request_id, lease_s=60, expired_only=True)
+            taken = client.suggest(
+                NAME, 4, client_id="o", request_id=request_id, lease_s=60, expired_only=True
+            )
             assert taken.trials == ()
             return any(m.step == 3 for _, m in client.list_measurements(NAME))
 
@@ -158,9 +183,12 @@ def test_the_client_survives_a_killed_server(tune: Path, served: Served) -> None
 
 
 @pytest.mark.parametrize(
-    "point", ["store.insert_study", "store.hand_out", "store.add_measurements", "store.finish_trial"]
+    "point",
+    ["store.insert_study", "store.hand_out", "store.add_measurements", "store.finish_trial"],
 )
-def test_a_call_whose_reply_was_lost_is_repeated_and_applied_once(point: str, tune: Path, served: Served) -> None:
+def test_a_call_whose_reply_was_lost_is_repeated_and_applied_once(
+    point: str, tune: Path, served: Served
+) -> None:
     served.kill()
     served.start(failpoint=f"{point}.after")
     with running(tune, *arguments(served, "--trials=8")) as process:
@@ -172,8 +200,13 @@ def test_a_call_whose_reply_was_lost_is_repeated_and_applied_once(point: str, tu
         check_study(client, 8)
 
 
-def test_a_trial_that_another_client_ended_is_abandoned_with_a_message(tune: Path, served: Served) -> None:
-    with running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process, served.client() as client:
+def test_a_trial_that_another_client_ended_is_abandoned_with_a_message(
+    tune: Path, served: Served
+) -> None:
+    with (
+        running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process,
+        served.client() as client,
+    ):
         eventually(lambda: client.list_studies() and client.list_measurements(NAME), within_s=60)
         client.complete(NAME, 2, Outcome(TrialState.CANCELLED, reason="not wanted"))
         output, errors = process.communicate(timeout=120)
@@ -194,7 +227,9 @@ def test_errors_are_printed_one_per_line(tune: Path, served: Served) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_without_a_token_the_client_prints_what_the_server_requires(tune: Path, served: Served) -> None:
+def test_without_a_token_the_client_prints_what_the_server_requires(
+    tune: Path, served: Served
+) -> None:
     done = run(tune, f"--address={served.address}", f"--ca={served.ca}")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("tune: Unauthenticated: this server requires a token")
@@ -203,7 +238,9 @@ def test_without_a_token_the_client_prints_what_the_server_requires(tune: Path, 
 def test_token_and_ca_can_come_from_the_environment(tune: Path, served: Served) -> None:
     env = {**os.environ, "TUNER_TLS_CA": str(served.ca), "TUNER_TOKEN_FILE": str(served.token)}
     command = [tune, f"--address={served.address}", "--trials=4"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -221,7 +258,12 @@ def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
     if not (ROOT / ".venv-proto").exists():
         lacks("protoc is in the environment that `make check` makes, and that is not there")
     done = subprocess.run(
-        ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
+        ["./generate.sh", tmp_path],
+        cwd=EXAMPLE,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
     # On a machine without the modules, Go prints what it downloads.
     lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
@@ -233,5 +275,7 @@ def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
 
 def test_the_code_passes_gofmt_and_vet() -> None:
     go("vet", "./...", folder=EXAMPLE)
-    done = subprocess.run(["gofmt", "-l", "."], cwd=EXAMPLE, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["gofmt", "-l", "."], cwd=EXAMPLE, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")

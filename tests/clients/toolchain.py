@@ -27,6 +27,8 @@ def go(*arguments: str, folder: Path) -> str:
         lacks("there is no go here; install Go 1.26 (https://go.dev/dl)")
     # The first run downloads and builds the modules.
     command = ["go", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout

@@ -1,7 +1,7 @@
 """A minimal client of the API server for tests: JSON in, JSON out, no state between calls.
 
-It shares no code with the tuner's client, so that a test can see what that client misses. It is synchronous: a test can
-call it from a thread while something runs.
+It shares no code with the tuner's client, so that a test can see what that client misses. It is
+synchronous: a test can call it from a thread while something runs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Api:
         return self.text(f"{CORE}/namespaces/{namespace}/pods/{pod}/log", **query)
 
     def watch(self, path: str, *, seconds: int = 30, **query: str) -> Iterator[Object]:
-        """Yield events until the server ends the watch, which it does after `seconds` at the latest."""
+        """Yield events until the server ends the watch, which it does after `seconds` at the
+        latest.
+        """
         asked = {"watch": "true", "timeoutSeconds": str(seconds), **query}
         with self._open("GET", path, asked, within_s=seconds + 10) as response:
             for line in response:
@@ -95,7 +97,8 @@ class Api:
     def until(self, path: str, holds: Callable[[Object], Any], *, within_s: float = 120) -> Any:
         """Get an object until `holds` is true of it, and return what it returned.
 
-        After an outage of the API server the controllers list again only after a pause of up to a minute.
+        After an outage of the API server the controllers list again only after a pause of up to a
+        minute.
         """
 
         def now() -> Any:
@@ -105,21 +108,34 @@ class Api:
         return eventually(now, within_s=within_s, shows=lambda: json.dumps(self.find(path)))
 
     def _text(
-        self, method: str, path: str, query: dict[str, str], body: Object | None = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | None = None,
+        kind: str = "application/json",
     ) -> str:
         with self._open(method, path, query, body, kind) as response:
             return response.read().decode()
 
     def _open(
-        self, method: str, path: str, query: dict[str, str], body: Object | None = None,
-        kind: str = "application/json", within_s: float = 30,
-    ) -> Any:  # http.client.HTTPResponse, which urllib's stubs do not promise  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | None = None,
+        kind: str = "application/json",
+        within_s: float = 30,
+    ) -> Any:  # http.client.HTTPResponse, which urllib's stubs do not promise
         asked = f"?{urllib.parse.urlencode(query)}" if query else ""
         request = urllib.request.Request(
             f"{self.server}{path}{asked}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})},
+            headers={
+                "Content-Type": kind,
+                **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
+            },
         )
         trusted = ssl.create_default_context(cadata=self.authority)
         if self.pair:
@@ -128,7 +144,9 @@ class Api:
             return urllib.request.urlopen(request, timeout=within_s, context=trusted)
         except urllib.error.HTTPError as error:
             with error:
-                raise RequestRefused(error.code, _status(error.read().decode(errors="replace"))) from None
+                raise RequestRefused(
+                    error.code, _status(error.read().decode(errors="replace"))
+                ) from None
 
 
 def _status(text: str) -> Object:

@@ -1,10 +1,10 @@
 """The programs of the test cluster: built once from pinned Go modules, then found in a cache.
 
-`python -m tests.cluster.binaries` builds what is missing (about ten minutes on two cores), and with the argument
-`operator-binaries` the operators of `tests/operators` (ten more minutes). If the cache is complete, it builds nothing.
-The cache key of a set is a hash of its sources, so a changed pin is built beside the old one. The version of Go is not
-part of the key: a binary also works on a machine with a newer Go, or without Go. Tests only look programs up: no test
-builds anything.
+`python -m tests.cluster.binaries` builds what is missing (about ten minutes on two cores), and with
+the argument `operator-binaries` the operators of `tests/operators` (ten more minutes). If the cache
+is complete, it builds nothing. The cache key of a set is a hash of its sources, so a changed pin is
+built beside the old one. The version of Go is not part of the key: a binary also works on a machine
+with a newer Go, or without Go. Tests only look programs up: no test builds anything.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ SOURCES = Path(__file__).resolve().parent / "go"
 KUBERNETES = "v1.34.4"
 # The parts of its manifests that an operator needs when it runs as a process of the host.
 INSTALLED = (
-    "Namespace", "Secret", "CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-)  # fmt: skip
+    "Namespace",
+    "Secret",
+    "CustomResourceDefinition",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,20 @@ class Module:
         return all((self.folder / file).exists() for file in self.files)
 
 
-TRAINERS = ("2.0", "2.1", "2.2", "2.3")  # versions of Kubeflow Trainer whose definition of TrainJobs tests install
+# versions of Kubeflow Trainer whose definition of TrainJobs tests install
+TRAINERS = ("2.0", "2.1", "2.2", "2.3")
 _VERSION = "k8s.io/component-base/version"
 MODULES = (
     Module(
         "core",
-        ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+        (
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubelet",
+            "kubectl",
+        ),
         renamed=("server", "etcd"),
         stamp=f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=34",
     ),
@@ -87,7 +99,11 @@ MODULES = (
     Module("logs", ("logs",), own=True),
     Module("pause", ("pause",), own=True),
     Module("coredns", ("coredns",)),
-    Module("jobset", ("jobsets.yaml",), taken="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+    Module(
+        "jobset",
+        ("jobsets.yaml",),
+        taken="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+    ),
     *(
         Module(
             f"trainer-{version}",
@@ -104,7 +120,9 @@ MODULES = (
             Manifest("jobset.json", "sigs.k8s.io/jobset", ("config/default",)),
             # Its overlays fetch JobSet from the network.
             Manifest(
-                "trainer.json", "github.com/kubeflow/trainer/v2", ("manifests/base/crds", "manifests/base/webhook")
+                "trainer.json",
+                "github.com/kubeflow/trainer/v2",
+                ("manifests/base/crds", "manifests/base/webhook"),
             ),
         ),
         target="operator-binaries",
@@ -114,7 +132,9 @@ MODULES = (
         ("training-operator.v1",),
         manifests=(
             Manifest(
-                "trainingoperator.json", "github.com/kubeflow/training-operator", ("manifests/overlays/standalone",)
+                "trainingoperator.json",
+                "github.com/kubeflow/training-operator",
+                ("manifests/overlays/standalone",),
             ),
         ),
         target="operator-binaries",
@@ -126,7 +146,10 @@ OPERATORS = ("operators", "trainingoperator")
 
 
 def cache() -> Path:
-    """Return the folder that keeps expensive build results between runs. It can be removed safely."""
+    """Return the folder that keeps expensive build results between runs.
+
+    It can be removed safely.
+    """
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / "tuner-test-cluster"
 
@@ -134,7 +157,10 @@ def cache() -> Path:
 def missing(modules: tuple[str, ...]) -> str:
     """Return one line with the cure, or an empty string if nothing is missing."""
     lacking = [module for module in MODULES if module.name in modules and not module.built]
-    names, targets = (", ".join(module.name for module in lacking), " ".join({module.target: "" for module in lacking}))
+    names, targets = (
+        ", ".join(module.name for module in lacking),
+        " ".join({module.target: "" for module in lacking}),
+    )
     return f"the cluster's programs are not built ({names}): make {targets}" if lacking else ""
 
 
@@ -154,7 +180,9 @@ def build(module: Module) -> None:
         if module.built:
             return
         began = time.monotonic()
-        print(f"building {module.name}: {', '.join(module.programs)} ...", file=sys.stderr, flush=True)
+        print(
+            f"building {module.name}: {', '.join(module.programs)} ...", file=sys.stderr, flush=True
+        )
         with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{module.name}-") as scratch:
             made = Path(scratch) / "bin"
             made.mkdir()
@@ -166,7 +194,9 @@ def build(module: Module) -> None:
                 (made / was).rename(made / now)
             shutil.rmtree(module.folder, ignore_errors=True)  # an incomplete earlier build
             made.rename(module.folder)
-        print(f"built {module.name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        print(
+            f"built {module.name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True
+        )
 
 
 def _compile(module: Module, made: Path) -> None:
@@ -189,16 +219,21 @@ def _installed(module: Module, manifest: Manifest) -> list[dict[str, object]]:
     for folder in manifest.folders:
         command = [program("kubectl"), "kustomize", _sources(module, manifest.module) / folder]
         text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found += [each for each in yaml.load_all(text, yaml.CSafeLoader) if each["kind"] in INSTALLED]
+        found += [
+            each for each in yaml.load_all(text, yaml.CSafeLoader) if each["kind"] in INSTALLED
+        ]
     return found
 
 
 def _sources(module: Module, *which: str) -> Path:
     """Return Go's folder of a module's only dependency, or of the named one."""
     answer = subprocess.run(
-        ["go", "mod", "download", "-json", *which], cwd=SOURCES / module.name, check=True, stdout=subprocess.PIPE,
+        ["go", "mod", "download", "-json", *which],
+        cwd=SOURCES / module.name,
+        check=True,
+        stdout=subprocess.PIPE,
         text=True,
-    ).stdout  # fmt: skip
+    ).stdout
     return Path(json.loads(answer)["Dir"])
 
 
@@ -215,7 +250,10 @@ def main() -> int:
     target = (sys.argv[1:] or ["cluster-binaries"])[0]
     lacking = [module for module in MODULES if module.target == target and not module.built]
     if lacking and not shutil.which("go"):
-        print("building the test cluster's programs needs Go 1.26 or later: https://go.dev/dl", file=sys.stderr)
+        print(
+            "building the test cluster's programs needs Go 1.26 or later: https://go.dev/dl",
+            file=sys.stderr,
+        )
         return 1
     for module in lacking:
         try:

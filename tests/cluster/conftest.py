@@ -1,11 +1,12 @@
 """The fixtures of tests on a cluster. `make test-cluster` runs them; `make test` does not.
 
-    level_b     a control plane and fake nodes, as any user; one for each process, started on first use
-    level_c     a control plane and a real node, as root; likewise
+    level_b     a control plane and fake nodes, as any user; one for each process, started on first
+    use level_c     a control plane and a real node, as root; likewise
     namespace   a new one in the cluster that the test uses (level_b or level_c), removed afterwards
 
 Where a level cannot run, its tests are skipped with one line that names what is missing; with
-TUNER_TEST_CLUSTER_REQUIRED=1 they fail. `TUNER_TEST_KUBECONFIG` names a cluster to use as level_c (see existing.py).
+TUNER_TEST_CLUSTER_REQUIRED=1 they fail. `TUNER_TEST_KUBECONFIG` names a cluster to use as level_c
+(see existing.py).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 
 FAKE_NODES = 4
-REAL = re.compile(r"_node\.py::|/test_server_deployed\.py::|_with_real_containers")  # tests that use level_c
+# tests that use level_c
+REAL = re.compile(r"_node\.py::|/test_server_deployed\.py::|_with_real_containers")
 
 
 def lacks(what: str) -> None:
@@ -40,9 +42,11 @@ def lacks(what: str) -> None:
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Two processes for each level: they run in parallel, each with one cluster, and their tests in sequence.
+    """Two processes for each level: they run in parallel, each with one cluster, and their tests in
+    sequence.
 
-    The groups of `--dist loadgroup` have no effect with the node ids of pytest 9.2: each process started both clusters.
+    The groups of `--dist loadgroup` have no effect with the node ids of pytest 9.2: each process
+    started both clusters.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -66,11 +70,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if level in getattr(item, "fixturenames", ()) and bool(REAL.search(item.nodeid)) != is_real
     ]
     if astray:
-        raise pytest.UsageError(f"REAL in {__file__} does not tell the level of: {', '.join(astray)}")
+        raise pytest.UsageError(
+            f"REAL in {__file__} does not tell the level of: {', '.join(astray)}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Report whether the cluster itself caused a failure."""
     report = yield
     for cluster in getattr(item, "funcargs", {}).values():
@@ -85,7 +93,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(scope="session")
 def level_b() -> Iterator[ControlPlane]:
     if "TUNER_TEST_KUBECONFIG" in os.environ:
-        pytest.skip("pods of the cluster in TUNER_TEST_KUBECONFIG cannot be told what becomes of them")
+        pytest.skip(
+            "pods of the cluster in TUNER_TEST_KUBECONFIG cannot be told what becomes of them"
+        )
     lacks(binaries.missing(binaries.LEVEL_B))
     cluster = ControlPlane(fake_nodes=FAKE_NODES)
     yield cluster
@@ -105,7 +115,9 @@ def level_c() -> Iterator[RealNode | Existing]:
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     """Yield the name of a namespace that is ready for pods; delete it with its contents afterwards."""
-    level = next((name for name in ("level_b", "level_c") if name in request.fixturenames), "level_b")
+    level = next(
+        (name for name in ("level_b", "level_c") if name in request.fixturenames), "level_b"
+    )
     api = request.getfixturevalue(level).api()
     name = f"test-{random.getrandbits(40):x}"
     api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})

@@ -1,7 +1,9 @@
-"""A control plane that starts in seconds as any user: etcd, API server, controller manager and scheduler on free ports.
+"""A control plane that starts in seconds as any user: etcd, API server, controller manager and
+scheduler on free ports.
 
-With `fake_nodes`, kwok simulates nodes and pods (see kwok.py). It listens on loopback unless given other hosts. All
-files are in one temporary folder, which is removed at the end; etcd does not sync its writes to the disk.
+With `fake_nodes`, kwok simulates nodes and pods (see kwok.py). It listens on loopback unless given
+other hosts. All files are in one temporary folder, which is removed at the end; etcd does not sync
+its writes to the disk.
 """
 
 from __future__ import annotations
@@ -26,21 +28,28 @@ from tests.cluster.waiting import eventually
 LOOPBACK = "127.0.0.1"
 ADMIN, USERS = "admin", ("user1", "user2")
 READY_WITHIN_S = 90  # three to four seconds on an idle machine
-# The client limits of the controller manager are the bottleneck of a busy cluster: 20 a second by default.
+# The client limits of the controller manager are the bottleneck of a busy cluster: 20 a second by
+# default.
 UNHURRIED = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
 class ControlPlane:
-    """A running control plane. `close` ends it, and so does the end of this process, even by SIGKILL.
+    """A running control plane. `close` ends it, and so does the end of this process, even by
+    SIGKILL.
 
-    `reached_by`: addresses at which pods reach the API server; if there are any, it listens on all interfaces.
+    `reached_by`: addresses at which pods reach the API server; if there are any, it listens on all
+    interfaces.
     `users`: additional users, with the group of each. `flags`: additional flags of the API server.
     """
 
     def __init__(
-        self, *, fake_nodes: int = 0, reached_by: tuple[str, ...] = (), users: Mapping[str, str] | None = None,
+        self,
+        *,
+        fake_nodes: int = 0,
+        reached_by: tuple[str, ...] = (),
+        users: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tuner-test-cluster-"))
         self.processes = Processes(self.folder)
         try:
@@ -50,11 +59,15 @@ class ControlPlane:
             self._ports = {name: free_port() for name in ("api", "etcd", "peer", "kwok", "logs")}
             self.authority = Authority(self.folder)
             self._serving = self.authority.issue("serving", "/CN=test-cluster", names)
-            self._to_kubelets = self.authority.issue("to-kubelets", "/O=system:masters/CN=to-kubelets")
+            self._to_kubelets = self.authority.issue(
+                "to-kubelets", "/O=system:masters/CN=to-kubelets"
+            )
             self._signing = self.authority.issue("service-accounts", "/CN=service-accounts")
             groups = {ADMIN: "system:masters", **dict.fromkeys(USERS, ""), **(users or {})}
             self._tokens = {name: f"token-{random.getrandbits(128):x}" for name in groups}
-            lines = (f'{self._tokens[name]},{name},{name},"{group}"\n' for name, group in groups.items())
+            lines = (
+                f'{self._tokens[name]},{name},{name},"{group}"\n' for name, group in groups.items()
+            )
             (self.folder / "tokens.csv").write_text("".join(lines))
             self._start(fake_nodes)
         except BaseException:
@@ -66,21 +79,36 @@ class ControlPlane:
         return f"https://{LOOPBACK}:{self._ports['api']}"
 
     def api(self, user: str = ADMIN, *, token: str = "") -> Api:
-        return Api(self.server, self.authority.own.certificate.read_text(), token or self._tokens[user])
+        return Api(
+            self.server, self.authority.own.certificate.read_text(), token or self._tokens[user]
+        )
 
     def kubeconfig(
-        self, user: str = ADMIN, *, namespace: str = "default", token: str = "", host: str = LOOPBACK
+        self,
+        user: str = ADMIN,
+        *,
+        namespace: str = "default",
+        token: str = "",
+        host: str = LOOPBACK,
     ) -> Path:
         """Write a kubeconfig for this user or token; its only context is named `test`."""
         path = self.folder / f"{user}-{namespace}{'-token' if token else ''}-{host}.kubeconfig"
         authority = base64.b64encode(self.authority.own.certificate.read_bytes()).decode()
-        cluster = {"server": f"https://{host}:{self._ports['api']}", "certificate-authority-data": authority}
+        cluster = {
+            "server": f"https://{host}:{self._ports['api']}",
+            "certificate-authority-data": authority,
+        }
         content = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": cluster}],
             "users": [{"name": user, "user": {"token": token or self._tokens[user]}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": namespace}}],
+            "contexts": [
+                {
+                    "name": "test",
+                    "context": {"cluster": "test", "user": user, "namespace": namespace},
+                }
+            ],
             "current-context": "test",
         }
         beside = path.with_suffix(".new")
@@ -94,7 +122,10 @@ class ControlPlane:
         return str(self.api().post(path, request)["status"]["token"])
 
     def add_nodes(self, prefix: str, count: int, **kind: object) -> list[str]:
-        """Add fake nodes `prefix-0`, `prefix-1`, ... and wait until they are Ready. `kind`: arguments of kwok.node."""
+        """Add fake nodes `prefix-0`, `prefix-1`, ... and wait until they are Ready.
+
+        `kind`: arguments of kwok.node.
+        """
         names = [f"{prefix}-{index}" for index in range(count)]
         for name in names:
             self.api().post(f"{CORE}/nodes", kwok.node(name, **kind))  # type: ignore[arg-type]
@@ -111,14 +142,20 @@ class ControlPlane:
         self._await_ready()
 
     def compact(self) -> None:
-        """Compact etcd and restart the API server, which drops its caches: watches from earlier versions get 410."""
+        """Compact etcd and restart the API server, which drops its caches: watches from earlier
+        versions get 410.
+        """
         for index in range(3):  # so that there is history to compact
             made = {"metadata": {"name": f"history-{random.getrandbits(40):x}-{index}"}}
-            name = self.api().post(f"{CORE}/namespaces/default/configmaps", made)["metadata"]["name"]
+            name = self.api().post(f"{CORE}/namespaces/default/configmaps", made)["metadata"][
+                "name"
+            ]
             self.api().delete(f"{CORE}/namespaces/default/configmaps/{name}")
         self.stop_api_server()
         answer = self._etcd("/v3/kv/range", {"key": base64.b64encode(b"none").decode()})
-        self._etcd("/v3/kv/compaction", {"revision": answer["header"]["revision"], "physical": True})
+        self._etcd(
+            "/v3/kv/compaction", {"revision": answer["header"]["revision"], "physical": True}
+        )
         self.start_api_server()
 
     def close(self) -> None:
@@ -129,12 +166,18 @@ class ControlPlane:
         self.processes.start(
             "etcd",
             [
-                program("etcd"), f"--data-dir={self.folder}/etcd", "--unsafe-no-fsync", "--log-level=warn",
-                f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peer}",
-                f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+                program("etcd"),
+                f"--data-dir={self.folder}/etcd",
+                "--unsafe-no-fsync",
+                "--log-level=warn",
+                f"--listen-client-urls={etcd}",
+                f"--advertise-client-urls={etcd}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
                 "--quota-backend-bytes=4294967296",
             ],
-        )  # fmt: skip
+        )
         self._start_api_server()
         self._await_ready()
         mine = f"--kubeconfig={self.kubeconfig()}"
@@ -142,18 +185,23 @@ class ControlPlane:
         self.processes.start(
             "kube-controller-manager",
             [
-                program("kube-controller-manager"), *alone, "--use-service-account-credentials=false",
+                program("kube-controller-manager"),
+                *alone,
+                "--use-service-account-credentials=false",
                 f"--service-account-private-key-file={self._signing.key}",
-                f"--root-ca-file={self.authority.own.certificate}", "--concurrent-job-syncs=20",
+                f"--root-ca-file={self.authority.own.certificate}",
+                "--concurrent-job-syncs=20",
                 "--node-monitor-grace-period=40s",
             ],
-        )  # fmt: skip
+        )
         self.processes.start("kube-scheduler", [program("kube-scheduler"), *alone])
         if fake_nodes:
             self._start_kwok(mine)
             self.add_nodes("fake", fake_nodes)
         # Pods are refused where the account they run as is not there yet.
-        self.api().until(f"{CORE}/namespaces/default/serviceaccounts/default", bool, within_s=READY_WITHIN_S)
+        self.api().until(
+            f"{CORE}/namespaces/default/serviceaccounts/default", bool, within_s=READY_WITHIN_S
+        )
         self.processes.check()
 
     def _start_api_server(self) -> None:
@@ -193,17 +241,23 @@ class ControlPlane:
     def _start_kwok(self, mine: str) -> None:
         options = self.folder / "kwok.yaml"
         options.write_text(
-            kwok.configuration(port=self._ports["kwok"], log_port=self._ports["logs"], serving=self._serving)
+            kwok.configuration(
+                port=self._ports["kwok"], log_port=self._ports["logs"], serving=self._serving
+            )
         )
         self.processes.start("kwok", [program("kwok"), mine, "-c", options, "-c", kwok.STAGES])
         self.processes.start(
             "logs",
             [
-                program("logs"), f"-server={self.server}", f"-ca={self.authority.own.certificate}",
-                f"-token={self._tokens[ADMIN]}", f"-listen={LOOPBACK}:{self._ports['logs']}",
-                f"-cert={self._serving.certificate}", f"-key={self._serving.key}",
+                program("logs"),
+                f"-server={self.server}",
+                f"-ca={self.authority.own.certificate}",
+                f"-token={self._tokens[ADMIN]}",
+                f"-listen={LOOPBACK}:{self._ports['logs']}",
+                f"-cert={self._serving.certificate}",
+                f"-key={self._serving.key}",
             ],
-        )  # fmt: skip
+        )
 
     def _await_ready(self) -> None:
         api = self.api()
@@ -246,4 +300,7 @@ def free_port() -> int:
 
 
 def ready(node: Object) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ()))
+    return any(
+        c["type"] == "Ready" and c["status"] == "True"
+        for c in node.get("status", {}).get("conditions", ())
+    )

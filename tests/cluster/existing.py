@@ -1,7 +1,9 @@
-"""An existing cluster (kind, minikube) in place of the real node: TUNER_TEST_KUBECONFIG names its kubeconfig.
+"""An existing cluster (kind, minikube) in place of the real node: TUNER_TEST_KUBECONFIG names its
+kubeconfig.
 
-It must have the image localhost/tuner-test/base:1 (`kind load image-archive` loads what `make cluster-images` built)
-and offer `nvidia.com/gpu`. Tests that would stop its components are skipped.
+It must have the image localhost/tuner-test/base:1 (`kind load image-archive` loads what
+`make cluster-images` built) and offer `nvidia.com/gpu`. Tests that would stop its components are
+skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Existing:
 
     def api(self, *, token: str = "") -> Api:
         given = "" if token else self._user.get("token", "")
-        pair = None if token or given else (self._file("client-certificate"), self._file("client-key"))
+        pair = (
+            None if token or given else (self._file("client-certificate"), self._file("client-key"))
+        )
         authority = Path(self._file("certificate-authority", of=self._cluster)).read_text()
         return Api(self._cluster["server"], authority, token or given, pair)
 
@@ -41,7 +45,12 @@ class Existing:
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": self._cluster}],
             "users": [{"name": "test", "user": user}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
+            "contexts": [
+                {
+                    "name": "test",
+                    "context": {"cluster": "test", "user": "test", "namespace": namespace},
+                }
+            ],
             "current-context": "test",
         }
         path = Path(self._folder.name, f"{namespace}{'-token' if token else ''}.kubeconfig")
@@ -50,7 +59,9 @@ class Existing:
 
     def service_account_token(self, namespace: str, name: str) -> str:
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        made = self.api().post(f"{CORE}/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+        made = self.api().post(
+            f"{CORE}/namespaces/{namespace}/serviceaccounts/{name}/token", request
+        )
         return str(made["status"]["token"])
 
     def close(self) -> None:

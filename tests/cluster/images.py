@@ -1,9 +1,10 @@
 """Images for the real node, built locally: no test contacts an image registry.
 
-`python -m tests.cluster.images` builds them once, as root, and keeps them in the cache: `pause`, which every pod needs,
-and `base`, a small Debian with Python and NumPy from Debian's packages. Further images are built on `base` by buildah
-in its own store, so that the machine's images are neither used nor changed: `digits`, `server` and `collector`, as
-trial_image/build.sh builds them, again after a change of their sources.
+`python -m tests.cluster.images` builds them once, as root, and keeps them in the cache: `pause`,
+which every pod needs, and `base`, a small Debian with Python and NumPy from Debian's packages.
+Further images are built on `base` by buildah in its own store, so that the machine's images are
+neither used nor changed: `digits`, `server` and `collector`, as trial_image/build.sh builds them,
+again after a change of their sources.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from tests.cluster.binaries import build, cache, locked, module_of, program
 
 RELEASE = "bookworm"
 PACKAGES = "python3,python3-numpy"
-PAUSE, BASE, DIGITS = "localhost/tuner-test/pause:1", "localhost/tuner-test/base:1", "localhost/tuner-test/digits:1"
+PAUSE, BASE, DIGITS = (
+    "localhost/tuner-test/pause:1",
+    "localhost/tuner-test/base:1",
+    "localhost/tuner-test/digits:1",
+)
 SERVER, COLLECTOR = "localhost/tuner-test/server:1", "localhost/tuner-test/collector:1"
 UNNEEDED = (
     "var/cache/apt",
@@ -38,13 +43,27 @@ DOCKERFILES = {
     BASE: 'FROM scratch\nADD root.tar /\nRUN ln -s python3 /usr/bin/python\nCMD ["python3"]\n',
 }
 # What tuner's wheel is made of.
-PACKAGED = ("README.md", "LICENSE", "hatch_build.py", "suggest", "controller", "tuner", "hydra_plugins")
-# What images are built from, in the checkout. `requirements.lock` has the versions of scikit-learn and of the wheel's
-# builder.
+PACKAGED = (
+    "README.md",
+    "LICENSE",
+    "hatch_build.py",
+    "suggest",
+    "controller",
+    "tuner",
+    "hydra_plugins",
+)
+# What images are built from, in the checkout. `requirements.lock` has the versions of scikit-learn
+# and of the wheel's builder.
 SOURCES = {
     DIGITS: ("trial_image/digits", "examples/digits", "requirements.lock"),
     COLLECTOR: ("trial_image/collector",),
-    SERVER: ("deploy/Dockerfile", "deploy/requirements.lock", "pyproject.toml", "requirements.lock", *PACKAGED),
+    SERVER: (
+        "deploy/Dockerfile",
+        "deploy/requirements.lock",
+        "pyproject.toml",
+        "requirements.lock",
+        *PACKAGED,
+    ),
 }
 PIP = f"pip=={metadata.version('pip')}"  # in the server's image
 TOOLS = ("buildah", "debootstrap")
@@ -96,7 +115,9 @@ def build_base() -> None:
             _debian(context)
             for tag, text in DOCKERFILES.items():
                 (context / "Dockerfile").write_text(text)
-                _run(["buildah", "bud", "--layers=false", "--tag", tag, str(context)], environment())
+                _run(
+                    ["buildah", "bud", "--layers=false", "--tag", tag, str(context)], environment()
+                )
                 save(tag)
         print(f"made them in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
@@ -122,7 +143,15 @@ def server() -> None:
         _check_tools()  # before the download
         with tempfile.TemporaryDirectory() as wheels:
             download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheels]
-            _run([*download, "--require-hashes", "--only-binary=:all:", "-r", str(ROOT / "deploy/requirements.lock")])
+            _run(
+                [
+                    *download,
+                    "--require-hashes",
+                    "--only-binary=:all:",
+                    "-r",
+                    str(ROOT / "deploy/requirements.lock"),
+                ]
+            )
             _run([*download, "--only-binary=:all:", PIP])  # `base` has none
             _build("server", SERVER, WHEELS=wheels)
 
@@ -135,7 +164,8 @@ def collector() -> None:
 
 
 def unless_kept(tag: str, sources: Sequence[str], build: Callable[[], None]) -> None:
-    """Build an image unless the cache has it from the same sources: files and folders of the checkout.
+    """Build an image unless the cache has it from the same sources: files and folders of the
+    checkout.
 
     A second process waits for the first.
     """
@@ -145,7 +175,9 @@ def unless_kept(tag: str, sources: Sequence[str], build: Callable[[], None]) -> 
     made_of = archive(tag).with_suffix(".sources")
 
     def is_kept() -> bool:
-        return archive(tag).exists() and made_of.exists() and made_of.read_text() == digest.hexdigest()
+        return (
+            archive(tag).exists() and made_of.exists() and made_of.read_text() == digest.hexdigest()
+        )
 
     if is_kept():  # the lock is a file, which may be of another user
         return
@@ -165,7 +197,14 @@ def _files(*sources: str) -> list[Path]:
 def _build(what: str, tag: str, **settings: str) -> None:
     """Build it as trial_image/build.sh does."""
     _check_tools()
-    wanted = {**environment(), "BASE": BASE, "TAG": tag, "BUILDER": "buildah", "PYTHON": sys.executable, **settings}
+    wanted = {
+        **environment(),
+        "BASE": BASE,
+        "TAG": tag,
+        "BUILDER": "buildah",
+        "PYTHON": sys.executable,
+        **settings,
+    }
     _run(["sh", str(ROOT / "trial_image/build.sh"), what], wanted)
     save(tag)
 
@@ -175,13 +214,29 @@ def _debian(context: Path) -> None:
     root = context / "root"
     _run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", RELEASE, str(root)])
     left_out = [f"--exclude=./{name}/*" for name in (*UNNEEDED, "dev", "proc", "sys")]
-    _run(["tar", "--numeric-owner", "-C", str(root), *left_out, "-cf", str(context / "root.tar"), "."])
+    _run(
+        [
+            "tar",
+            "--numeric-owner",
+            "-C",
+            str(root),
+            *left_out,
+            "-cf",
+            str(context / "root.tar"),
+            ".",
+        ]
+    )
     shutil.rmtree(root)
 
 
 def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
     done = subprocess.run(
-        command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=900, check=False
+        command,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
@@ -192,7 +247,9 @@ def _check_tools() -> None:
     """Raise RuntimeError if no image can be built here."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool)]
     if os.geteuid() != 0 or lacking:
-        what = f"{' and '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else "root"
+        what = (
+            f"{' and '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else "root"
+        )
         raise RuntimeError(f"the images of the test cluster's real node take {what}")
 
 

@@ -1,7 +1,7 @@
 """JobSet without its controller: the original definition, and a fake controller.
 
-The fake controller creates the pods itself, without Jobs: the tuner reads only the conditions of a JobSet and the
-labels of its pods.
+The fake controller creates the pods itself, without Jobs: the tuner reads only the conditions of a
+JobSet and the labels of its pods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def define(api: Api, what: Object) -> None:
         api.post(DEFINITIONS, what)
     api.until(f"{DEFINITIONS}/{name}", _established)
     spec = what["spec"]
-    # Established is set shortly before discovery shows the kind, and that before objects can be stored.
+    # Established is set shortly before discovery shows the kind, and that before objects can be
+    # stored.
     group, plural = f"/apis/{spec['group']}/{spec['versions'][0]['name']}", spec["names"]["plural"]
     api.until(group, lambda found: plural in {each["name"] for each in found["resources"]})
     eventually(lambda: _serves(api, f"{group}/{plural}"))
@@ -56,13 +57,21 @@ def _established(found: Object) -> bool:
 
 
 class Operator:
-    """Until closed, create the pods of each object of one kind in a namespace and set its condition when they end.
+    """Until closed, create the pods of each object of one kind in a namespace and set its condition
+    when they end.
 
-    path: of the kind in the namespace. templates: the pod templates of an object. ways: conditions of success, failure.
+    path: of the kind in the namespace. templates: the pod templates of an object. ways: conditions
+    of success, failure.
     """
 
     def __init__(
-        self, api: Api, namespace: str, *, path: str, templates: Callable[[Object], list[Object]], ways: tuple[str, str]
+        self,
+        api: Api,
+        namespace: str,
+        *,
+        path: str,
+        templates: Callable[[Object], list[Object]],
+        ways: tuple[str, str],
     ) -> None:
         self._api, self._namespace, self._path = api, namespace, path
         self._templates, self._ways = templates, ways
@@ -92,7 +101,9 @@ class Operator:
         if "deletionTimestamp" in each["metadata"] or each.get("status", {}).get("conditions"):
             return
         name = each["metadata"]["name"]
-        named = [(f"{name}-{index}", template) for index, template in enumerate(self._templates(each))]
+        named = [
+            (f"{name}-{index}", template) for index, template in enumerate(self._templates(each))
+        ]
         shown = [self._api.find(pods(self._namespace, pod)) for pod, _ in named]
         for (pod, template), there in zip(named, shown, strict=True):
             if there is None:
@@ -103,14 +114,29 @@ class Operator:
         success, failure = self._ways
         said = success if all(end["exitCode"] == 0 for end in ends) else failure
         now = max(end["finishedAt"] for end in ends)
-        condition = {"type": said, "status": "True", "reason": "Played", "message": "", "lastTransitionTime": now}
+        condition = {
+            "type": said,
+            "status": "True",
+            "reason": "Played",
+            "message": "",
+            "lastTransitionTime": now,
+        }
         status = {"status": {"conditions": [condition]}}
         self._api.patch(f"{self._path}/{name}/status", status)
 
 
 def _pod(name: str, template: Object, owner: Object) -> Object:
     about = owner["metadata"]
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": about["name"], "uid": about["uid"]}
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": about["name"],
+        "uid": about["uid"],
+    }
     labels = template.get("metadata", {}).get("labels", {})
-    metadata = {"name": name, "labels": labels, "ownerReferences": [{**reference, "controller": True}]}
+    metadata = {
+        "name": name,
+        "labels": labels,
+        "ownerReferences": [{**reference, "controller": True}],
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}

@@ -10,10 +10,18 @@ from tests.cluster.kwok import GPU
 
 
 def job(
-    name: str, *, gpus: int = 1, image: str = "trial", command: Sequence[str] = (),
-    limits: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, **environment: str,
-) -> Object:  # fmt: skip
-    """Return a Job with one pod and no retry; `environment` determines the life of a fake pod (see kwok.py)."""
+    name: str,
+    *,
+    gpus: int = 1,
+    image: str = "trial",
+    command: Sequence[str] = (),
+    limits: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **environment: str,
+) -> Object:
+    """Return a Job with one pod and no retry; `environment` determines the life of a fake pod (see
+    kwok.py).
+    """
     container: dict[str, Any] = {
         "name": "trial",
         "image": image,
@@ -24,7 +32,10 @@ def job(
     if command:
         container["command"] = list(command)
     pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    spec = {"backoffLimit": 0, "template": {"metadata": {"labels": dict(labels or {})}, "spec": pod}}
+    spec = {
+        "backoffLimit": 0,
+        "template": {"metadata": {"labels": dict(labels or {})}, "spec": pod},
+    }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
@@ -44,11 +55,15 @@ def conditions(found: Object) -> dict[str, str]:
 
 def ended(job: Object) -> dict[str, str]:
     """Return the condition that ended it, if any."""
-    return {kind: reason for kind, reason in conditions(job).items() if kind in ("Complete", "Failed")}
+    return {
+        kind: reason for kind, reason in conditions(job).items() if kind in ("Complete", "Failed")
+    }
 
 
 def pod_of(api: Api, namespace: str, job: str) -> Object | None:
-    return next(iter(api.items(pods(namespace), labelSelector=f"batch.kubernetes.io/job-name={job}")), None)
+    return next(
+        iter(api.items(pods(namespace), labelSelector=f"batch.kubernetes.io/job-name={job}")), None
+    )
 
 
 def terminated(pod: Object) -> Object:
@@ -60,7 +75,10 @@ def terminated(pod: Object) -> Object:
 
 def quota(name: str, **hard: str) -> Object:
     """`hard`: resource names of a ResourceQuota, with _ in place of dots, dashes and slashes."""
-    return {"metadata": {"name": name}, "spec": {"hard": {_quota_name(key): value for key, value in hard.items()}}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"hard": {_quota_name(key): value for key, value in hard.items()}},
+    }
 
 
 def _quota_name(key: str) -> str:

@@ -1,8 +1,10 @@
-"""The processes of a test cluster: each has its log file, and none is left behind, even after SIGKILL.
+"""The processes of a test cluster: each has its log file, and none is left behind, even after
+SIGKILL.
 
-A guard process in its own session waits for the end of a pipe that only the tests hold. When they are gone, it kills
-the processes recorded in the cluster's folder, by process id and start time, and removes the folder. The guard runs
-this file with a bare Python: only the standard library may be imported here.
+A guard process in its own session waits for the end of a pipe that only the tests hold. When they
+are gone, it kills the processes recorded in the cluster's folder, by process id and start time, and
+removes the folder. The guard runs this file with a bare Python: only the standard library may be
+imported here.
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RECORD = "processes.json"
-UNDO = "undo.json"  # commands that undo what outlives processes (mounts, interfaces), written by their creators
+# commands that undo what outlives processes (mounts, interfaces), written by their creators
+UNDO = "undo.json"
 TAIL = 25
 
 
 class PartFailed(Exception):
-    """A component of the cluster does not work. The message names it and shows the end of its log."""
+    """A component of the cluster does not work.
+
+    The message names it and shows the end of its log.
+    """
 
 
 class Processes:
@@ -40,7 +46,13 @@ class Processes:
             start_new_session=True,
         )
 
-    def start(self, name: str, command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> None:
+    def start(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 [str(word) for word in command],
@@ -55,7 +67,9 @@ class Processes:
         self._write_record()
 
     def stop(self, name: str) -> None:
-        """Kill it: a graceful stop of an API server takes half a minute, and nothing here needs to be saved."""
+        """Kill it: a graceful stop of an API server takes half a minute, and nothing here needs to
+        be saved.
+        """
         process = self._running.pop(name, None)
         if process is not None:
             process.kill()
@@ -108,7 +122,9 @@ def _write(path: Path, content: object) -> None:
 
 
 def _start_of(pid: int) -> str:
-    """Return its start in ticks since boot, which identifies a process together with its id; empty if it is gone."""
+    """Return its start in ticks since boot, which identifies a process together with its id; empty
+    if it is gone.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -128,7 +144,9 @@ def _sweep(folder: Path) -> None:
     recorded = json.loads(record.read_text()) if record.exists() else {}
 
     def left() -> list[int]:
-        return [int(pid) for pid, start in recorded.items() if start and _start_of(int(pid)) == start]
+        return [
+            int(pid) for pid, start in recorded.items() if start and _start_of(int(pid)) == start
+        ]
 
     for pid in left():
         with contextlib.suppress(ProcessLookupError):

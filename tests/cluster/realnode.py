@@ -1,9 +1,10 @@
-"""A control plane and one real node on this machine: kubelet, containerd, runc, a bridge, CoreDNS. Needs root.
+"""A control plane and one real node on this machine: kubelet, containerd, runc, a bridge, CoreDNS.
+Needs root.
 
-Containers, logs, kills, out-of-memory and names are real. The node's two `nvidia.com/gpu` are not: they are a number
-patched into its status, which scheduler, quota and kubelet count; no container gets a device. There is one node, no
-kube-proxy (headless Services have names, but no ClusterIP answers, not even that of the API server), and no route to
-other networks.
+Containers, logs, kills, out-of-memory and names are real. The node's two `nvidia.com/gpu` are not:
+they are a number patched into its status, which scheduler, quota and kubelet count; no container
+gets a device. There is one node, no kube-proxy (headless Services have names, but no ClusterIP
+answers, not even that of the API server), and no route to other networks.
 
 Folders, sockets, ports, bridge and subnet are its own, so that several can share a machine.
 """
@@ -29,9 +30,16 @@ from tests.cluster.waiting import eventually
 
 GPUS = 2
 IMPORTED_WITHIN_S = 600.0  # more than a gigabyte, without overlays
-SET_BY_KUBELET = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")  # for the whole machine
+# for the whole machine
+SET_BY_KUBELET = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
-PACKAGES = {"containerd": "containerd", "runc": "runc", "buildah": "buildah", "ip": "iproute2", "openssl": "openssl"}
+PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "buildah": "buildah",
+    "ip": "iproute2",
+    "openssl": "openssl",
+}
 
 
 def missing() -> str:
@@ -46,7 +54,10 @@ def missing() -> str:
 
 
 class RealNode(ControlPlane):
-    """A running cluster whose node is Ready and has `base` and GPUs. `flags`: additional flags of the API server."""
+    """A running cluster whose node is Ready and has `base` and GPUs.
+
+    `flags`: additional flags of the API server.
+    """
 
     def __init__(self, *, flags: Sequence[str] = ()) -> None:
         mark = random.randrange(1 << 14)  # of 10.192.0.0/10: 256 addresses each
@@ -55,9 +66,10 @@ class RealNode(ControlPlane):
         self.bridge = f"tuner{mark:04x}"
         self.name = f"real-{mark:04x}"
         super().__init__(
-            reached_by=(self.gateway,), users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"},
+            reached_by=(self.gateway,),
+            users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"},
             flags=flags,
-        )  # fmt: skip
+        )
         try:
             for setting in SET_BY_KUBELET:
                 value = Path("/proc/sys", setting).read_text().strip()
@@ -80,13 +92,24 @@ class RealNode(ControlPlane):
             self.import_image(images.archive(tag))
 
     def import_image(self, archive: Path) -> None:
-        self.ctr("images", "import", "--snapshotter", self._snapshotter, str(archive), within_s=IMPORTED_WITHIN_S)
+        self.ctr(
+            "images",
+            "import",
+            "--snapshotter",
+            self._snapshotter,
+            str(archive),
+            within_s=IMPORTED_WITHIN_S,
+        )
 
     def ctr(self, *words: str, within_s: float = 120) -> str:
         command = ["ctr", "--address", str(self._socket), "--namespace", "k8s.io", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=within_s, check=False
+        )
         if done.returncode != 0:
-            raise PartFailed(f"ctr {' '.join(words[:2])}: {done.stderr.strip()}; {self.processes.tail('containerd')}")
+            raise PartFailed(
+                f"ctr {' '.join(words[:2])}: {done.stderr.strip()}; {self.processes.tail('containerd')}"
+            )
         return done.stdout
 
     def stop_kubelet(self) -> None:
@@ -99,11 +122,15 @@ class RealNode(ControlPlane):
         self.processes.start(
             "kubelet",
             [
-                program("kubelet"), f"--config={files}/kubelet.json", f"--root-dir={files}/kubelet",
-                f"--cert-dir={files}/kubelet-certificates", f"--hostname-override={self.name}",
-                f"--node-ip={self.gateway}", f"--kubeconfig={self.kubeconfig(f'system:node:{self.name}')}",
+                program("kubelet"),
+                f"--config={files}/kubelet.json",
+                f"--root-dir={files}/kubelet",
+                f"--cert-dir={files}/kubelet-certificates",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.gateway}",
+                f"--kubeconfig={self.kubeconfig(f'system:node:{self.name}')}",
             ],
-        )  # fmt: skip
+        )
         path = f"{CORE}/nodes/{self.name}"
 
         def is_ready() -> bool:
@@ -120,8 +147,14 @@ class RealNode(ControlPlane):
     def advertise_gpus(self, count: int) -> None:
         """Set the number of GPUs, as the kubelet would for a device plugin; there are no devices."""
         counted = {GPU: str(count)}
-        self.api().patch(f"{CORE}/nodes/{self.name}/status", {"status": {"capacity": counted, "allocatable": counted}})
-        self.api().until(f"{CORE}/nodes/{self.name}", lambda node: node["status"]["allocatable"].get(GPU) == str(count))
+        self.api().patch(
+            f"{CORE}/nodes/{self.name}/status",
+            {"status": {"capacity": counted, "allocatable": counted}},
+        )
+        self.api().until(
+            f"{CORE}/nodes/{self.name}",
+            lambda node: node["status"]["allocatable"].get(GPU) == str(count),
+        )
 
     def _start_network(self) -> None:
         for words in (
@@ -137,7 +170,13 @@ class RealNode(ControlPlane):
             "routes": [{"dst": "0.0.0.0/0"}],
         }
         # No gateway and no masquerading: those would change settings of the whole machine.
-        bridge = {"type": "bridge", "bridge": self.bridge, "isGateway": False, "ipMasq": False, "ipam": subnet}
+        bridge = {
+            "type": "bridge",
+            "bridge": self.bridge,
+            "isGateway": False,
+            "ipMasq": False,
+            "ipam": subnet,
+        }
         (self.folder / "cni").mkdir()
         network = {"cniVersion": "0.4.0", "name": self.bridge, "plugins": [bridge]}
         (self.folder / "cni/10-bridge.conflist").write_text(json.dumps(network))
@@ -184,12 +223,16 @@ class RealNode(ControlPlane):
               bin_dir = "{_cni()}"
               conf_dir = "{self.folder}/cni"
         """)
-        self.processes.start("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
+        self.processes.start(
+            "containerd", ["containerd", "--config", self.folder / "containerd.toml"]
+        )
 
         def answers() -> bool:
             self.processes.check()
             words = ["ctr", "--address", str(self._socket), "version"]
-            return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
+            return (
+                subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
+            )
 
         eventually(answers)
         (self.folder / "kubelet.json").write_text(json.dumps(self._kubelet_options()))
@@ -222,7 +265,11 @@ class RealNode(ControlPlane):
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
-            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "evictionHard": {
+                "memory.available": "50Mi",
+                "nodefs.available": "1%",
+                "imagefs.available": "1%",
+            },
             "imageGCHighThresholdPercent": 100,
             "makeIPTablesUtilChains": False,  # the machine's tables are not ours to change
         }
@@ -241,5 +288,7 @@ def _overlay_works(folder: Path) -> bool:
     mount = ["mount", "-t", "overlay", "overlay", "-o", options, str(places["merged"])]
     works = subprocess.run(mount, capture_output=True, timeout=30, check=False).returncode == 0
     if works:
-        subprocess.run(["umount", str(places["merged"])], capture_output=True, timeout=30, check=True)
+        subprocess.run(
+            ["umount", str(places["merged"])], capture_output=True, timeout=30, check=True
+        )
     return works

@@ -1,4 +1,6 @@
-"""`tuner` on a cluster as a user runs it: with a state directory, a kubeconfig and experiment files."""
+"""`tuner` on a cluster as a user runs it: with a state directory, a kubeconfig and experiment
+files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ PATIENCE_S = 180.0
 
 
 class Searcher:
-    """One user in one namespace. `close` ends their local processes, but not what runs on the cluster."""
+    """One user in one namespace.
+
+    `close` ends their local processes, but not what runs on the cluster.
+    """
 
     def __init__(self, folder: Path, kubeconfig: Path, namespace: str) -> None:
         self.folder = folder
@@ -27,8 +32,15 @@ class Searcher:
         self.env = {**os.environ, "KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(self.state)}
         self._started: list[subprocess.Popen[str]] = []
 
-    def file(self, *, name: str = "tiny", trials: int = 4, spec: str = "", trial: str = "",
-             env: Mapping[str, str] | None = None) -> Path:  # fmt: skip
+    def file(
+        self,
+        *,
+        name: str = "tiny",
+        trials: int = 4,
+        spec: str = "",
+        trial: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> Path:
         """env: of the trial, which also determines the life of a fake pod (see kwok.py)."""
         given = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "300ms", **(env or {})}
         path = self.folder / f"{name}.yaml"
@@ -56,7 +68,13 @@ spec:
         return path
 
     def file_of_objects(
-        self, template: Mapping[str, object], *, name: str = "tiny", trials: int, parallelism: int, **trial: object
+        self,
+        template: Mapping[str, object],
+        *,
+        name: str = "tiny",
+        trials: int,
+        parallelism: int,
+        **trial: object,
     ) -> Path:
         """Write an experiment file whose trials are whole objects, as JSON, which is YAML."""
         content = {
@@ -89,7 +107,9 @@ spec:
         return process.returncode, out, err
 
     def killed(self, path: Path, *, times: int, moments: Random, least_s: float) -> tuple[int, str]:
-        """Kill `tuner run` repeatedly, each time after least_s to 2.5 s, then let it finish and return its result."""
+        """Kill `tuner run` repeatedly, each time after least_s to 2.5 s, then let it finish and
+        return its result.
+        """
         for _ in range(times):
             process = self.start("run", path)
             time.sleep(moments.uniform(least_s, 2.5))

@@ -1,8 +1,8 @@
 """The cleanup after a node: containers, mounts, cgroups, a bridge, and files in fixed places.
 
-`python -I sweeping.py FOLDER BRIDGE` ends all processes under this folder's containerd and releases their resources.
-Outside of the folder it touches only what carries the folder's name. It also runs after the tests were killed, so it
-imports the standard library only.
+`python -I sweeping.py FOLDER BRIDGE` ends all processes under this folder's containerd and releases
+their resources. Outside of the folder it touches only what carries the folder's name. It also runs
+after the tests were killed, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ LOG_LINKS = Path("/var/log/containers")
 
 
 def sweep(folder: Path, bridge: str) -> None:
-    shims = [pid for pid, words in _processes() if f"{folder}/containerd.sock" in words and "-namespace" in words]
+    shims = [
+        pid
+        for pid, words in _processes()
+        if f"{folder}/containerd.sock" in words and "-namespace" in words
+    ]
     groups, fixed = _cgroups(folder), [*_files_elsewhere(folder)]
     _end([*_children_of(shims), *shims])
     for mount in sorted(_mounts_under(folder), key=len, reverse=True):
@@ -45,7 +49,10 @@ def _processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def _children_of(parents: list[int]) -> list[int]:
-    """Return all descendants. The first process of a container is a child of its shim, and its end ends the others."""
+    """Return all descendants.
+
+    The first process of a container is a child of its shim, and its end ends the others.
+    """
     found: list[int] = []
     generation = parents
     while generation:
@@ -85,13 +92,20 @@ def _cgroups(folder: Path) -> list[str]:
     found = set()
     for bundle in _bundles(folder):
         with contextlib.suppress(OSError, ValueError):
-            path = json.loads((bundle / "config.json").read_text()).get("linux", {}).get("cgroupsPath", "").strip("/")
+            path = (
+                json.loads((bundle / "config.json").read_text())
+                .get("linux", {})
+                .get("cgroupsPath", "")
+                .strip("/")
+            )
             found |= {path} if path else set()
     return sorted(found, key=len, reverse=True)
 
 
 def _files_elsewhere(folder: Path) -> Iterator[Path]:
-    """Return sockets of shims, state of network plugins and links to logs: their locations cannot be configured."""
+    """Return sockets of shims, state of network plugins and links to logs: their locations cannot
+    be configured.
+    """
     for bundle in _bundles(folder):
         with contextlib.suppress(OSError):
             yield Path((bundle / "address").read_text().removeprefix("unix://"))

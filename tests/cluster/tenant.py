@@ -21,7 +21,9 @@ def place(kind: str, namespace: str) -> str:
 
 def role_without(namespace: str, resource: str, *verbs: str) -> list[Object]:
     """Return the objects of the file for this namespace, without these verbs on one resource."""
-    documents = list(yaml.safe_load_all(ROLE.read_text(encoding="utf-8").replace("user1", namespace)))
+    documents = list(
+        yaml.safe_load_all(ROLE.read_text(encoding="utf-8").replace("user1", namespace))
+    )
     for rule in (rule for document in documents for rule in document.get("rules", ())):
         if rule["resources"] == [resource]:
             rule["verbs"] = [verb for verb in rule["verbs"] if verb not in verbs]

@@ -1,4 +1,6 @@
-"""The commands of a user with trials on a cluster, with the rights of deploy/rbac.yaml and no others."""
+"""The commands of a user with trials on a cluster, with the rights of deploy/rbac.yaml and no
+others.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def left(level_b: ControlPlane, me: Searcher) -> list[str]:
     return [job["metadata"]["name"] for job in level_b.api().items(jobs(me.namespace))]
 
 
-def test_a_tenant_runs_a_search_within_a_quota_and_sees_its_state(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_tenant_runs_a_search_within_a_quota_and_sees_its_state(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     level_b.api().post(f"{CORE}/namespaces/{me.namespace}/resourcequotas", quota("gpus", gpus="2"))
     path = me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "5s"})
     running = me.start("run", path)
@@ -73,7 +77,9 @@ def test_a_tenant_detaches_resumes_stops_and_deletes(level_b: ControlPlane, me: 
     assert level_b.api().items(ours, labelSelector="tuner.dev/uid") == []
 
 
-def test_a_tenant_recovers_an_experiment_from_the_cluster_alone(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_tenant_recovers_an_experiment_from_the_cluster_alone(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=2, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
     eventually(lambda: len(left(level_b, me)) == 2)
     process.send_signal(signal.SIGKILL)
@@ -81,7 +87,9 @@ def test_a_tenant_recovers_an_experiment_from_the_cluster_alone(level_b: Control
     shutil.rmtree(me.state)
     code, _, err = me.tuner("resume", "tiny", "--from-cluster")
     assert code == 0, err
-    assert [(trial["state"], len(trial["attempts"])) for trial in me.trials()] == [("succeeded", 1)] * 2
+    assert [(trial["state"], len(trial["attempts"])) for trial in me.trials()] == [
+        ("succeeded", 1)
+    ] * 2
 
 
 def test_what_another_directory_finished_is_not_run_again_and_is_swept_after_30_days(
@@ -106,7 +114,9 @@ def test_what_another_directory_finished_is_not_run_again_and_is_swept_after_30_
     api.patch(f"{leases}/{lease['metadata']['name']}", {"metadata": {"annotations": aged}})
     code, _, err = other.tuner("run", other.file(name="next", trials=1))
     assert code == 0, err
-    anchors = api.items(f"{CORE}/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid")
+    anchors = api.items(
+        f"{CORE}/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid"
+    )
     assert [each["metadata"]["labels"]["tuner.dev/experiment"] for each in anchors] == ["next"]
     assert eventually(lambda: len(api.items(leases)) == 1), "the lease goes with its owner"
     other.close()

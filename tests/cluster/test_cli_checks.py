@@ -36,9 +36,12 @@ class Shell:
 
 @pytest.fixture
 def shell(
-    level_b: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    level_b: ControlPlane,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Shell:  # fmt: skip
+) -> Shell:
     monkeypatch.setenv("KUBECONFIG", str(level_b.kubeconfig()))
     made = Shell(tmp_path, namespace, capsys)
     made.file.write_text(experiment(trial="resources: {cpu: 1, memory: 1Gi, gpu: 1}"))
@@ -58,7 +61,10 @@ def test_the_server_accepts_every_object_of_a_trial_under_the_restricted_profile
     code, lines = shell.tuner("run", str(shell.file), "--dry-run=server")
     assert (code, lines) == (
         0,
-        [f"{name}: accepted" for name in ("ConfigMap tiny-dryru", "Job tiny-dryru-0", "Pod tiny-dryru-0")],
+        [
+            f"{name}: accepted"
+            for name in ("ConfigMap tiny-dryru", "Job tiny-dryru-0", "Pod tiny-dryru-0")
+        ],
     )
     assert nothing_is_made(level_b, namespace)
 
@@ -82,13 +88,22 @@ def test_a_tenant_with_the_shipped_role_has_all_rights(
     level_b: ControlPlane, namespace: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = level_b.api()
-    for document in yaml.safe_load_all(ROLE.read_text(encoding="utf-8").replace("user1", namespace)):
+    for document in yaml.safe_load_all(
+        ROLE.read_text(encoding="utf-8").replace("user1", namespace)
+    ):
         api.post(PLACES[document["kind"]].format(namespace), document)
-    token = api.post(f"{CORE}/namespaces/{namespace}/serviceaccounts/tuner/token", {"spec": {}})["status"]["token"]
-    monkeypatch.setenv("KUBECONFIG", str(level_b.kubeconfig("tenant", namespace=namespace, token=token)))
+    token = api.post(f"{CORE}/namespaces/{namespace}/serviceaccounts/tuner/token", {"spec": {}})[
+        "status"
+    ]["token"]
+    monkeypatch.setenv(
+        "KUBECONFIG", str(level_b.kubeconfig("tenant", namespace=namespace, token=token))
+    )
     code, lines = shell.tuner("doctor", str(shell.file))
     assert code == 0, lines
-    assert [line[6:].split("  ")[0] for line in lines if not line.startswith("ok")] == ["login", "dry run Pod"]
+    assert [line[6:].split("  ")[0] for line in lines if not line.startswith("ok")] == [
+        "login",
+        "dry run Pod",
+    ]
     assert any(f"system:serviceaccount:{namespace}:tuner" in line for line in lines)
 
 

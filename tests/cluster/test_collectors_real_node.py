@@ -1,4 +1,6 @@
-"""Metrics collected by the sidecar on a real kubelet: files, event files, an endpoint, and trials that end at once."""
+"""Metrics collected by the sidecar on a real kubelet: files, event files, an endpoint, and trials
+that end at once.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,15 @@ def me(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
     person.close()
 
 
-def write(me: Searcher, program: str, metrics: str, *, metric: str = "score", trials: int = 2, more: str = "") -> Path:
+def write(
+    me: Searcher,
+    program: str,
+    metrics: str,
+    *,
+    metric: str = "score",
+    trials: int = 2,
+    more: str = "",
+) -> Path:
     path = me.folder / "tiny.yaml"
     text = "".join(f"          {line}\n" for line in program.splitlines())
     path.write_text(
@@ -89,7 +99,9 @@ def test_trials_that_end_right_after_writing_a_line_have_their_values(me: Search
     assert len({value for _, _, value in found}) == 6
 
 
-def test_pods_with_a_sidecar_end_by_themselves_and_meet_the_restricted_profile(level_c: RealNode, me: Searcher) -> None:
+def test_pods_with_a_sidecar_end_by_themselves_and_meet_the_restricted_profile(
+    level_c: RealNode, me: Searcher
+) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     level_c.api().patch(f"/api/v1/namespaces/{me.namespace}", {"metadata": {"labels": labels}})
     write(me, TO_FILE, "file: /katib/metrics.log")
@@ -98,10 +110,16 @@ def test_pods_with_a_sidecar_end_by_themselves_and_meet_the_restricted_profile(l
     assert [state for state, _, _ in found] == ["succeeded"] * 2
 
     def ended() -> bool:
-        """Return whether every collector has ended; the kubelet reports their end shortly after the trial's."""
+        """Return whether every collector has ended; the kubelet reports their end shortly after the
+        trial's.
+        """
         left = level_c.api().items(pods(me.namespace))
-        states = [status["state"] for pod in left for status in pod["status"]["initContainerStatuses"]]
-        assert all(state["terminated"]["exitCode"] == 0 for state in states if "terminated" in state)
+        states = [
+            status["state"] for pod in left for status in pod["status"]["initContainerStatuses"]
+        ]
+        assert all(
+            state["terminated"]["exitCode"] == 0 for state in states if "terminated" in state
+        )
         return all("terminated" in state for state in states)
 
     eventually(ended)
@@ -117,7 +135,9 @@ def test_event_files_and_an_endpoint_are_collected(me: Searcher) -> None:
     (me.folder / "tiny.yaml").write_text(text.replace("name: tiny,", "name: scraped,"))
     code, _, err = me.tuner("run", me.folder / "tiny.yaml", within_s=500)
     assert code == 0, err
-    assert [(each["state"], each["step"], each["value"]) for each in me.trials("scraped")] == [("succeeded", 3, 0.5)]
+    assert [(each["state"], each["step"], each["value"]) for each in me.trials("scraped")] == [
+        ("succeeded", 3, 0.5)
+    ]
 
 
 def test_a_missing_collector_image_pauses_the_experiment_with_the_cure(me: Searcher) -> None:

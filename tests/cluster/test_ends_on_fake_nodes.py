@@ -22,12 +22,18 @@ def made(level_b: ControlPlane, namespace: str, **cluster: Any) -> str:
     """Create the objects of an attempt without the runtime; return its name."""
     launch = a_launch(namespace=namespace, **cluster)
     for manifest in build_objects(launch):
-        kind = f"{CORE}/namespaces/{namespace}/services" if manifest["kind"] == "Service" else jobs(namespace)
+        kind = (
+            f"{CORE}/namespaces/{namespace}/services"
+            if manifest["kind"] == "Service"
+            else jobs(namespace)
+        )
         level_b.api().post(kind, manifest)
     return launch.name
 
 
-def look(level_b: ControlPlane, namespace: str, name: str, *, stopped: bool = False) -> AttemptStatus:
+def look(
+    level_b: ControlPlane, namespace: str, name: str, *, stopped: bool = False
+) -> AttemptStatus:
     api = level_b.api()
     try:
         obj = api.get(jobs(namespace, name))
@@ -51,7 +57,10 @@ def end_of(level_b: ControlPlane, namespace: str, name: str, **how: Any) -> Exit
         ({"KWOK_EXIT": "42"}, {"code": 42}),
         ({"KWOK_EXIT": "137", "KWOK_REASON": "OOMKilled"}, {"code": 137, "out_of_memory": True}),
         ({"KWOK_EXIT": "137"}, {"failure_class": FailureClass.INFRASTRUCTURE}),
-        ({"KWOK_EXIT": "137", "KWOK_POD_REASON": "Evicted"}, {"failure_class": FailureClass.INFRASTRUCTURE}),
+        (
+            {"KWOK_EXIT": "137", "KWOK_POD_REASON": "Evicted"},
+            {"failure_class": FailureClass.INFRASTRUCTURE},
+        ),
     ],
 )
 def test_the_end_of_a_pod_becomes_the_exit_of_its_attempt(
@@ -59,22 +68,29 @@ def test_the_end_of_a_pod_becomes_the_exit_of_its_attempt(
 ) -> None:
     name = made(level_b, namespace, env={"KWOK_RUN": "200ms", **env})
     found = end_of(level_b, namespace, name)
-    assert found == Exit(found.time, reason=found.reason, **expected)  # type: ignore[arg-type]  # a table
+    # a table
+    assert found == Exit(found.time, reason=found.reason, **expected)  # type: ignore[arg-type]
 
 
-def test_an_attempt_whose_image_cannot_be_pulled_waits_first(level_b: ControlPlane, namespace: str) -> None:
+def test_an_attempt_whose_image_cannot_be_pulled_waits_first(
+    level_b: ControlPlane, namespace: str
+) -> None:
     name = made(level_b, namespace, env={"KWOK_WAITING": "ImagePullBackOff"})
     waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=180)
     assert waits.startswith("ImagePullBackOff")
 
 
-def test_a_pod_that_fits_no_node_waits_with_the_schedulers_message(level_b: ControlPlane, namespace: str) -> None:
+def test_a_pod_that_fits_no_node_waits_with_the_schedulers_message(
+    level_b: ControlPlane, namespace: str
+) -> None:
     name = made(level_b, namespace, resources=Resources(gpu=9))
     waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=180)
     assert "Insufficient nvidia.com/gpu" in waits
 
 
-def test_workers_end_as_one_attempt_and_the_log_is_that_of_the_first(level_b: ControlPlane, namespace: str) -> None:
+def test_workers_end_as_one_attempt_and_the_log_is_that_of_the_first(
+    level_b: ControlPlane, namespace: str
+) -> None:
     name = made(level_b, namespace, distributed={"workers": 2}, env={"KWOK_RUN": "200ms"})
     assert end_of(level_b, namespace, name).code == 0
     api = level_b.api()

@@ -1,7 +1,8 @@
-"""Every connection between the tuner and a cluster broken during a run: what a user sees, and what is left.
+"""Every connection between the tuner and a cluster broken during a run: what a user sees, and what
+is left.
 
-One test for each row about clusters in docs/faults.md, on a real control plane with fake containers (kwok). Tests that
-take too long to run on every change are marked `soak`.
+One test for each row about clusters in docs/faults.md, on a real control plane with fake containers
+(kwok). Tests that take too long to run on every change are marked `soak`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,16 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SEED = random.randrange(1 << 30)
 # The failpoints that a search passes repeatedly; tests/e2e covers all of them.
 REACHED = (
-    "controller.store.save", "study.suggest", "study.complete", "runtime.start", "runtime.remove", "cluster.note",
-    "cluster.delete", "store.hand_out", "store.finish_trial",
-)  # fmt: skip
+    "controller.store.save",
+    "study.suggest",
+    "study.complete",
+    "runtime.start",
+    "runtime.remove",
+    "cluster.note",
+    "cluster.delete",
+    "store.hand_out",
+    "store.finish_trial",
+)
 
 
 @pytest.fixture
@@ -50,16 +58,24 @@ def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Search
 @pytest.fixture
 def tenant(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
     """A user with the rights of deploy/rbac.yaml and no others."""
-    for document in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8").replace("user1", namespace)):
+    for document in yaml.safe_load_all(
+        RIGHTS.read_text(encoding="utf-8").replace("user1", namespace)
+    ):
         level_b.api().post(_rights(namespace, document["kind"]), document)
     token = level_b.service_account_token(namespace, "tuner")
-    person = Searcher(tmp_path, level_b.kubeconfig("tuner", namespace=namespace, token=token), namespace)
+    person = Searcher(
+        tmp_path, level_b.kubeconfig("tuner", namespace=namespace, token=token), namespace
+    )
     yield person
     person.close()
 
 
 def _rights(namespace: str, kind: str, name: str = "") -> str:
-    root = f"{CORE}/namespaces/{namespace}" if kind == "ServiceAccount" else f"{RBAC}/namespaces/{namespace}"
+    root = (
+        f"{CORE}/namespaces/{namespace}"
+        if kind == "ServiceAccount"
+        else f"{RBAC}/namespaces/{namespace}"
+    )
     return f"{root}/{kind.lower()}s" + (f"/{name}" if name else "")
 
 
@@ -80,8 +96,12 @@ def running(api: Api, namespace: str, count: int = 1) -> list[dict[str, Any]]:
 def history(person: Searcher) -> list[list[str]]:
     """Return how the attempts of each trial ended."""
     trials = person.trials()
-    print(*(attempt for trial in trials for attempt in trial["attempts"]), sep="\n")  # shown if the test fails
-    return [[attempt.get("failureClass") or attempt["state"] for attempt in trial["attempts"]] for trial in trials]
+    # shown if the test fails
+    print(*(attempt for trial in trials for attempt in trial["attempts"]), sep="\n")
+    return [
+        [attempt.get("failureClass") or attempt["state"] for attempt in trial["attempts"]]
+        for trial in trials
+    ]
 
 
 def told(person: Searcher, words: str) -> str:
@@ -91,7 +111,9 @@ def told(person: Searcher, words: str) -> str:
         code, out, _ = person.tuner("describe", "tiny")
         return next((line for line in out.splitlines() if code == 0 and words in line), "")
 
-    return eventually(found, every_s=0.2, within_s=180, shows=lambda: person.tuner("describe", "tiny"))
+    return eventually(
+        found, every_s=0.2, within_s=180, shows=lambda: person.tuner("describe", "tiny")
+    )
 
 
 def kueue_definition(plural: str, kind: str) -> dict[str, Any]:
@@ -118,7 +140,9 @@ def finish(process: Any, within_s: float = 120) -> tuple[int, str]:
 # The API server
 
 
-def test_a_watch_whose_history_was_compacted_lists_again(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_a_watch_whose_history_was_compacted_lists_again(
+    level_b: ControlPlane, api: Api, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "1s"}))
     running(api, me.namespace)
     level_b.compact()
@@ -129,7 +153,9 @@ def test_a_watch_whose_history_was_compacted_lists_again(level_b: ControlPlane, 
 
 
 @pytest.mark.soak
-def test_an_outage_of_the_api_server_for_20_s_is_waited_out(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_an_outage_of_the_api_server_for_20_s_is_waited_out(
+    level_b: ControlPlane, api: Api, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
     running(api, me.namespace)
     level_b.stop_api_server()
@@ -148,7 +174,9 @@ def test_a_drained_nodes_trial_runs_again_elsewhere(api: Api, me: Searcher) -> N
     process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "4s"}))
     (pod,) = running(api, me.namespace)
     node = pod["spec"]["nodeName"]
-    api.patch(f"{CORE}/nodes/{node}", {"spec": {"taints": [{"key": "drained", "effect": "NoExecute"}]}})
+    api.patch(
+        f"{CORE}/nodes/{node}", {"spec": {"taints": [{"key": "drained", "effect": "NoExecute"}]}}
+    )
     try:
         code, err = finish(process)
     finally:
@@ -162,9 +190,12 @@ def test_a_drained_nodes_trial_runs_again_elsewhere(api: Api, me: Searcher) -> N
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_trial_of_a_lost_node_runs_again_elsewhere(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_a_trial_of_a_lost_node_runs_again_elsewhere(
+    level_b: ControlPlane, api: Api, me: Searcher
+) -> None:
     both = level_b.add_nodes("mortal", 2, labels={"mortal": "yes"})
-    # A fake pod would succeed without its node: it must run for longer than the cluster takes to give it up.
+    # A fake pod would succeed without its node: it must run for longer than the cluster takes to
+    # give it up.
     path = me.file(trials=1, env={"KWOK_RUN": "90s"}, trial="    nodeSelector: {mortal: 'yes'}\n")
     process = me.start("run", path)
     (pod,) = running(api, me.namespace)
@@ -193,7 +224,9 @@ def test_a_trial_whose_pod_was_evicted_through_the_api_runs_again(api: Api, me: 
 # Room
 
 
-def test_a_smaller_quota_keeps_running_trials_and_a_larger_one_admits_more(api: Api, me: Searcher) -> None:
+def test_a_smaller_quota_keeps_running_trials_and_a_larger_one_admits_more(
+    api: Api, me: Searcher
+) -> None:
     room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(room, quota("gpus", gpus="2"))
     process = me.start("run", me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
@@ -209,7 +242,11 @@ def test_a_smaller_quota_keeps_running_trials_and_a_larger_one_admits_more(api: 
 
 
 def alive(api: Api, namespace: str) -> list[dict[str, Any]]:
-    return [pod for pod in api.items(pods(namespace)) if pod["status"]["phase"] in ("Pending", "Running")]
+    return [
+        pod
+        for pod in api.items(pods(namespace))
+        if pod["status"]["phase"] in ("Pending", "Running")
+    ]
 
 
 def test_a_quota_reduced_to_zero_makes_trials_wait_and_not_fail(api: Api, me: Searcher) -> None:
@@ -226,12 +263,16 @@ def test_a_quota_reduced_to_zero_makes_trials_wait_and_not_fail(api: Api, me: Se
     assert history(me) == [["succeeded"]] * 3
 
 
-def test_a_job_refused_by_a_quota_waits_even_without_the_right_to_read_quotas(api: Api, tenant: Searcher) -> None:
+def test_a_job_refused_by_a_quota_waits_even_without_the_right_to_read_quotas(
+    api: Api, tenant: Searcher
+) -> None:
     role = _rights(tenant.namespace, "Role", "tuner")
     rules = [rule for rule in api.get(role)["rules"] if "resourcequotas" not in rule["resources"]]
     api.patch(role, {"rules": rules})
     api.post(f"{CORE}/namespaces/{tenant.namespace}/resourcequotas", quota("few", jobs="1"))
-    process = tenant.start("run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "2s"}))
+    process = tenant.start(
+        "run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "2s"})
+    )
     line = told(tenant, "QuotaExceeded")
     code, err = finish(process)
     assert code == 0, err
@@ -260,7 +301,10 @@ def test_a_request_that_the_namespace_requires_and_the_file_lacks_is_reported_be
 ) -> None:
     api.post(f"{CORE}/namespaces/{me.namespace}/{kind}", {"metadata": {"name": "room"}, **made})
     eventually(
-        lambda: kind != "resourcequotas" or api.get(f"{CORE}/namespaces/{me.namespace}/{kind}/room").get("status")
+        lambda: (
+            kind != "resourcequotas"
+            or api.get(f"{CORE}/namespaces/{me.namespace}/{kind}/room").get("status")
+        )
     )
     code, _, err = me.tuner("run", me.file(trials=4))
     assert code in (2, 8), err
@@ -277,10 +321,15 @@ def test_a_namespace_deleted_during_a_run_ends_it_with_that_reason(api: Api, me:
     api.delete(f"{CORE}/namespaces/{me.namespace}")
     code, err = finish(process, within_s=180)
     assert code == 8, err
-    assert f"namespace {me.namespace} is being deleted" in err or f'namespaces "{me.namespace}" not found' in err
+    assert (
+        f"namespace {me.namespace} is being deleted" in err
+        or f'namespaces "{me.namespace}" not found' in err
+    )
 
 
-def test_after_its_anchor_is_deleted_an_experiment_creates_another_and_retries(api: Api, me: Searcher) -> None:
+def test_after_its_anchor_is_deleted_an_experiment_creates_another_and_retries(
+    api: Api, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=3, env={"KWOK_RUN": "2s"}))
     running(api, me.namespace)
     anchors = f"{CORE}/namespaces/{me.namespace}/configmaps"
@@ -295,7 +344,9 @@ def test_after_its_anchor_is_deleted_an_experiment_creates_another_and_retries(a
 def test_revoked_rights_end_the_controller_and_a_resumed_one_continues_once_they_are_restored(
     api: Api, tenant: Searcher
 ) -> None:
-    process = tenant.start("run", tenant.file(trials=6, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
+    process = tenant.start(
+        "run", tenant.file(trials=6, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"})
+    )
     running(api, tenant.namespace, 2)
     binding = api.get(_rights(tenant.namespace, "RoleBinding", "tuner"))
     api.delete(_rights(tenant.namespace, "RoleBinding", "tuner"))
@@ -313,12 +364,16 @@ def test_revoked_rights_end_the_controller_and_a_resumed_one_continues_once_they
 
 
 @pytest.mark.soak
-def test_a_revoked_right_to_create_is_named_and_running_trials_continue(api: Api, tenant: Searcher) -> None:
+def test_a_revoked_right_to_create_is_named_and_running_trials_continue(
+    api: Api, tenant: Searcher
+) -> None:
     process = tenant.start("run", tenant.file(trials=3, env={"KWOK_RUN": "3s"}))
     running(api, tenant.namespace)
     role = _rights(tenant.namespace, "Role", "tuner")
     rules = api.get(role)["rules"]
-    less = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "create"]} for rule in rules]
+    less = [
+        {**rule, "verbs": [verb for verb in rule["verbs"] if verb != "create"]} for rule in rules
+    ]
     api.patch(role, {"rules": less})
     code, err = finish(process, within_s=180)
     assert code == 4, err
@@ -329,8 +384,12 @@ def test_a_revoked_right_to_create_is_named_and_running_trials_continue(api: Api
     assert history(tenant) == [["succeeded"]] * 3
 
 
-def test_no_value_is_lost_when_the_right_to_read_logs_is_revoked(api: Api, tenant: Searcher) -> None:
-    process = tenant.start("run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"}))
+def test_no_value_is_lost_when_the_right_to_read_logs_is_revoked(
+    api: Api, tenant: Searcher
+) -> None:
+    process = tenant.start(
+        "run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"})
+    )
     running(api, tenant.namespace, 2)
     role = _rights(tenant.namespace, "Role", "tuner")
     rules = api.get(role)["rules"]
@@ -358,14 +417,18 @@ def test_revoked_credentials_end_the_controller_and_running_trials_continue(
     assert names(api, tenant.namespace), "what ran continues"
     api.post(account, {"metadata": {"name": "tuner"}})
     level_b.kubeconfig(
-        "tuner", namespace=tenant.namespace, token=level_b.service_account_token(tenant.namespace, "tuner")
+        "tuner",
+        namespace=tenant.namespace,
+        token=level_b.service_account_token(tenant.namespace, "tuner"),
     )
     code, _, err = tenant.tuner("resume", "tiny")
     assert code == 0, err
     assert history(tenant) == [["succeeded"]] * 4
 
 
-def test_a_foreign_job_with_the_name_of_an_attempt_is_reported_and_not_changed(api: Api, me: Searcher) -> None:
+def test_a_foreign_job_with_the_name_of_an_attempt_is_reported_and_not_changed(
+    api: Api, me: Searcher
+) -> None:
     room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(room, quota("gpus", gpus="1"))
     api.post(jobs(me.namespace), job("other", KWOK_RUN="600s"))
@@ -389,16 +452,33 @@ def test_a_job_suspended_by_kueue_waits_until_it_is_admitted(api: Api, me: Searc
         define(api, kueue_definition(plural, kind))
     kueue = {"apiVersion": "kueue.x-k8s.io/v1beta1"}
     path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{me.namespace}"
-    api.post(f"{path}/localqueues", kueue | {"kind": "LocalQueue", "metadata": {"name": "team-a"}, "spec": {}})
-    process = me.start("run", me.file(trials=2, spec="  parallelism: 2\n", trial="    queue: team-a\n"))
-    held = eventually(lambda: names(api, me.namespace) if len(names(api, me.namespace)) == 2 else [])
+    api.post(
+        f"{path}/localqueues",
+        kueue | {"kind": "LocalQueue", "metadata": {"name": "team-a"}, "spec": {}},
+    )
+    process = me.start(
+        "run", me.file(trials=2, spec="  parallelism: 2\n", trial="    queue: team-a\n")
+    )
+    held = eventually(
+        lambda: names(api, me.namespace) if len(names(api, me.namespace)) == 2 else []
+    )
     told(me, "queued by Kueue (queue team-a)")
     for name in held:
         uid = api.get(jobs(me.namespace, name))["metadata"]["uid"]
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        pending = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota left"}
+        pending = {
+            "type": "QuotaReserved",
+            "status": "False",
+            "reason": "Pending",
+            "message": "no quota left",
+        }
         about = {"name": name, "ownerReferences": [owner]}
-        workload = {"kind": "Workload", "metadata": about, "spec": {}, "status": {"conditions": [pending]}}
+        workload = {
+            "kind": "Workload",
+            "metadata": about,
+            "spec": {},
+            "status": {"conditions": [pending]},
+        }
         api.post(f"{path}/workloads", kueue | workload)
     told(me, "queued by Kueue (queue team-a): no quota left")
     assert api.items(pods(me.namespace)) == []
@@ -413,15 +493,21 @@ def test_a_job_suspended_by_kueue_waits_until_it_is_admitted(api: Api, me: Searc
 
 
 def test_a_hanging_trial_ends_at_its_timeout(api: Api, me: Searcher) -> None:
-    code, _, err = me.tuner("run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 2s\n"))
+    code, _, err = me.tuner(
+        "run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 2s\n")
+    )
     assert code == 3, err
     assert history(me) == [["timeout"]]
     assert "its timeout of 2 s" in me.trials()[0]["reason"]
     assert names(api, me.namespace) == []
 
 
-def test_a_timeout_that_expires_without_a_controller_is_enforced_by_the_next_one(api: Api, me: Searcher) -> None:
-    process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 3s\n"))
+def test_a_timeout_that_expires_without_a_controller_is_enforced_by_the_next_one(
+    api: Api, me: Searcher
+) -> None:
+    process = me.start(
+        "run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 3s\n")
+    )
     running(api, me.namespace)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -432,7 +518,9 @@ def test_a_timeout_that_expires_without_a_controller_is_enforced_by_the_next_one
     assert names(api, me.namespace) == []
 
 
-def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(api: Api, me: Searcher) -> None:
+def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(
+    api: Api, me: Searcher
+) -> None:
     api.patch(
         f"{CORE}/namespaces/{me.namespace}",
         {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
@@ -445,7 +533,13 @@ def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(
             "template": {
                 "spec": {
                     "restartPolicy": "Never",
-                    "containers": [{"name": "trial", "image": "tiny:1", "env": [{"name": "X", "value": "${x}"}]}],
+                    "containers": [
+                        {
+                            "name": "trial",
+                            "image": "tiny:1",
+                            "env": [{"name": "X", "value": "${x}"}],
+                        }
+                    ],
                 }
             },
         },
@@ -465,8 +559,13 @@ def test_a_pod_that_pod_security_refuses_pauses_the_experiment_with_the_message(
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(api: Api, me: Searcher) -> None:
-    path, moments = me.file(trials=60, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}), random.Random(SEED)
+def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(
+    api: Api, me: Searcher
+) -> None:
+    path, moments = (
+        me.file(trials=60, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}),
+        random.Random(SEED),
+    )
     code, err = me.killed(path, times=20, moments=moments, least_s=0.5)
     assert code == 0, (SEED, err)
     assert [trial["number"] for trial in me.trials()] == list(range(60)), SEED
@@ -476,7 +575,9 @@ def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(api:
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_controller_killed_at_every_named_write_and_call_loses_and_repeats_nothing(api: Api, me: Searcher) -> None:
+def test_a_controller_killed_at_every_named_write_and_call_loses_and_repeats_nothing(
+    api: Api, me: Searcher
+) -> None:
     code, out, _ = me.tuner("debug", "failpoints")
     assert code == 0
     path = me.file(trials=40, spec="  parallelism: 3\n", env={"KWOK_RUN": "300ms"})

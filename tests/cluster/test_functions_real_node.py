@@ -29,8 +29,12 @@ print([(one.state, round(one.value - (one.parameters["x"] - 2) ** 2, 9)) for one
 """
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the image of the tests has Python 3.11")
-def test_a_function_runs_in_an_image_without_tuner(level_c: RealNode, namespace: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="the image of the tests has Python 3.11"
+)
+def test_a_function_runs_in_an_image_without_tuner(
+    level_c: RealNode, namespace: str, tmp_path: Path
+) -> None:
     images.digits()  # its user is not root, as the restricted profile wants
     level_c.load(images.DIGITS)
     script = SCRIPT.replace("IMAGE", repr(images.DIGITS)).replace("NAMESPACE", repr(namespace))
@@ -41,8 +45,15 @@ def test_a_function_runs_in_an_image_without_tuner(level_c: RealNode, namespace:
         "TUNER_STATE_DIR": str(tmp_path / "state"),
     }
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "[('succeeded', 0.0), ('succeeded', 0.0), ('succeeded', 0.0)]\n"), (
-        done.stderr
-    )
+    assert (done.returncode, done.stdout) == (
+        0,
+        "[('succeeded', 0.0), ('succeeded', 0.0), ('succeeded', 0.0)]\n",
+    ), done.stderr

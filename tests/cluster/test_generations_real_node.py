@@ -1,4 +1,6 @@
-"""Population based training with real containers: a claim, init containers that copy, and a killed controller."""
+"""Population based training with real containers: a claim, init containers that copy, and a killed
+controller.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +59,18 @@ def me(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
     folder.chmod(0o777)  # a hostPath volume does not follow fsGroup
     api, size = level_c.api(), {"storage": "1Gi"}
     modes = ["ReadWriteMany"]
-    claim = {"accessModes": modes, "resources": {"requests": size}, "storageClassName": "", "volumeName": namespace}
+    claim = {
+        "accessModes": modes,
+        "resources": {"requests": size},
+        "storageClassName": "",
+        "volumeName": namespace,
+    }
     disk = {"capacity": size, "accessModes": modes, "hostPath": {"path": str(folder)}}
     api.post(f"{CORE}/persistentvolumes", {"metadata": {"name": namespace}, "spec": disk})
-    api.post(f"{CORE}/namespaces/{namespace}/persistentvolumeclaims", {"metadata": {"name": "kept"}, "spec": claim})
+    api.post(
+        f"{CORE}/namespaces/{namespace}/persistentvolumeclaims",
+        {"metadata": {"name": "kept"}, "spec": claim},
+    )
     person = Searcher(tmp_path, level_c.kubeconfig(namespace=namespace), namespace)
     yield person
     person.close()
@@ -107,11 +117,17 @@ def line(trials: dict[int, Any], number: int) -> list[int]:
     return [] if parent is None else [*line(trials, parent), parent]
 
 
-def test_after_a_kill_each_container_finds_the_checkpoint_of_its_parent(level_c: RealNode, me: Searcher) -> None:
+def test_after_a_kill_each_container_finds_the_checkpoint_of_its_parent(
+    level_c: RealNode, me: Searcher
+) -> None:
     path = me.folder / "breed.yaml"
     path.write_text(EXPERIMENT.format(namespace=me.namespace, image=images.DIGITS, program=PROGRAM))
     running = me.start("run", path)
-    eventually(lambda: any("initContainers" in pod["spec"] for pod in level_c.api().items(pods(me.namespace))))
+    eventually(
+        lambda: any(
+            "initContainers" in pod["spec"] for pod in level_c.api().items(pods(me.namespace))
+        )
+    )
     running.send_signal(signal.SIGKILL)
     running.communicate()
     code, _, err = me.tuner("run", path, within_s=500)
@@ -126,7 +142,9 @@ def test_after_a_kill_each_container_finds_the_checkpoint_of_its_parent(level_c:
 
 
 def test_the_claim_in_a_katib_file_keeps_the_checkpoints(me: Searcher) -> None:
-    program = PROGRAM.replace("import ", "import sys,").replace("os.environ['TUNER_CHECKPOINT_DIR']", "sys.argv[2]")
+    program = PROGRAM.replace("import ", "import sys,").replace(
+        "os.environ['TUNER_CHECKPOINT_DIR']", "sys.argv[2]"
+    )
     path = me.folder / "breed.yaml"
     path.write_text(KATIB.format(image=images.DIGITS, program=program))
     code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=500)

@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(level_b: ControlPlane, namespace: str) -> None:
+def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(
+    level_b: ControlPlane, namespace: str
+) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("short", gpus=1, KWOK_RUN="2s"))
     api.until(jobs(namespace, "short"), ended)
@@ -40,14 +42,23 @@ def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(level_b: ControlPlane,
     ],
 )
 def test_a_fake_pod_fails_as_it_is_told(
-    level_b: ControlPlane, namespace: str, options: dict[str, str], exit_code: int, reason: str, reason_of_the_pod: str
+    level_b: ControlPlane,
+    namespace: str,
+    options: dict[str, str],
+    exit_code: int,
+    reason: str,
+    reason_of_the_pod: str,
 ) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("bad", KWOK_RUN="100ms", **options))
     assert api.until(jobs(namespace, "bad"), ended) == {"Failed": "BackoffLimitExceeded"}
     pod = pod_of(api, namespace, "bad")
     end = terminated(pod)
-    assert (end["exitCode"], end["reason"], pod["status"].get("reason")) == (exit_code, reason, reason_of_the_pod)
+    assert (end["exitCode"], end["reason"], pod["status"].get("reason")) == (
+        exit_code,
+        reason,
+        reason_of_the_pod,
+    )
 
 
 def test_a_fake_pod_may_wait_forever(level_b: ControlPlane, namespace: str) -> None:
@@ -62,7 +73,9 @@ def test_a_fake_pod_may_wait_forever(level_b: ControlPlane, namespace: str) -> N
     assert eventually(reason) == "ImagePullBackOff"
 
 
-def test_more_gpus_than_a_node_has_are_never_scheduled(level_b: ControlPlane, namespace: str) -> None:
+def test_more_gpus_than_a_node_has_are_never_scheduled(
+    level_b: ControlPlane, namespace: str
+) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("greedy", gpus=9))
     pod = eventually(lambda: pod_of(api, namespace, "greedy"))["metadata"]["name"]
@@ -81,7 +94,9 @@ def test_a_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespac
     api.post(jobs(namespace), job("second"))
 
     def refusals() -> list[str]:
-        events = api.items(f"{CORE}/namespaces/{namespace}/events", fieldSelector="involvedObject.name=second")
+        events = api.items(
+            f"{CORE}/namespaces/{namespace}/events", fieldSelector="involvedObject.name=second"
+        )
         return [event["message"] for event in events if event["reason"] == "FailedCreate"]
 
     assert "exceeded quota: room, requested: requests.nvidia.com/gpu=1" in eventually(refusals)[0]
@@ -89,7 +104,9 @@ def test_a_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespac
     assert conditions(api.get(jobs(namespace, "second"))) == {}
 
 
-def test_fake_logs_have_the_lines_and_times_of_the_file(level_b: ControlPlane, namespace: str) -> None:
+def test_fake_logs_have_the_lines_and_times_of_the_file(
+    level_b: ControlPlane, namespace: str
+) -> None:
     api = level_b.api()
     settings = {"KWOK_RUN": "1500ms", "KWOK_LOG": "hello\n+500ms loss={n}", "KWOK_LOG_EVERY": "1s"}
     api.post(jobs(namespace), job("talks", **settings))
@@ -109,18 +126,30 @@ def test_fake_logs_have_the_lines_and_times_of_the_file(level_b: ControlPlane, n
 
 def test_pods_of_an_indexed_job_can_be_told_apart(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
-    settings = {"KWOK_LOG": "I am {uid}", "KWOK_LOG_1": "the other", "KWOK_RUN": "300ms", "KWOK_EXIT_1": "4"}
+    settings = {
+        "KWOK_LOG": "I am {uid}",
+        "KWOK_LOG_1": "the other",
+        "KWOK_RUN": "300ms",
+        "KWOK_EXIT_1": "4",
+    }
     pair = job("pair", **settings)
     pair["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
     api.post(jobs(namespace), pair)
     api.until(jobs(namespace, "pair"), ended)
-    found = {pod["metadata"]["labels"][INDEX]: pod["metadata"] for pod in api.items(pods(namespace))}
-    output = {index: "\n".join(eventually_streams(level_b, namespace, pod["name"])) for index, pod in found.items()}
+    found = {
+        pod["metadata"]["labels"][INDEX]: pod["metadata"] for pod in api.items(pods(namespace))
+    }
+    output = {
+        index: "\n".join(eventually_streams(level_b, namespace, pod["name"]))
+        for index, pod in found.items()
+    }
     assert output == {"0": f"I am {uid_number(found['0']['uid'])}", "1": "the other"}
     assert terminated(api.get(pods(namespace, found["1"]["name"])))["exitCode"] == 4
 
 
-def test_a_fake_pod_crashes_as_often_as_it_is_told_and_then_ends(level_b: ControlPlane, namespace: str) -> None:
+def test_a_fake_pod_crashes_as_often_as_it_is_told_and_then_ends(
+    level_b: ControlPlane, namespace: str
+) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("crashes", KWOK_CRASHES="2", KWOK_RUN="300ms"))
     waited = set()
@@ -137,7 +166,10 @@ def test_a_fake_pod_crashes_as_often_as_it_is_told_and_then_ends(level_b: Contro
 
 
 def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[str]:
-    """Return the lines of a followed log. The log server may see that the pod runs later than the test does."""
+    """Return the lines of a followed log.
+
+    The log server may see that the pod runs later than the test does.
+    """
     path = f"{pods(namespace, pod)}/log"
 
     def lines() -> list[str]:
@@ -149,20 +181,28 @@ def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[
     return eventually(lines)
 
 
-def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: ControlPlane, namespace: str) -> None:
+def test_a_service_account_has_the_rights_it_was_granted_and_no_others(
+    level_b: ControlPlane, namespace: str
+) -> None:
     account = level_b.api(token=level_b.service_account_token(namespace, "default"))
     with pytest.raises(RequestRefused, match="cannot list resource"):
         account.items(pods(namespace))
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    level_b.api().post(f"{rbac}/roles", {
-        "metadata": {"name": "sees"},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
-    })  # fmt: skip
-    level_b.api().post(f"{rbac}/rolebindings", {
-        "metadata": {"name": "sees"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sees"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
-    })  # fmt: skip
+    level_b.api().post(
+        f"{rbac}/roles",
+        {
+            "metadata": {"name": "sees"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+        },
+    )
+    level_b.api().post(
+        f"{rbac}/rolebindings",
+        {
+            "metadata": {"name": "sees"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sees"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        },
+    )
 
     def sees() -> bool:
         try:
@@ -173,7 +213,9 @@ def test_a_service_account_has_the_rights_it_was_granted_and_no_others(level_b: 
     assert eventually(sees)
 
 
-def test_the_api_server_restarts_on_its_port_with_its_objects(level_b: ControlPlane, namespace: str) -> None:
+def test_the_api_server_restarts_on_its_port_with_its_objects(
+    level_b: ControlPlane, namespace: str
+) -> None:
     api = level_b.api()
     api.post(jobs(namespace), job("meanwhile", KWOK_RUN="1s"))
     level_b.stop_api_server()
@@ -211,7 +253,11 @@ def test_a_cluster_whose_tests_were_killed_leaves_nothing_behind(level_b: Contro
     program = "from tests.cluster.controlplane import *; c = ControlPlane(); print(c.folder, *map(c.processes.pid, "
     program += "c.processes.names()), flush=True); input()"
     tests = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with tests:
         assert tests.stdout is not None

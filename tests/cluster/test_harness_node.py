@@ -84,9 +84,13 @@ def test_the_real_node_has_gpus(level_c: RealNode) -> None:
     assert has == [str(GPUS)]
 
 
-def test_the_log_of_a_real_container_is_followed_to_its_end(level_c: RealNode, namespace: str) -> None:
+def test_the_log_of_a_real_container_is_followed_to_its_end(
+    level_c: RealNode, namespace: str
+) -> None:
     api = level_c.api()
-    api.post(jobs(namespace), real("talks", "for i in 1 2 3; do echo line $i; sleep 0.4; done", gpus=1))
+    api.post(
+        jobs(namespace), real("talks", "for i in 1 2 3; do echo line $i; sleep 0.4; done", gpus=1)
+    )
     pod = running(level_c, namespace, "talks")
     lines = list(api.stream(f"{pods(namespace, pod)}/log", follow="true", timestamps="true"))
     assert [line.partition(" ")[2] for line in lines] == ["line 1", "line 2", "line 3"]
@@ -112,11 +116,15 @@ def test_a_pod_waits_until_one_of_two_gpus_is_free(level_c: RealNode, namespace:
     api.until(jobs(namespace, "waits"), ended, within_s=180)
 
 
-def test_a_container_that_takes_too_much_memory_is_killed(level_c: RealNode, namespace: str) -> None:
+def test_a_container_that_takes_too_much_memory_is_killed(
+    level_c: RealNode, namespace: str
+) -> None:
     api = level_c.api()
     taking = "python -c 'x = bytearray(200_000_000)'"
     api.post(jobs(namespace), real("greedy", taking, gpus=0, limits={"memory": "40Mi"}))
-    assert api.until(jobs(namespace, "greedy"), ended, within_s=180) == {"Failed": "BackoffLimitExceeded"}
+    assert api.until(jobs(namespace, "greedy"), ended, within_s=180) == {
+        "Failed": "BackoffLimitExceeded"
+    }
     end = terminated(pod_of(api, namespace, "greedy"))
     assert (end["exitCode"], end["reason"]) == (137, "OOMKilled")
 
@@ -126,10 +134,18 @@ def test_pods_of_an_indexed_job_have_host_names(level_c: RealNode, namespace: st
     pair = job("pair", gpus=0, image=BASE, command=["python", "-c", SEES_THE_OTHER])
     pair["spec"] |= {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
     pair["spec"]["template"]["spec"]["subdomain"] = "pair"
-    service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": "pair"}}
-    api.post(f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "pair"}, "spec": service})
+    service = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"job-name": "pair"},
+    }
+    api.post(
+        f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "pair"}, "spec": service}
+    )
     api.post(jobs(namespace), pair)
-    assert api.until(jobs(namespace, "pair"), ended, within_s=180) == {"Complete": "CompletionsReached"}
+    assert api.until(jobs(namespace, "pair"), ended, within_s=180) == {
+        "Complete": "CompletionsReached"
+    }
     made = api.items(pods(namespace), labelSelector="batch.kubernetes.io/job-name=pair")
     for pod in made:
         assert api.logs(namespace, pod["metadata"]["name"]).startswith("the other is at 10.")
@@ -141,7 +157,9 @@ def test_a_container_runs_on_while_the_kubelet_is_down(level_c: RealNode, namesp
     pod = running(level_c, namespace, "goes-on")
     level_c.stop_kubelet()
     level_c.start_kubelet()
-    assert api.until(jobs(namespace, "goes-on"), ended, within_s=180) == {"Complete": "CompletionsReached"}
+    assert api.until(jobs(namespace, "goes-on"), ended, within_s=180) == {
+        "Complete": "CompletionsReached"
+    }
     assert api.logs(namespace, pod) == "done\n"
 
 
@@ -151,7 +169,11 @@ def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
     program += "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', 'stays')\n"
     program += "print(c.folder, c.bridge, flush=True); input()"
     tests = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with tests:
         assert tests.stdout is not None

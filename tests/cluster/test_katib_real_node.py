@@ -1,4 +1,6 @@
-"""Katib's files on a real kubelet: the unchanged examples, except for the image's name and the path of the program."""
+"""Katib's files on a real kubelet: the unchanged examples, except for the image's name and the path
+of the program.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def on_this_node(data: Any) -> Any:
         return data
     found = {key: on_this_node(value) for key, value in data.items()}
     if found.get("image") == "tuner-digits":
-        found |= {"image": images.DIGITS, "imagePullPolicy": "Never", "command": ["python", "train.py"]}
+        found |= {
+            "image": images.DIGITS,
+            "imagePullPolicy": "Never",
+            "command": ["python", "train.py"],
+        }
     return found
 
 
@@ -52,12 +58,17 @@ def test_an_example_of_katib_runs_on_a_cluster(level_c: RealNode, me: Searcher, 
     for config_map in others:  # it is on the cluster, not in the file
         config_map["metadata"]["namespace"] = me.namespace
         templates = {
-            key: yaml.safe_dump(on_this_node(yaml.safe_load(text))) for key, text in config_map["data"].items()
+            key: yaml.safe_dump(on_this_node(yaml.safe_load(text)))
+            for key, text in config_map["data"].items()
         }
-        level_c.api().post(f"/api/v1/namespaces/{me.namespace}/configmaps", config_map | {"data": templates})
+        level_c.api().post(
+            f"/api/v1/namespaces/{me.namespace}/configmaps", config_map | {"data": templates}
+        )
         experiment["spec"]["trialTemplate"]["configMap"]["configMapNamespace"] = me.namespace
     (me.folder / "katib.yaml").write_text(yaml.safe_dump(on_this_node(experiment)))
-    code, _, err = me.tuner("run", me.folder / "katib.yaml", "--runtime", "kubernetes", within_s=500)
+    code, _, err = me.tuner(
+        "run", me.folder / "katib.yaml", "--runtime", "kubernetes", within_s=500
+    )
     assert code == 0, err
     states = Counter(each["state"] for each in me.trials(f"katib-{name}"))
     if (certain := ENDS[name]) is not None:
@@ -92,22 +103,38 @@ report(text.strip())
 
 
 def an_experiment(name: str, collector: dict[str, Any], program: str) -> dict[str, Any]:
-    pod = {"containers": [a_container("training", program, "${trialParameters.x}")], "restartPolicy": "Never"}
+    pod = {
+        "containers": [a_container("training", program, "${trialParameters.x}")],
+        "restartPolicy": "Never",
+    }
     return {
         "apiVersion": "kubeflow.org/v1beta1",
         "kind": "Experiment",
         "metadata": {"name": name},
         "spec": {
             "objective": {"type": "maximize", "objectiveMetricName": "accuracy"},
-            "algorithm": {"algorithmName": "random", "algorithmSettings": [{"name": "random_state", "value": "3"}]},
+            "algorithm": {
+                "algorithmName": "random",
+                "algorithmSettings": [{"name": "random_state", "value": "3"}],
+            },
             "parallelTrialCount": 2,
             "maxTrialCount": 2,
-            "parameters": [{"name": "x", "parameterType": "double", "feasibleSpace": {"min": "0.1", "max": "0.9"}}],
+            "parameters": [
+                {
+                    "name": "x",
+                    "parameterType": "double",
+                    "feasibleSpace": {"min": "0.1", "max": "0.9"},
+                }
+            ],
             "metricsCollectorSpec": collector,
             "trialTemplate": {
                 "primaryContainerName": "training",
                 "trialParameters": [{"name": "x", "reference": "x"}],
-                "trialSpec": {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": pod}}},
+                "trialSpec": {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "spec": {"template": {"spec": pod}},
+                },
             },
         },
     }
@@ -128,7 +155,9 @@ def reporter(level_c: RealNode, me: Searcher) -> Searcher:
 
 
 def assert_reported(me: Searcher, experiment: dict[str, Any]) -> None:
-    """Run the experiment, and check that the value of each trial is the parameter that its container reported."""
+    """Run the experiment, and check that the value of each trial is the parameter that its
+    container reported.
+    """
     path = me.folder / "katib.yaml"
     path.write_text(yaml.safe_dump(experiment))
     code, _, err = me.tuner("run", path, "--runtime", "kubernetes", within_s=500)
@@ -147,4 +176,6 @@ def test_a_trial_pushes_to_the_db_manager_of_its_pod(reporter: Searcher) -> None
 def test_a_custom_collector_reports_what_it_finds_in_the_trials_folder(reporter: Searcher) -> None:
     collector = {"kind": "Custom", "customCollector": a_container("watcher", WATCHES)}
     source = {"fileSystemPath": {"path": "/katib/value", "kind": "File"}}
-    assert_reported(reporter, an_experiment("watched", {"collector": collector, "source": source}, WRITES))
+    assert_reported(
+        reporter, an_experiment("watched", {"collector": collector, "source": source}, WRITES)
+    )

@@ -1,4 +1,6 @@
-"""Logs that are long for the way to them, or for the node, on a real kubelet with its default limits."""
+"""Logs that are long for the way to them, or for the node, on a real kubelet with its default
+limits.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ BYTES_PER_S = 400_000
 
 
 class SlowLink:
-    """A TCP proxy to a port of this machine that passes so many bytes a second to the client, on each connection."""
+    """A TCP proxy to a port of this machine that passes so many bytes a second to the client, on
+    each connection.
+    """
 
     def __init__(self, port: int, *, bytes_per_s: int) -> None:
         self._to = port
@@ -132,7 +136,9 @@ def test_a_success_counts_although_its_log_takes_longer_than_ten_seconds(me: Sea
     assert "logGap" not in trial["attempts"][0]
 
 
-def test_a_best_value_is_in_doubt_after_a_rotation_that_nobody_read(level_c: RealNode, me: Searcher) -> None:
+def test_a_best_value_is_in_doubt_after_a_rotation_that_nobody_read(
+    level_c: RealNode, me: Searcher
+) -> None:
     running = me.start("run", write(me, UNREAD, value="best"))
 
     def has_value() -> bool:
@@ -154,7 +160,9 @@ def test_a_best_value_is_in_doubt_after_a_rotation_that_nobody_read(level_c: Rea
     (attempt,) = trial["attempts"]
     assert (trial["state"], trial["value"]) == ("succeeded", 0.5)
     assert "are missing: the node had rotated the log before they were read" in attempt["logGap"]
-    assert attempt["valueDoubt"] == "the lines that were not read may have had another value of score"
+    assert (
+        attempt["valueDoubt"] == "the lines that were not read may have had another value of score"
+    )
     described = me.tuner("describe", "tiny")[1]
     assert "in doubt: trial 0" in described
     assert "gap in its log" in described

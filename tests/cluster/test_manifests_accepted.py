@@ -37,11 +37,18 @@ EVERYTHING: dict[str, Any] = {
     "labels": {"stage": "search"},
     "annotations": {"example.org/note": "any text"},
     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-    "topologySpread": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "topologySpread": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    ],
     "schedulerName": "default-scheduler",
 }
 POD = {"containers": [{"name": "main", "image": "x:1", "command": ["train", "--lr=${lr}"]}]}
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "x-"}, "spec": {"template": {"spec": POD}}}
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"generateName": "x-"},
+    "spec": {"template": {"spec": POD}},
+}
 
 LAUNCHES: dict[str, Launch] = {
     "small": a_launch(),
@@ -55,7 +62,9 @@ LAUNCHES: dict[str, Launch] = {
         **EVERYTHING,
     ),
     "workers": a_launch(distributed={"workers": 3}),
-    "longest": a_launch(name="n" * 40, nodes=tuple(f"node-{n}" for n in range(9)), distributed={"workers": 1000}),
+    "longest": a_launch(
+        name="n" * 40, nodes=tuple(f"node-{n}" for n in range(9)), distributed={"workers": 1000}
+    ),
     "nfs": a_launch(volumes={"share": {"mount": "/share", "nfs": {"server": "nas", "path": "/x"}}}),
     "queued": a_launch(queue="team-a"),
     "template": a_launch(template=JOB),
@@ -69,22 +78,33 @@ def test_the_server_accepts_every_object(level_b: ControlPlane, namespace: str, 
     anchor = api.post(f"{CORE}/namespaces/{namespace}/configmaps", {"metadata": {"name": "anchor"}})
     for manifest in build_objects(LAUNCHES[what]):
         made = moved(owned(manifest, anchor), namespace)
-        path = jobs(namespace) if made["kind"] == "Job" else f"{CORE}/namespaces/{namespace}/services"
+        path = (
+            jobs(namespace) if made["kind"] == "Job" else f"{CORE}/namespaces/{namespace}/services"
+        )
         assert api.post(path, made, **CHECK)["metadata"]["ownerReferences"][0]["name"] == "anchor"
 
 
 @pytest.mark.parametrize("what", sorted(LAUNCHES.keys() - {"nfs", "template"}))
-def test_the_restricted_profile_admits_the_pod(level_b: ControlPlane, namespace: str, what: str) -> None:
+def test_the_restricted_profile_admits_the_pod(
+    level_b: ControlPlane, namespace: str, what: str
+) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
     (pod,) = pods_of([moved(build_objects(LAUNCHES[what])[-1], namespace)])
     assert api.post(pods(namespace), pod, **CHECK)["metadata"]["name"] == pod["metadata"]["name"]
 
 
-def test_the_server_keeps_our_tolerations_of_a_lost_node(level_b: ControlPlane, namespace: str) -> None:
-    """Its admission adds a toleration of 300 s (here 5 s) for each of these taints that a pod does not tolerate."""
+def test_the_server_keeps_our_tolerations_of_a_lost_node(
+    level_b: ControlPlane, namespace: str
+) -> None:
+    """Its admission adds a toleration of 300 s (here 5 s) for each of these taints that a pod does
+    not tolerate.
+    """
     taints = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
-    ours = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30} for key in taints]
+    ours = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        for key in taints
+    ]
     for given, expected in ((ours, {30}), (ours[:1], {30, 5}), ([], {5})):
         (pod,) = pods_of([moved(build_objects(a_launch(tolerations=given))[-1], namespace)])
         stored = level_b.api().post(pods(namespace), pod, **CHECK)["spec"]["tolerations"]

@@ -1,4 +1,6 @@
-"""The page of `tuner ui` while a search runs on a real control plane, with the rights of deploy/rbac.yaml only."""
+"""The page of `tuner ui` while a search runs on a real control plane, with the rights of
+deploy/rbac.yaml only.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ def test_the_queue_shows_the_quota_of_the_namespace_and_why_trials_wait(me: Sear
         def in_state(state: str) -> list[dict[str, Any]]:
             return [trial for trial in queue()["trials"] if trial["state"] == state]
 
-        eventually(lambda: len(in_state("running")) == 2 and len(in_state("queued")) == 2, within_s=180, shows=queue)
+        eventually(
+            lambda: len(in_state("running")) == 2 and len(in_state("queued")) == 2,
+            within_s=180,
+            shows=queue,
+        )
         assert all(trial["node"].startswith("fake-") for trial in in_state("running"))
         reasons = {trial["reason"] for trial in in_state("queued")}
         assert all("requests.nvidia.com/gpu" in reason for reason in reasons), reasons

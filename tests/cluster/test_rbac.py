@@ -1,4 +1,6 @@
-"""deploy/rbac.yaml on a real API server: a tenant has the rights that the tuner needs in a namespace, and no others."""
+"""deploy/rbac.yaml on a real API server: a tenant has the rights that the tuner needs in a
+namespace, and no others.
+"""
 
 from __future__ import annotations
 
@@ -52,30 +54,46 @@ def tenant(level_b: ControlPlane, namespace: str) -> str:
         "Role": f"{RBAC}/namespaces/{namespace}/roles",
         "RoleBinding": f"{RBAC}/namespaces/{namespace}/rolebindings",
     }
-    for document in yaml.safe_load_all(FILE.read_text(encoding="utf-8").replace("user1", namespace)):
+    for document in yaml.safe_load_all(
+        FILE.read_text(encoding="utf-8").replace("user1", namespace)
+    ):
         level_b.api().post(paths[document["kind"]], document, fieldValidation="Strict")
     return f"system:serviceaccount:{namespace}:tuner"
 
 
 def allowed(cluster: ControlPlane, user: str, verb: str, what: str, namespace: str) -> bool:
-    path, _, subresource = what.partition("/") if what.startswith(("pods", "serviceaccounts")) else (what, "", "")
+    path, _, subresource = (
+        what.partition("/") if what.startswith(("pods", "serviceaccounts")) else (what, "", "")
+    )
     group, _, resource = path.rpartition("/")
-    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": subresource}
+    asked = {
+        "namespace": namespace,
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+    }
     review: dict[str, Any] = {"spec": {"user": user, "resourceAttributes": asked}}
     answer = cluster.api().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     return bool(answer["status"]["allowed"])
 
 
-def rights(cluster: ControlPlane, user: str, asked: dict[str, str], namespace: str) -> dict[str, str]:
+def rights(
+    cluster: ControlPlane, user: str, asked: dict[str, str], namespace: str
+) -> dict[str, str]:
     """Return which of the requested rights are allowed."""
     found = {
-        what: " ".join(verb for verb in verbs.split() if allowed(cluster, user, verb, what, namespace))
+        what: " ".join(
+            verb for verb in verbs.split() if allowed(cluster, user, verb, what, namespace)
+        )
         for what, verbs in asked.items()
     }
     return {what: verbs for what, verbs in found.items() if verbs}
 
 
-def test_a_tenant_has_every_right_that_the_runtime_needs(level_b: ControlPlane, namespace: str, tenant: str) -> None:
+def test_a_tenant_has_every_right_that_the_runtime_needs(
+    level_b: ControlPlane, namespace: str, tenant: str
+) -> None:
     assert rights(level_b, tenant, NEEDED, namespace) == NEEDED
 
 

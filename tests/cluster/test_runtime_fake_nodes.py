@@ -1,4 +1,5 @@
-"""`tuner run` on a real control plane: Jobs and pods are real objects, containers are simulated by kwok.
+"""`tuner run` on a real control plane: Jobs and pods are real objects, containers are simulated by
+kwok.
 
 What a user sees, and what is left, when all goes well and when something fails during the run.
 """
@@ -33,7 +34,9 @@ def left(level_b: ControlPlane, namespace: str) -> list[str]:
     return [job["metadata"]["name"] for job in level_b.api().items(jobs(namespace))]
 
 
-def test_a_finished_search_prints_its_best_trial_and_leaves_no_job(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_finished_search_prints_its_best_trial_and_leaves_no_job(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     code, out, err = me.tuner("run", me.file(trials=12, spec="  parallelism: 4\n"))
     assert code == 0, err
     assert "tiny: best score 0." in out
@@ -44,13 +47,17 @@ def test_a_finished_search_prints_its_best_trial_and_leaves_no_job(level_b: Cont
     assert left(level_b, me.namespace) == []
 
 
-def test_trials_beyond_the_quota_wait_with_a_reason_and_never_fail(level_b: ControlPlane, me: Searcher) -> None:
+def test_trials_beyond_the_quota_wait_with_a_reason_and_never_fail(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     level_b.api().post(f"/api/v1/namespaces/{me.namespace}/resourcequotas", quota("gpus", gpus="2"))
     running = me.start("run", me.file(trials=8, spec="  parallelism: 4\n", env={"KWOK_RUN": "1s"}))
     most, reasons = 0, set()
     while running.poll() is None:
         alive = [
-            pod for pod in level_b.api().items(pods(me.namespace)) if pod["status"]["phase"] in ("Pending", "Running")
+            pod
+            for pod in level_b.api().items(pods(me.namespace))
+            if pod["status"]["phase"] in ("Pending", "Running")
         ]
         most = max(most, len(alive))
         if me.state.exists():
@@ -65,8 +72,13 @@ def test_trials_beyond_the_quota_wait_with_a_reason_and_never_fail(level_b: Cont
     assert all(len(trial["attempts"]) == 1 for trial in me.trials())
 
 
-def test_a_controller_killed_at_random_moments_loses_and_repeats_nothing(level_b: ControlPlane, me: Searcher) -> None:
-    path, moments = me.file(trials=20, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}), random.Random(SEED)
+def test_a_controller_killed_at_random_moments_loses_and_repeats_nothing(
+    level_b: ControlPlane, me: Searcher
+) -> None:
+    path, moments = (
+        me.file(trials=20, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}),
+        random.Random(SEED),
+    )
     code, err = me.killed(path, times=5, moments=moments, least_s=0.8)
     assert code == 0, (SEED, err)
     trials = me.trials()
@@ -76,7 +88,9 @@ def test_a_controller_killed_at_random_moments_loses_and_repeats_nothing(level_b
     assert left(level_b, me.namespace) == [], SEED
 
 
-def test_ctrl_c_detaches_and_resume_adopts_the_running_trials(level_b: ControlPlane, me: Searcher) -> None:
+def test_ctrl_c_detaches_and_resume_adopts_the_running_trials(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
     eventually(lambda: len(left(level_b, me.namespace)) == 2)
     process.send_signal(signal.SIGINT)
@@ -101,11 +115,14 @@ def test_stop_cancels_running_trials(level_b: ControlPlane, me: Searcher) -> Non
     assert left(level_b, me.namespace) == []
 
 
-def test_a_job_deleted_by_hand_is_run_again_as_the_next_attempt(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_job_deleted_by_hand_is_run_again_as_the_next_attempt(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=2, env={"KWOK_RUN": "2s"}))
     (name,) = eventually(lambda: left(level_b, me.namespace))
     level_b.api().until(
-        pods(me.namespace), lambda found: any(p["status"]["phase"] == "Running" for p in found["items"])
+        pods(me.namespace),
+        lambda found: any(p["status"]["phase"] == "Running" for p in found["items"]),
     )
     level_b.api().delete(jobs(me.namespace, name) + "?propagationPolicy=Background")
     _, err = process.communicate(timeout=60)
@@ -128,7 +145,9 @@ def test_an_outage_of_the_api_server_is_waited_out(level_b: ControlPlane, me: Se
     assert all(len(trial["attempts"]) == 1 for trial in me.trials()), me.trials()
 
 
-def test_an_experiment_whose_database_is_lost_is_rebuilt_from_the_cluster(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_experiment_whose_database_is_lost_is_rebuilt_from_the_cluster(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     process = me.start("run", me.file(trials=5, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"}))
     eventually(lambda: me.state.exists() and me.states().get("succeeded") == 2, every_s=0.3)
     eventually(lambda: len(left(level_b, me.namespace)) == 2)
@@ -139,7 +158,9 @@ def test_an_experiment_whose_database_is_lost_is_rebuilt_from_the_cluster(level_
     assert code == 0, err
     assert "trials 0-1 were lost with the database" in err
     trials = me.trials()
-    assert [(trial["number"], trial["state"]) for trial in trials] == [(n, "succeeded") for n in range(2, 7)]
+    assert [(trial["number"], trial["state"]) for trial in trials] == [
+        (n, "succeeded") for n in range(2, 7)
+    ]
     assert all(len(trial["attempts"]) == 1 for trial in trials)
 
 

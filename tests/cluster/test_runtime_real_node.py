@@ -1,4 +1,5 @@
-"""`tuner run` with real containers on a real kubelet: the digits search, a quota, several workers, and logs that grow.
+"""`tuner run` with real containers on a real kubelet: the digits search, a quota, several workers,
+and logs that grow.
 
 GPUs are counted by the scheduler, the quota and the kubelet; no device is attached.
 """
@@ -21,9 +22,13 @@ from tests.cluster.waiting import eventually
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "digits"
 HERE = (
-    "--set", f"spec.trial.image={images.DIGITS}", "--set", "spec.trial.imagePullPolicy=Never",
-    "--set", "spec.trial.gracePeriod=2s",
-)  # fmt: skip
+    "--set",
+    f"spec.trial.image={images.DIGITS}",
+    "--set",
+    "spec.trial.imagePullPolicy=Never",
+    "--set",
+    "spec.trial.gracePeriod=2s",
+)
 
 
 @pytest.fixture
@@ -36,12 +41,26 @@ def me(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
 
 
 def run(me: Searcher, file: str, *flags: str) -> tuple[str | Path, ...]:
-    return ("run", EXAMPLES / file, "--runtime", "kubernetes", "--namespace", me.namespace, *HERE, *flags)
+    return (
+        "run",
+        EXAMPLES / file,
+        "--runtime",
+        "kubernetes",
+        "--namespace",
+        me.namespace,
+        *HERE,
+        *flags,
+    )
 
 
 def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> None:
-    # Proposals depend on which of four trials ends first; no network diverges at the remaining learning rates.
-    changes = ("parallelism=4", "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}", "parameters.lr.max=0.1")
+    # Proposals depend on which of four trials ends first; no network diverges at the remaining
+    # learning rates.
+    changes = (
+        "parallelism=4",
+        "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}",
+        "parameters.lr.max=0.1",
+    )
     flags = [part for change in changes for part in ("--set", f"spec.{change}")]
     code, out, err = me.tuner(*run(me, "experiment.yaml", *flags), within_s=800)
     assert code == 0, err
@@ -68,7 +87,11 @@ def test_a_quota_for_two_pods_runs_two_trials_at_a_time(level_c: RealNode, me: S
     running = me.start(*run(me, "random.yaml", *flags))
     most = 0
     while running.poll() is None:
-        alive = [p for p in level_c.api().items(pods(me.namespace)) if p["status"]["phase"] in ("Pending", "Running")]
+        alive = [
+            p
+            for p in level_c.api().items(pods(me.namespace))
+            if p["status"]["phase"] in ("Pending", "Running")
+        ]
         most = max(most, len(alive))
         time.sleep(0.1)
     _, err = running.communicate()
@@ -77,7 +100,9 @@ def test_a_quota_for_two_pods_runs_two_trials_at_a_time(level_c: RealNode, me: S
     assert all(len(trial["attempts"]) == 1 for trial in me.trials("digits-random"))
 
 
-def test_two_workers_train_one_network_and_a_lost_one_is_replaced(level_c: RealNode, me: Searcher) -> None:
+def test_two_workers_train_one_network_and_a_lost_one_is_replaced(
+    level_c: RealNode, me: Searcher
+) -> None:
     flags = (
         "--set",
         "spec.parallelism=1",
@@ -103,7 +128,8 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(level_c: RealN
     first, second = me.trials("digits-distributed")
     assert [attempt["state"] for attempt in first["attempts"]][-1] == "succeeded"
     assert first["attempts"][0].get("failureClass") == "infrastructure"
-    # Pods report whole seconds: the other worker, which the Job then deletes, may have ended in the same second.
+    # Pods report whole seconds: the other worker, which the Job then deletes, may have ended in the
+    # same second.
     assert re.match(r"worker [01] of 2: ", first["attempts"][0]["reason"])
     assert second["state"] == "succeeded"
 
@@ -138,4 +164,6 @@ spec:
     assert code == 0, err
     good, bad = me.trials("slow")
     assert (good["state"], bad["state"]) == ("succeeded", "pruned")
-    assert bad["step"] <= 60, "of 600; usually some five, for a decision within a second and a second to reach the pod"
+    assert bad["step"] <= 60, (
+        "of 600; usually some five, for a decision within a second and a second to reach the pod"
+    )

@@ -1,7 +1,7 @@
 """deploy/ on a real kubelet.
 
-server.yaml: the server answers over TLS, and keeps its studies when its pod is replaced. run.yaml: a controller in the
-cluster, in the same image, runs trials with the rights of rbac.yaml.
+server.yaml: the server answers over TLS, and keeps its studies when its pod is replaced. run.yaml:
+a controller in the cluster, in the same image, runs trials with the rights of rbac.yaml.
 """
 
 from __future__ import annotations
@@ -43,12 +43,21 @@ PATHS = {
 STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 TOKEN = secrets.token_hex(16)
 TOKENS = {
-    "tokens": {"alice": {"sha256": hashlib.sha256(TOKEN.encode()).hexdigest(), "verbs": "all", "namespaces": "all"}}
+    "tokens": {
+        "alice": {
+            "sha256": hashlib.sha256(TOKEN.encode()).hexdigest(),
+            "verbs": "all",
+            "namespaces": "all",
+        }
+    }
 }
 
 
 def secret(name: str, **files: str) -> Object:
-    return {"metadata": {"name": name}, "data": {key.replace("_", "."): encoded(text) for key, text in files.items()}}
+    return {
+        "metadata": {"name": name},
+        "data": {key.replace("_", "."): encoded(text) for key, text in files.items()},
+    }
 
 
 def encoded(text: str) -> str:
@@ -70,11 +79,16 @@ def disk(name: str, namespace: str, folder: Path, *, claim: str = "tuner-studies
 
 @contextmanager
 def forwarded(host: str, port: int) -> Iterator[str]:
-    """Yield `localhost:PORT`, forwarded to the pod as by kubectl port-forward: the certificate names localhost."""
+    """Yield `localhost:PORT`, forwarded to the pod as by kubectl port-forward: the certificate
+    names localhost.
+    """
 
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            with socket.create_connection((host, port), timeout=10) as far, selectors.DefaultSelector() as ready:
+            with (
+                socket.create_connection((host, port), timeout=10) as far,
+                selectors.DefaultSelector() as ready,
+            ):
                 ready.register(self.request, selectors.EVENT_READ, far)
                 ready.register(far, selectors.EVENT_READ, self.request)
                 with suppress(OSError):
@@ -172,10 +186,19 @@ def controller(level_c: RealNode, namespace: str) -> Iterator[str]:
     folder.mkdir()
     folder.chmod(0o777)
     api.post(f"{CORE}/persistentvolumes", disk(namespace, namespace, folder, claim="digits-state"))
-    experiment = yaml.safe_load((ROOT / "examples/digits/experiment.yaml").read_text(encoding="utf-8"))
+    experiment = yaml.safe_load(
+        (ROOT / "examples/digits/experiment.yaml").read_text(encoding="utf-8")
+    )
     experiment["spec"]["budget"] = {"trials": 2}
-    experiment["spec"]["trial"] |= {"image": images.DIGITS, "imagePullPolicy": "Never", "resources": {"cpu": "100m"}}
-    files = {"metadata": {"name": "digits-file"}, "data": {"experiment.yaml": yaml.safe_dump(experiment)}}
+    experiment["spec"]["trial"] |= {
+        "image": images.DIGITS,
+        "imagePullPolicy": "Never",
+        "resources": {"cpu": "100m"},
+    }
+    files = {
+        "metadata": {"name": "digits-file"},
+        "data": {"experiment.yaml": yaml.safe_dump(experiment)},
+    }
     api.post(f"{CORE}/namespaces/{namespace}/configmaps", files)
     # Without kube-proxy no address of the API server's Service answers.
     server = {"HOST": level_c.gateway, "PORT": level_c.server.rpartition(":")[2]}
@@ -184,26 +207,38 @@ def controller(level_c: RealNode, namespace: str) -> Iterator[str]:
             document["spec"]["storageClassName"] = ""
         if document["kind"] == "Job":
             (container,) = document["spec"]["template"]["spec"]["containers"]
-            env = [{"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()]
+            env = [
+                {"name": f"KUBERNETES_SERVICE_{key}", "value": value}
+                for key, value in server.items()
+            ]
             container |= {"image": images.SERVER, "imagePullPolicy": "Never", "env": env}
         api.post(PATHS[document["kind"]].format(namespace), document, fieldValidation="Strict")
     yield "digits-controller"
     api.delete(f"{CORE}/persistentvolumes/{namespace}")
 
 
-def test_a_controller_in_the_cluster_runs_trials(level_c: RealNode, namespace: str, controller: str) -> None:
+def test_a_controller_in_the_cluster_runs_trials(
+    level_c: RealNode, namespace: str, controller: str
+) -> None:
     api, path = level_c.api(), PATHS["Job"].format(namespace)
     ours = {"labelSelector": f"batch.kubernetes.io/job-name={controller}"}
 
     def log() -> str:
-        return "".join(api.logs(namespace, pod["metadata"]["name"]) for pod in api.items(pods(namespace), **ours))
+        return "".join(
+            api.logs(namespace, pod["metadata"]["name"])
+            for pod in api.items(pods(namespace), **ours)
+        )
 
     def ended() -> str:
         conditions = api.get(f"{path}/{controller}").get("status", {}).get("conditions") or ()
-        return next((each["type"] for each in conditions if each["type"] in ("Complete", "Failed")), "")
+        return next(
+            (each["type"] for each in conditions if each["type"] in ("Complete", "Failed")), ""
+        )
 
     assert eventually(ended, within_s=150, shows=log) == "Complete", log()
     best = re.search(r"digits: best accuracy (\S+)", log())
     assert best is not None, log()
     assert 0 < float(best[1]) <= 1, "the image's Python is that of Debian 12"
-    assert [job["metadata"]["name"] for job in api.items(path)] == [controller], "its trials are over and removed"
+    assert [job["metadata"]["name"] for job in api.items(path)] == [controller], (
+        "its trials are over and removed"
+    )

@@ -1,6 +1,7 @@
 """`trial.template`: whole objects of any kind as trials, from `tuner run` to the best one.
 
-Nodes and pods are fake; the kinds are real: a Job, a JobSet by its original definition, and a custom kind.
+Nodes and pods are fake; the kinds are real: a Job, a JobSet by its original definition, and a
+custom kind.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Search
 def jobset_operator(level_b: ControlPlane, namespace: str) -> Iterator[None]:
     define(level_b.api(), definition())
     operator = Operator(
-        level_b.api(), namespace, path=jobsets(namespace), templates=replicas, ways=("Completed", "Failed")
+        level_b.api(),
+        namespace,
+        path=jobsets(namespace),
+        templates=replicas,
+        ways=("Completed", "Failed"),
     )
     yield
     operator.close()
@@ -76,9 +81,12 @@ def trainings(namespace: str) -> str:
 def training_operator(level_b: ControlPlane, namespace: str) -> Iterator[None]:
     define(level_b.api(), TRAINING)
     operator = Operator(
-        level_b.api(), namespace, path=trainings(namespace), ways=("Done", "Broken"),
+        level_b.api(),
+        namespace,
+        path=trainings(namespace),
+        ways=("Done", "Broken"),
         templates=lambda each: [each["spec"][role]["template"] for role in ("follower", "leader")],
-    )  # fmt: skip
+    )
     yield
     operator.close()
 
@@ -109,17 +117,28 @@ def pod(says: str = "score=${x}", *, code: str = "0", run: str = "300ms", **labe
         "command": ["python", "train.py", "--x=${x}"],
         "env": [{"name": name, "value": value} for name, value in played.items()],
     }
-    return {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
 
 
 def a_job(template: Object, **spec: Any) -> Object:
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"labels": {"team": "vision"}},
-            "spec": {"template": template, **spec}}  # fmt: skip
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"labels": {"team": "vision"}},
+        "spec": {"template": template, **spec},
+    }
 
 
 def a_jobset(template: Object) -> Object:
     group = {"name": "w", "replicas": 2, "template": {"spec": {"template": template}}}
-    return {"apiVersion": f"{GROUP}/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [group]}}
+    return {
+        "apiVersion": f"{GROUP}/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": [group]},
+    }
 
 
 def a_training(leader: Object, follower: Object) -> Object:
@@ -127,16 +146,26 @@ def a_training(leader: Object, follower: Object) -> Object:
     return {"apiVersion": "example.org/v1", "kind": "Training", "spec": spec}
 
 
-def file(me: Searcher, template: Object, *, name: str = "tiny", trials: int = 3, **trial: object) -> Path:
+def file(
+    me: Searcher, template: Object, *, name: str = "tiny", trials: int = 3, **trial: object
+) -> Path:
     return me.file_of_objects(template, name=name, trials=trials, parallelism=2, **trial)
 
 
 def nothing_was_made(level_b: ControlPlane, me: Searcher) -> bool:
-    ours = level_b.api().items(f"/api/v1/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid")
-    return not ours and not level_b.api().items(jobs(me.namespace)) and me.json("get", "experiments") == []
+    ours = level_b.api().items(
+        f"/api/v1/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid"
+    )
+    return (
+        not ours
+        and not level_b.api().items(jobs(me.namespace))
+        and me.json("get", "experiments") == []
+    )
 
 
-def test_a_job_template_gets_its_values_and_keeps_the_fields_of_its_author(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_job_template_gets_its_values_and_keeps_the_fields_of_its_author(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     running = me.start("run", file(me, a_job(pod(run="2s", role="solo")), trials=2))
     (made, *_) = eventually(lambda: level_b.api().items(jobs(me.namespace)))
     assert made["metadata"]["labels"]["team"] == "vision"
@@ -146,12 +175,16 @@ def test_a_job_template_gets_its_values_and_keeps_the_fields_of_its_author(level
     assert command == ["python", "train.py", f"--x={x!r}"]
     _, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
-    assert [trial["value"] for trial in me.trials()] == [trial["parameters"]["x"] for trial in me.trials()]
+    assert [trial["value"] for trial in me.trials()] == [
+        trial["parameters"]["x"] for trial in me.trials()
+    ]
     assert level_b.api().items(jobs(me.namespace)) == []
 
 
 @pytest.mark.usefixtures("jobset_operator")
-def test_a_jobset_is_a_trial_that_ends_by_its_conditions(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_jobset_is_a_trial_that_ends_by_its_conditions(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     code, out, err = me.tuner("run", file(me, a_jobset(pod())))
     assert code == 0, err
     assert "tiny: best score 0." in out
@@ -170,7 +203,9 @@ def test_a_jobset_whose_pods_fail_is_a_failed_trial_with_its_reason(me: Searcher
 
 
 @pytest.mark.usefixtures("jobset_operator")
-def test_a_resumed_controller_adopts_the_jobsets_of_a_killed_one(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_resumed_controller_adopts_the_jobsets_of_a_killed_one(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     path = file(me, a_jobset(pod(run="12s")), trials=2)
     process = me.start("run", path)
     eventually(lambda: me.state.exists() and me.states() == {"running": 2}, every_s=0.3)
@@ -183,7 +218,9 @@ def test_a_resumed_controller_adopts_the_jobsets_of_a_killed_one(level_b: Contro
 
 
 @pytest.mark.usefixtures("jobset_operator")
-def test_an_experiment_with_jobsets_is_rebuilt_from_the_cluster_alone(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_experiment_with_jobsets_is_rebuilt_from_the_cluster_alone(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     process = me.start("run", file(me, a_jobset(pod(run="4s")), trials=2))
     eventually(lambda: len(level_b.api().items(jobsets(me.namespace))) == 2)
     process.send_signal(signal.SIGKILL)
@@ -192,16 +229,22 @@ def test_an_experiment_with_jobsets_is_rebuilt_from_the_cluster_alone(level_b: C
     code, _, err = me.tuner("resume", "tiny", "--from-cluster", "--namespace", me.namespace)
     assert code == 0, err
     assert "found trials 0-1" in err
-    assert [(trial["state"], len(trial["attempts"])) for trial in me.trials()] == [("succeeded", 1)] * 2
+    assert [(trial["state"], len(trial["attempts"])) for trial in me.trials()] == [
+        ("succeeded", 1)
+    ] * 2
 
 
 @pytest.mark.usefixtures("training_operator")
-def test_an_unknown_kind_ends_by_the_conditions_of_the_file(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_unknown_kind_ends_by_the_conditions_of_the_file(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     template = a_training(pod(role="leader"), pod("score=99", role="follower"))
     primary = {"labels": {"role": "leader"}, "container": "main"}
     code, _, err = me.tuner("run", file(me, template, **ENDS, primary=primary))
     assert code == 0, err
-    assert [trial["value"] for trial in me.trials()] == [trial["parameters"]["x"] for trial in me.trials()]
+    assert [trial["value"] for trial in me.trials()] == [
+        trial["parameters"]["x"] for trial in me.trials()
+    ]
     assert level_b.api().items(trainings(me.namespace)) == []
 
 
@@ -223,19 +266,32 @@ REFUSED = {
         {"template": a_training(pod(), pod()), "success": ENDS["success"]},
         "tuner does not know how a Training ends; add failure: {type: …}",
     ),
-    "a pod": ({"template": {"apiVersion": "v1", "kind": "Pod", "spec": pod()["spec"]}}, "write a Job with that pod"),
+    "a pod": (
+        {"template": {"apiVersion": "v1", "kind": "Pod", "spec": pod()["spec"]}},
+        "write a Job with that pod",
+    ),
     "a placeholder in a key": (
         {"template": a_job({**pod(), "metadata": {"labels": {"${x}": "1"}}})},
         "the key '${x}' is not substituted; ${x} is allowed in values only",
     ),
     "no quantity": (
-        {"template": a_job({"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "many"}}}]}})},
+        {
+            "template": a_job(
+                {
+                    "spec": {
+                        "containers": [{"name": "main", "resources": {"limits": {"cpu": "many"}}}]
+                    }
+                }
+            )
+        },
         "'many' is not a quantity",
     ),
 }
 
 
-def test_a_template_that_cannot_be_a_trial_is_refused_without_a_cluster(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_template_that_cannot_be_a_trial_is_refused_without_a_cluster(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     for case, (trial, sentence) in REFUSED.items():
         path = file(me, **trial)  # type: ignore[arg-type]  # of several types, by name
         code, _, err = me.tuner("run", path)
@@ -246,7 +302,9 @@ def test_a_template_that_cannot_be_a_trial_is_refused_without_a_cluster(level_b:
     assert nothing_was_made(level_b, me)
 
 
-def test_a_name_too_long_for_host_names_is_refused_without_a_cluster(level_b: ControlPlane, me: Searcher) -> None:
+def test_a_name_too_long_for_host_names_is_refused_without_a_cluster(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     template = a_jobset(pod())
     template["spec"]["replicatedJobs"][0]["name"] = "workers-of-the-kind"
     path = file(me, template, name="a-search-with-as-long-a-name-as-one-may")
@@ -268,7 +326,9 @@ def test_a_kind_that_the_cluster_does_not_serve_is_refused_before_anything_is_cr
     assert nothing_was_made(level_b, me)
 
 
-def test_an_unknown_field_of_a_kind_is_refused_before_anything_is_created(level_b: ControlPlane, me: Searcher) -> None:
+def test_an_unknown_field_of_a_kind_is_refused_before_anything_is_created(
+    level_b: ControlPlane, me: Searcher
+) -> None:
     code, _, err = me.tuner("run", file(me, a_job(pod(), backofLimit=0)))
     assert code == 2, err
     assert 'unknown field "spec.backofLimit"' in err

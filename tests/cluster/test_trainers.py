@@ -1,7 +1,8 @@
-"""TrainJobs under the definitions of Trainer 2.0 to 2.3, which differ in the field that changes pod templates.
+"""TrainJobs under the definitions of Trainer 2.0 to 2.3, which differ in the field that changes pod
+templates.
 
-The API server, its checks and its OpenAPI document are real; the tenant has no right to read definitions. Nodes, pods
-and the operator are fake.
+The API server, its checks and its OpenAPI document are real; the tenant has no right to read
+definitions. Nodes, pods and the operator are fake.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from tests.cluster.tenant import role_without, tenant
 from tests.cluster.waiting import eventually
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
-SPEC = {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 1, "env": [{"name": "LR", "value": "${x}"}]}}
+SPEC = {
+    "runtimeRef": {"name": "torch"},
+    "trainer": {"numNodes": 1, "env": [{"name": "LR", "value": "${x}"}]},
+}
 TRAIN_JOB = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "TrainJob", "spec": SPEC}
 
 
@@ -34,7 +38,9 @@ def trainjobs(namespace: str) -> str:
 def trainer(level_b: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """Install the definition of a version; return when the server publishes its fields."""
     api = level_b.api()
-    definition = yaml.load(program(f"trainjobs-{request.param}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+    definition = yaml.load(
+        program(f"trainjobs-{request.param}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+    )
     define(api, definition)
     (version,) = definition["spec"]["versions"]
     fields = set(version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"])
@@ -55,7 +61,11 @@ def published(api: Api) -> set[str]:
 @pytest.fixture
 def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
     documents = role_without(namespace, "")
-    rule = {"apiGroups": [GROUP], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete"]}
+    rule = {
+        "apiGroups": [GROUP],
+        "resources": ["trainjobs"],
+        "verbs": ["create", "get", "list", "watch", "delete"],
+    }
     next(document for document in documents if document["kind"] == "Role")["rules"].append(rule)
     person = Searcher(tmp_path, tenant(level_b, namespace, documents), namespace)
     yield person
@@ -71,12 +81,23 @@ def node_pod(train_job: Object) -> list[Object]:
         (patch,) = spec["runtimePatches"]
         (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
         change = job["template"]["spec"]["template"]
-    ours = {"jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": "0"}
+    ours = {
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "batch.kubernetes.io/job-completion-index": "0",
+    }
     played = {"KWOK_LOG": "score=0.5", "KWOK_RUN": "300ms"}
-    env = [*spec["trainer"]["env"], *({"name": name, "value": value} for name, value in played.items())]
+    env = [
+        *spec["trainer"]["env"],
+        *({"name": name, "value": value} for name, value in played.items()),
+    ]
     container = {"name": "node", "image": "tiny:1", "env": env}
     labels = change["metadata"]["labels"] | ours
-    return [{"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [container]}}]
+    return [
+        {
+            "metadata": {"labels": labels},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+    ]
 
 
 @pytest.mark.parametrize("trainer", ["2.1", "2.2", "2.3"], indirect=True)
@@ -84,7 +105,11 @@ def test_a_tenant_runs_train_jobs_whatever_field_the_cluster_has(
     level_b: ControlPlane, me: Searcher, trainer: str
 ) -> None:
     operator = Operator(
-        level_b.api(), me.namespace, path=trainjobs(me.namespace), templates=node_pod, ways=("Complete", "Failed")
+        level_b.api(),
+        me.namespace,
+        path=trainjobs(me.namespace),
+        templates=node_pod,
+        ways=("Complete", "Failed"),
     )
     try:
         path = me.file_of_objects(TRAIN_JOB, trials=2, parallelism=2)
@@ -113,7 +138,9 @@ def test_a_trainer_without_labels_of_pods_is_refused_before_anything_is_created(
 
 
 @pytest.mark.parametrize("trainer", ["2.2"], indirect=True)
-def test_a_field_of_an_older_trainer_in_the_file_is_refused_with_the_newer_one(me: Searcher, trainer: str) -> None:
+def test_a_field_of_an_older_trainer_in_the_file_is_refused_with_the_newer_one(
+    me: Searcher, trainer: str
+) -> None:
     overrides = [{"targetJobs": [{"name": "node"}]}]
     template = TRAIN_JOB | {"spec": SPEC | {"podTemplateOverrides": overrides}}
     code, _, err = me.tuner("run", me.file_of_objects(template, trials=2, parallelism=2))

@@ -51,15 +51,22 @@ class UsageWatch:
 
 
 @contextmanager
-def two(cluster: ControlPlane, wide: str, what: str, room: Mapping[str, int]) -> Iterator[dict[str, str]]:
+def two(
+    cluster: ControlPlane, wide: str, what: str, room: Mapping[str, int]
+) -> Iterator[dict[str, str]]:
     """Create the namespace `wide` and another one, each with a quota."""
     api = cluster.api()
     names = {"wide": wide, "narrow": f"{wide}-narrow"}
     api.post(f"{CORE}/namespaces", {"metadata": {"name": names["narrow"]}})
     api.until(f"{CORE}/namespaces/{names['narrow']}/serviceaccounts/default", bool)
     for which, name in names.items():
-        api.post(f"{CORE}/namespaces/{name}/resourcequotas", quota("room", **{what: str(room[which])}))
-        api.until(f"{CORE}/namespaces/{name}/resourcequotas/room", lambda found: found.get("status", {}).get("hard"))
+        api.post(
+            f"{CORE}/namespaces/{name}/resourcequotas", quota("room", **{what: str(room[which])})
+        )
+        api.until(
+            f"{CORE}/namespaces/{name}/resourcequotas/room",
+            lambda found: found.get("status", {}).get("hard"),
+        )
     yield names
     api.delete(f"{CORE}/namespaces/{names['narrow']}")
 
@@ -121,13 +128,16 @@ def test_two_namespaces_with_real_containers_do_not_exceed_their_quotas(
                 folder.mkdir()
                 people.append(Searcher(folder, level_c.kubeconfig(namespace=name), name))
             running = [me.start("run", sleeping(me)) for me in people]
-            for process, me, watch, most in zip(running, people, watches, room.values(), strict=True):
+            for process, me, watch, most in zip(
+                running, people, watches, room.values(), strict=True
+            ):
                 _, err = process.communicate(timeout=150)
                 assert process.returncode == 0, err
                 assert me.states() == {"succeeded": 9}
                 assert max(watch.seen) >= most, watch.seen
-                # The status of the quota has once counted one pod too many, for one update. The cause is unknown:
-                # admission by the API server allows no such pod, so its recount from a cache is suspected.
+                # The status of the quota has once counted one pod too many, for one update. The
+                # cause is unknown: admission by the API server allows no such pod, so its recount
+                # from a cache is suspected.
                 assert max(min(pair) for pair in pairwise(watch.seen)) <= most, watch.seen
         finally:
             for each in (*people, *watches):
@@ -136,9 +146,13 @@ def test_two_namespaces_with_real_containers_do_not_exceed_their_quotas(
 
 def sleeping(me: Searcher) -> Path:
     path = me.file(trials=9, spec="  parallelism: 4\n")
-    text = path.read_text().replace("image: tiny:1", f"image: {images.DIGITS}\n    imagePullPolicy: Never")
+    text = path.read_text().replace(
+        "image: tiny:1", f"image: {images.DIGITS}\n    imagePullPolicy: Never"
+    )
     command = '[sh, -c, "sleep 1; echo score=${x}"]'
-    text = text.replace('[python, train.py, "--x=${x}"]', command).replace("{gpu: 1}", "{cpu: 100m}")
+    text = text.replace('[python, train.py, "--x=${x}"]', command).replace(
+        "{gpu: 1}", "{cpu: 100m}"
+    )
     path.write_text(text)
     return path
 
@@ -151,7 +165,8 @@ def test_an_experiment_that_starts_later_gets_room_in_a_full_namespace(
     try:
         played = {"KWOK_RUN": "3s"}
         paths = [
-            one_cpu(me.file(name=each, trials=24, spec="  parallelism: 24\n", env=played)) for each in ("one", "two")
+            one_cpu(me.file(name=each, trials=24, spec="  parallelism: 24\n", env=played))
+            for each in ("one", "two")
         ]
         first = me.start("run", paths[0])
         eventually(lambda: alive(level_b, name)[0] == ROOM["narrow"], within_s=60)
@@ -170,7 +185,9 @@ def test_an_experiment_that_starts_later_gets_room_in_a_full_namespace(
 
 
 def alive(cluster: ControlPlane, namespace: str) -> tuple[int, int]:
-    """Return the pods of both that have not ended: pods take room, while a Job may still wait for its own."""
+    """Return the pods of both that have not ended: pods take room, while a Job may still wait for
+    its own.
+    """
     counts = {"one": 0, "two": 0}
     for pod in cluster.api().items(pods(namespace)):
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):

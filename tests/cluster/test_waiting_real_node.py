@@ -1,4 +1,6 @@
-"""Trials that wait, with the messages of a real scheduler and kubelet: for GPUs that others use, for a registry."""
+"""Trials that wait, with the messages of a real scheduler and kubelet: for GPUs that others use,
+for a registry.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +48,28 @@ def write(me: Searcher, *, gpu: int) -> Path:
     }
     metadata = {"name": "tiny", "namespace": me.namespace}
     path.write_text(
-        json.dumps({"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": metadata, "spec": spec})
+        json.dumps(
+            {"apiVersion": "tuner.dev/v1", "kind": "Experiment", "metadata": metadata, "spec": spec}
+        )
     )
     return path
 
 
 def a_pod(name: str, image: str, **resources: str) -> dict[str, Any]:
     container = {
-        "name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "command": ["sleep", "600"],
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "600"],
         "resources": {"limits": resources},
-    }  # fmt: skip
+    }
     spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def test_a_trial_waits_for_gpus_that_others_use_and_says_so(level_c: RealNode, me: Searcher) -> None:
+def test_a_trial_waits_for_gpus_that_others_use_and_says_so(
+    level_c: RealNode, me: Searcher
+) -> None:
     api = level_c.api()
     api.post(pods(me.namespace), a_pod("other", images.BASE, **{GPU: str(GPUS)}))
     api.until(pods(me.namespace, "other"), lambda pod: pod["spec"].get("nodeName"))
@@ -84,12 +93,16 @@ def test_doctor_names_a_request_that_no_node_can_ever_meet(me: Searcher) -> None
     assert f"no node of 1 can ever run it: 1 without {GPU} {GPUS + 1} (the most is {GPUS})" in out
 
 
-def test_a_kubelets_message_about_an_unreachable_registry_is_waited_for(level_c: RealNode, me: Searcher) -> None:
+def test_a_kubelets_message_about_an_unreachable_registry_is_waited_for(
+    level_c: RealNode, me: Searcher
+) -> None:
     api = level_c.api()
     api.post(pods(me.namespace), a_pod("away", "registry.example/digits:1"))
 
     def refused(pod: dict[str, Any]) -> bool:
-        states = [status["state"] for status in pod.get("status", {}).get("containerStatuses") or ()]
+        states = [
+            status["state"] for status in pod.get("status", {}).get("containerStatuses") or ()
+        ]
         return any("pull" in state.get("waiting", {}).get("reason", "").lower() for state in states)
 
     api.until(pods(me.namespace, "away"), refused)

@@ -43,7 +43,9 @@ class LocalTestbed:
         folder.mkdir()
         return LocalTestbed(folder, self._mark)
 
-    async def open(self, *, devices: Sequence[str] = (), answer_s: float = ANSWER_S) -> LocalRuntime:
+    async def open(
+        self, *, devices: Sequence[str] = (), answer_s: float = ANSWER_S
+    ) -> LocalRuntime:
         return LocalRuntime(self.folder, devices=devices, answer_s=answer_s)
 
     async def crash(self, runtime: Runtime) -> None:
@@ -67,7 +69,9 @@ class LocalTestbed:
             *([f"sleep {script.lasts_s}"] if script.lasts_s else []),
             f"exit {script.code}",
         ]
-        return self.shell(name, "\n".join(lines), program="/bin/sh" if script.command_exists else "pyton3")
+        return self.shell(
+            name, "\n".join(lines), program="/bin/sh" if script.command_exists else "pyton3"
+        )
 
     def shell(self, name: str, text: str, *, program: str = "/bin/sh") -> Launch:
         directory = self.directory(name)
@@ -98,7 +102,11 @@ class LocalTestbed:
     def alive(self) -> list[int]:
         """Return all processes that this test has started, directly or indirectly."""
         if sys.platform == "linux":
-            return [pid for pid in processes.all_pids() if pid != os.getpid() and processes.carries(pid, self._mark)]
+            return [
+                pid
+                for pid in processes.all_pids()
+                if pid != os.getpid() and processes.carries(pid, self._mark)
+            ]
         written = [self.folder / "supervisor.lock", *self.folder.glob("trials/*/1/process.json")]
         pids = [json.loads(path.read_bytes())["pid"] for path in written if path.exists()]
         return [pid for pid in pids if processes.birth(pid) is not None]

@@ -1,7 +1,7 @@
 """The contract of every runtime: subclass `RuntimeContract` and provide a `testbed` fixture.
 
-Nothing here depends on processes: a `Script` describes an attempt, and the testbed runs it. Time passes only in
-`Runtime.wait`, so that a runtime in virtual time can fulfill the same contract.
+Nothing here depends on processes: a `Script` describes an attempt, and the testbed runs it. Time
+passes only in `Runtime.wait`, so that a runtime in virtual time can fulfill the same contract.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
     return await runtime.observe()
 
 
-async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
+async def seen(
+    runtime: Runtime, name: str, condition: Callable[[AttemptStatus], bool]
+) -> AttemptStatus:
     """Return the attempt's status once it satisfies the condition. Fails after 400 waits."""
     status = None
     for _ in range(400):
@@ -143,7 +145,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, testbed: Testbed) -> None:
+    async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", FOREVER))
         status = await seen(runtime, "a", lambda status: status.start_time is not None)
@@ -176,7 +180,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_removed_attempt_is_forgotten_for_good_and_never_starts_again(self, testbed: Testbed) -> None:
+    async def test_a_removed_attempt_is_forgotten_for_good_and_never_starts_again(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         launch = testbed.launch("a", Script())
         await runtime.start(launch)
@@ -193,19 +199,26 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_beyond_the_slots_waits_until_another_has_ended(self, testbed: Testbed) -> None:
+    async def test_an_attempt_beyond_the_slots_waits_until_another_has_ended(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.3)), slots=1))
         await runtime.start(replace(testbed.launch("b", Script(code=3)), slots=1))
         await runtime.start(replace(testbed.launch("c", Script(code=4)), slots=1))
         waiting = (await look(runtime))["b"]
         assert (waiting.start_time, waiting.exit, waiting.waiting) == (None, None, "")
-        assert [alike(await ended(runtime, name), code=code) for name, code in (("a", 0), ("b", 3), ("c", 4))]
+        assert [
+            alike(await ended(runtime, name), code=code)
+            for name, code in (("a", 0), ("b", 3), ("c", 4))
+        ]
         assert [testbed.runs(name) for name in "abc"] == [1, 1, 1]
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_that_waits_for_a_slot_can_be_withdrawn(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_waits_for_a_slot_can_be_withdrawn(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", FOREVER), slots=1))
         for name in "bc":
@@ -244,7 +257,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_running_attempt_is_adopted_and_its_exit_code_learned(self, testbed: Testbed) -> None:
+    async def test_a_running_attempt_is_adopted_and_its_exit_code_learned(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", Script(lasts_s=0.5, code=7)))
         await testbed.crash(runtime)
@@ -284,7 +299,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_that_ignores_sigterm_is_killed_after_its_grace_period(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_ignores_sigterm_is_killed_after_its_grace_period(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", STUBBORN))
         await printed(runtime, "a", b"deaf")
@@ -294,7 +311,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(self, testbed: Testbed) -> None:
+    async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         for name in ("shortened", "kept"):
             await runtime.start(testbed.launch(name, STUBBORN))
@@ -308,7 +327,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_that_ended_before_it_was_stopped_was_not_stopped(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_ended_before_it_was_stopped_was_not_stopped(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", Script(code=1)))
         await ended(runtime, "a")
@@ -317,7 +338,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_that_takes_too_long_is_ended_and_says_so(self, testbed: Testbed) -> None:
+    async def test_an_attempt_that_takes_too_long_is_ended_and_says_so(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
         await runtime.start(replace(testbed.launch("a", FOREVER), timeout_s=0.2))
         await runtime.start(replace(testbed.launch("deaf", STUBBORN), timeout_s=0.5, grace_s=0.1))
@@ -335,9 +358,14 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_command_that_cannot_start_leaves_nothing_and_can_start_once_fixed(self, testbed: Testbed) -> None:
+    async def test_a_command_that_cannot_start_leaves_nothing_and_can_start_once_fixed(
+        self, testbed: Testbed
+    ) -> None:
         runtime = await testbed.open()
-        assert await _refusal(runtime, testbed.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
+        assert (
+            await _refusal(runtime, testbed.launch("a", Script(command_exists=False)))
+            is FailureClass.CONFIGURATION
+        )
         await testbed.crash(runtime)
         runtime = await testbed.open()
         assert await look(runtime) == {}
@@ -416,7 +444,9 @@ class RuntimeContract:
     async def test_64_attempts_start_at_once(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         names = [f"a-{number}" for number in range(64)]
-        await asyncio.gather(*(runtime.start(testbed.launch(name, Script(code=1))) for name in names))
+        await asyncio.gather(
+            *(runtime.start(testbed.launch(name, Script(code=1))) for name in names)
+        )
         assert [alike(await ended(runtime, name), code=1) for name in names] == [True] * 64
         assert [testbed.runs(name) for name in names] == [1] * 64
         await asyncio.gather(*(runtime.remove(name) for name in names))

@@ -1,4 +1,6 @@
-"""The contract of every study store: subclass it, and define how a store is opened on existing data."""
+"""The contract of every study store: subclass it, and define how a store is opened on existing
+data.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from suggest.storage.sql_store import StudyStore
 from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Observed, StudyRecord
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
-from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.study import (
+    Algorithm,
+    Direction,
+    Objective,
+    PastSpace,
+    Pruning,
+    Study,
+    StudyName,
+    StudySpec,
+    ValueRule,
+)
 from suggest.trial import Measurement, RungResult, Trial, TrialBatch, TrialState
 from tests.unit.searches import a_column
 
@@ -44,7 +56,9 @@ SPEC = StudySpec(
 
 def a_study(study: str = "digits", *, namespace: str = "default", **labels: str) -> StudyRecord:
     name = StudyName(namespace, study)
-    made = Study(name, uid=f"{namespace}-{study}", spec=SPEC, seed=2**40, labels=labels, create_time=NOW)
+    made = Study(
+        name, uid=f"{namespace}-{study}", spec=SPEC, seed=2**40, labels=labels, create_time=NOW
+    )
     return StudyRecord(made, "request", fingerprint(SPEC))
 
 
@@ -73,7 +87,13 @@ def measured(step: int, value: float, *, metric: str = "accuracy", attempt: int 
 
 
 def begin(
-    sessions: PageSessions, key: str, sealed: bytes, used_s: float, *, owner: str = "me", oldest_s: float = 0.0
+    sessions: PageSessions,
+    key: str,
+    sealed: bytes,
+    used_s: float,
+    *,
+    owner: str = "me",
+    oldest_s: float = 0.0,
 ) -> None:
     """Begin a session of the page, of which two of an owner and three in all are kept."""
     sessions.begin(key, sealed, owner, used_s, oldest_s=oldest_s, most=3, most_of_owner=2)
@@ -127,11 +147,20 @@ class StoreContract:
         with pytest.raises(NotFound):
             store.take(NAME, uid="nobody", address="")
 
-    def test_studies_are_listed_in_order_by_namespace_labels_and_page(self, store: StudyStore) -> None:
-        for namespace, study, team in (("b", "x", "1"), ("a", "y", "1"), ("a", "x", "2"), ("a", "z", "1")):
+    def test_studies_are_listed_in_order_by_namespace_labels_and_page(
+        self, store: StudyStore
+    ) -> None:
+        for namespace, study, team in (
+            ("b", "x", "1"),
+            ("a", "y", "1"),
+            ("a", "x", "2"),
+            ("a", "z", "1"),
+        ):
             store.insert_study(a_study(study, namespace=namespace, team=team))
 
-        def names(namespace: str | None, after: StudyName | None = None, **labels: str) -> list[str]:
+        def names(
+            namespace: str | None, after: StudyName | None = None, **labels: str
+        ) -> list[str]:
             found = store.studies(namespace, labels=labels, after=after, limit=2)
             return [f"{s.name.namespace}/{s.name.study}" for s in found]
 
@@ -170,31 +199,60 @@ class StoreContract:
     def test_a_renamed_metric_keeps_its_measurements(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0), running(1)])
         for number, metrics in enumerate((["accuracy"], ["accuracy", "acc"])):
-            store.add_measurements(lease, number, [measured(0, 0.5, metric=metric) for metric in metrics])
+            store.add_measurements(
+                lease, number, [measured(0, 0.5, metric=metric) for metric in metrics]
+            )
         store.update_study(lease, a_study().study, renamed={"accuracy": "acc"})
-        kept = [(trial, m.metric) for _, trial, m in store.measurements(NAME, None, after=0, limit=9)]
-        assert kept == [(0, "acc"), (1, "accuracy"), (1, "acc")], "trial 1 has reported the new name itself"
+        kept = [
+            (trial, m.metric) for _, trial, m in store.measurements(NAME, None, after=0, limit=9)
+        ]
+        assert kept == [(0, "acc"), (1, "accuracy"), (1, "acc")], (
+            "trial 1 has reported the new name itself"
+        )
 
-    def test_a_grown_space_is_stored_with_the_earlier_ones(self, store: StudyStore, lease: Lease) -> None:
-        grown = replace(SPEC, space=Space((*SPEC.space.parameters, Parameter("more", Choice((True, 1.0, "x"))))))
-        store.update_study(lease, replace(a_study().study, spec=grown, past=(PastSpace(SPEC.space, 7, NOW),)))
+    def test_a_grown_space_is_stored_with_the_earlier_ones(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        grown = replace(
+            SPEC, space=Space((*SPEC.space.parameters, Parameter("more", Choice((True, 1.0, "x")))))
+        )
+        store.update_study(
+            lease, replace(a_study().study, spec=grown, past=(PastSpace(SPEC.space, 7, NOW),))
+        )
         contents = store.contents(NAME)
-        assert (contents.study.spec, contents.study.past) == (grown, (PastSpace(SPEC.space, 7, NOW),))
+        assert (contents.study.spec, contents.study.past) == (
+            grown,
+            (PastSpace(SPEC.space, 7, NOW),),
+        )
         read = store.study(NAME)
         assert read is not None
         assert read.fingerprint == fingerprint(SPEC), "by which a repeated CreateStudy is known"
 
-    def test_trials_and_measurements_read_back_as_they_were_written(self, store: StudyStore, lease: Lease) -> None:
-        reports = [measured(0, 0.5), measured(2, math.inf), measured(1, -math.inf, attempt=2), measured(1, 1e-300)]
+    def test_trials_and_measurements_read_back_as_they_were_written(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        reports = [
+            measured(0, 0.5),
+            measured(2, math.inf),
+            measured(1, -math.inf, attempt=2),
+            measured(1, 1e-300),
+        ]
         store.hand_out(lease, [running(0), running(1)])
         store.add_measurements(lease, 1, reports)
         contents = store.contents(NAME)
         assert list(contents.trials) == [running(0), running(1)]
-        assert [type(v) for v in contents.trials[0].parameters.values()] == [float, int, bool, float]
+        assert [type(v) for v in contents.trials[0].parameters.values()] == [
+            float,
+            int,
+            bool,
+            float,
+        ]
         assert list(contents.measurements) == [(1, m) for m in reports]
 
     @pytest.mark.parametrize("count", [2, 99, 100, 101, 700, 1000, 2345])
-    def test_many_measurements_read_back_in_order(self, store: StudyStore, lease: Lease, count: int) -> None:
+    def test_many_measurements_read_back_in_order(
+        self, store: StudyStore, lease: Lease, count: int
+    ) -> None:
         reports = [measured(step, 0.1 * step) for step in reversed(range(count))]
         store.hand_out(lease, [running(0), running(1)])
         store.add_measurements(lease, 1, reports)
@@ -205,9 +263,13 @@ class StoreContract:
         self, store: StudyStore, lease: Lease
     ) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
-        store.add_measurements(lease, 0, [measured(5, 0.5), measured(3, 0.3), measured(1, 0.1, metric="loss")])
         store.add_measurements(
-            lease, 2, [measured(9, 0.9), measured(1, 0.2, attempt=2), measured(9, 0.8, metric="loss")]
+            lease, 0, [measured(5, 0.5), measured(3, 0.3), measured(1, 0.1, metric="loss")]
+        )
+        store.add_measurements(
+            lease,
+            2,
+            [measured(9, 0.9), measured(1, 0.2, attempt=2), measured(9, 0.8, metric="loss")],
         )
         store.add_measurements(lease, 3, [measured(0, math.nan)])
         first, second, third, fourth = store.latest_measurements(NAME, None, after=-1, limit=9)
@@ -221,7 +283,9 @@ class StoreContract:
         assert store.latest_measurements(NAME, 2, after=-1, limit=9) == [third]
         assert store.latest_measurements(NAME, 1, after=-1, limit=9) == []
 
-    def test_the_latest_measurements_come_in_pages_of_any_size(self, store: StudyStore, lease: Lease) -> None:
+    def test_the_latest_measurements_come_in_pages_of_any_size(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(n) for n in range(250)])
         for number in range(250):
             kinds = "abc" if number % 5 else [f"m{i:02}" for i in range(70)]
@@ -258,18 +322,25 @@ class StoreContract:
     def test_a_queued_trial_is_handed_out_once(self, store: StudyStore, lease: Lease) -> None:
         store.add_trial(lease, queued(0), request_id="add", measurements=[])
         store.hand_out(lease, [running(0), running(1)])
-        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1)]
+        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [
+            running(0),
+            running(1),
+        ]
         assert store.trial_added_by(NAME, "add") == running(0)
         with pytest.raises(NotOwner):
             store.hand_out(lease, [running(0, request_id="again")])
         assert store.trial(NAME, 0) == running(0)
 
-    def test_a_finished_trial_has_its_outcome_and_last_measurements(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_finished_trial_has_its_outcome_and_last_measurements(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(0)])
         done = succeeded(running(0), 0.75)
         store.finish_trial(lease, done, [measured(4, 0.75)])
         assert store.trial(NAME, 0) == done
-        assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=9)] == [measured(4, 0.75)]
+        assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=9)] == [
+            measured(4, 0.75)
+        ]
 
     def test_a_finished_trial_never_changes(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
@@ -279,33 +350,51 @@ class StoreContract:
         assert store.trial(NAME, 0) == succeeded(running(0), 0.75)
         assert store.measurements(NAME, 0, after=0, limit=9) == []
 
-    def test_an_imported_trial_is_stored_with_its_measurements(self, store: StudyStore, lease: Lease) -> None:
+    def test_an_imported_trial_is_stored_with_its_measurements(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         done = succeeded(running(0), 0.5)
         store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
         assert store.trial_added_by(NAME, "add") == done
         assert store.trial_added_by(NAME, "r") is None
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 1
 
-    def test_trials_are_added_many_at_once_and_known_by_their_requests(self, store: StudyStore, lease: Lease) -> None:
-        done = [succeeded(replace(running(n), request_id="", client_id=""), n / 2) for n in range(3)]
+    def test_trials_are_added_many_at_once_and_known_by_their_requests(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        done = [
+            succeeded(replace(running(n), request_id="", client_id=""), n / 2) for n in range(3)
+        ]
         reports = [measured(k, math.nan if k else 0.5) for k in range(2)]
-        store.add_trials(lease, [Addition(done[0], "a"), Addition(done[1], "b", reports), Addition(done[2], "c")])
+        store.add_trials(
+            lease, [Addition(done[0], "a"), Addition(done[1], "b", reports), Addition(done[2], "c")]
+        )
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == done
-        assert [(trial, m.step) for _, trial, m in store.measurements(NAME, None, after=0, limit=9)] == [(1, 0), (1, 1)]
+        assert [
+            (trial, m.step) for _, trial, m in store.measurements(NAME, None, after=0, limit=9)
+        ] == [(1, 0), (1, 1)]
         store.delete_trial(lease, 2)
         assert store.numbers_added_by(NAME, ["c", "x", "a"]) == {"a": 0, "c": 2}
         assert store.numbers_added_by(StudyName("default", "other"), ["a"]) == {}
 
-    def test_a_long_history_keeps_the_type_of_each_value(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_long_history_keeps_the_type_of_each_value(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         values = [True, 1, 1.0, "1", None, [1], {"a": 1.0}]
         done = [
-            succeeded(replace(running(n), parameters={"x": values[n % 7]}, request_id="", client_id=""), 0.1 + 0.2 * n)
+            succeeded(
+                replace(running(n), parameters={"x": values[n % 7]}, request_id="", client_id=""),
+                0.1 + 0.2 * n,
+            )
             for n in range(600)
         ]
         store.add_trials(lease, [Addition(trial, None) for trial in done])
         assert repr(store.trials(NAME, states=[], client_id="", after=-1, limit=600)) == repr(done)
         with pytest.raises(NotOwner):
-            store.add_trials(replace(lease, epoch=lease.epoch - 1), [Addition(replace(done[0], number=600), None)] * 2)
+            store.add_trials(
+                replace(lease, epoch=lease.epoch - 1),
+                [Addition(replace(done[0], number=600), None)] * 2,
+            )
 
     @pytest.mark.parametrize("more", [{}, {"odd": [str(n) if n % 2 else None for n in range(600)]}])
     def test_a_batch_is_stored_as_its_trials(
@@ -319,24 +408,36 @@ class StoreContract:
                 "lr": a_column(*(0.1 + 0.2 * n for n in range(600))),
                 "100%": a_column(*(f'"{n}%\n' for n in range(600))),
             },
-            values=[0.1 + 0.2 * n if state is TrialState.SUCCEEDED else None for n, state in enumerate(states)],
+            values=[
+                0.1 + 0.2 * n if state is TrialState.SUCCEEDED else None
+                for n, state in enumerate(states)
+            ],
             reasons=["" if state is TrialState.SUCCEEDED else "broken" for state in states],
             failure_classes=["" if state is TrialState.SUCCEEDED else "katib" for state in states],
             labels={"name": [f"search-{n}" for n in range(600)], **more},
             time=datetime(2026, 1, 2, tzinfo=UTC),
         )
         store.add_batch(lease, batch)
-        assert repr(store.trials(NAME, states=[], client_id="", after=-1, limit=600)) == repr(list(batch.trials()))
+        assert repr(store.trials(NAME, states=[], client_id="", after=-1, limit=600)) == repr(
+            list(batch.trials())
+        )
         with pytest.raises(NotOwner):
             store.add_batch(replace(lease, epoch=lease.epoch - 1), replace(batch, first=1000))
 
-    def test_trials_of_one_history_with_equal_parameters_differ_by_type(self, store: StudyStore, lease: Lease) -> None:
+    def test_trials_of_one_history_with_equal_parameters_differ_by_type(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         done = [
-            succeeded(replace(running(n), parameters={"x": value}, request_id="", client_id=""), 0.5)
+            succeeded(
+                replace(running(n), parameters={"x": value}, request_id="", client_id=""), 0.5
+            )
             for n, value in enumerate((True, 1, 1.0))
         ]
         store.add_trials(lease, [Addition(trial, None) for trial in done])
-        assert [repr(t.parameters["x"]) for t in store.trials(NAME, states=[], client_id="", after=-1, limit=9)] == [
+        assert [
+            repr(t.parameters["x"])
+            for t in store.trials(NAME, states=[], client_id="", after=-1, limit=9)
+        ] == [
             "True",
             "1",
             "1.0",
@@ -355,22 +456,35 @@ class StoreContract:
         assert numbers(TrialState.SUCCEEDED) == [2]
         assert numbers(TrialState.RUNNING, client_id="c0") == [0, 4]
 
-    def test_measurements_are_paged_in_the_order_of_reports(self, store: StudyStore, lease: Lease) -> None:
+    def test_measurements_are_paged_in_the_order_of_reports(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(0), running(1)])
         for step in (3, 1, 2):
             store.add_measurements(lease, 0, [measured(step, 0.0)])
             store.add_measurements(lease, 1, [measured(step, 0.0)])
         first = store.measurements(NAME, None, after=0, limit=4)
         rest = store.measurements(NAME, None, after=first[-1][0], limit=4)
-        assert [(trial, m.step) for _, trial, m in first + rest] == [(0, 3), (1, 3), (0, 1), (1, 1), (0, 2), (1, 2)]
+        assert [(trial, m.step) for _, trial, m in first + rest] == [
+            (0, 3),
+            (1, 3),
+            (0, 1),
+            (1, 1),
+            (0, 2),
+            (1, 2),
+        ]
 
     def test_finished_trials_are_returned_as_curves_and_not_as_measurements(
         self, store: StudyStore, lease: Lease
     ) -> None:
         store.hand_out(lease, [running(n) for n in range(5)])
-        store.add_measurements(lease, 0, [measured(2, 0.5), measured(0, math.nan), Measurement(1, "other", 1, 9.0)])
+        store.add_measurements(
+            lease, 0, [measured(2, 0.5), measured(0, math.nan), Measurement(1, "other", 1, 9.0)]
+        )
         store.finish_trial(lease, succeeded(running(0), 0.5), [measured(3, 0.75)])
-        store.add_measurements(lease, 1, [measured(0, 0.1), measured(1, 0.2), measured(1, 0.3, attempt=2)])
+        store.add_measurements(
+            lease, 1, [measured(0, 0.1), measured(1, 0.2), measured(1, 0.3, attempt=2)]
+        )
         store.finish_trial(lease, succeeded(running(1), 0.3), [])
         store.add_measurements(lease, 2, [measured(0, 0.1), Measurement(2, "other", 0, 1.0)])
         store.finish_trial(lease, succeeded(running(2), 0.1), [])
@@ -391,16 +505,23 @@ class StoreContract:
             (5, TrialState.PRUNED, [0], ["0.2"], 0.2),
         ]
 
-    def test_the_best_is_the_first_of_the_best_succeeded(self, store: StudyStore, lease: Lease) -> None:
+    def test_the_best_is_the_first_of_the_best_succeeded(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
         for number, value in enumerate((0.5, 0.9, 0.9, 0.1)):
             store.finish_trial(lease, succeeded(running(number), value), [])
-        best, worst = store.best_trial(NAME, Direction.MAXIMIZE), store.best_trial(NAME, Direction.MINIMIZE)
+        best, worst = (
+            store.best_trial(NAME, Direction.MAXIMIZE),
+            store.best_trial(NAME, Direction.MINIMIZE),
+        )
         assert best is not None
         assert worst is not None
         assert (best.number, worst.number) == (1, 3)
 
-    def test_a_deleted_trial_is_hidden_but_keeps_its_number(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_deleted_trial_is_hidden_but_keeps_its_number(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         done = succeeded(running(0), 0.5)
         store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
         store.delete_trial(lease, 0)
@@ -408,38 +529,68 @@ class StoreContract:
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == []
         assert store.best_trial(NAME, Direction.MAXIMIZE) is None
         contents = store.contents(NAME)
-        assert [(t.number, t.state, t.value) for t in contents.trials] == [(0, TrialState.CANCELLED, None)]
+        assert [(t.number, t.state, t.value) for t in contents.trials] == [
+            (0, TrialState.CANCELLED, None)
+        ]
         assert list(contents.measurements) == []
 
     def test_choices_of_any_json_value_keep_their_types(self, store: StudyStore) -> None:
-        values = (None, [1, 2.5, None, [True]], {"b": {"c": []}, "a": "ü\u2028"}, "null", 0.1, 1, True, {})
+        values = (
+            None,
+            [1, 2.5, None, [True]],
+            {"b": {"c": []}, "a": "ü\u2028"},
+            "null",
+            0.1,
+            1,
+            True,
+            {},
+        )
         space = Space(
-            (Parameter("x", Choice(values)), Parameter("y", Float(0, 1), (Condition("x", (None, values[2])),)))
+            (
+                Parameter("x", Choice(values)),
+                Parameter("y", Float(0, 1), (Condition("x", (None, values[2])),)),
+            )
         )
         record = a_study()
         record = replace(record, study=replace(record.study, spec=replace(SPEC, space=space)))
         assert store.insert_study(record)
         lease = store.take(NAME, uid="default-digits", address="here")
-        trials = [replace(running(number), parameters={"x": value}) for number, value in enumerate(values)]
+        trials = [
+            replace(running(number), parameters={"x": value}) for number, value in enumerate(values)
+        ]
         store.hand_out(lease, trials)
         read = store.study(NAME)
         assert read is not None
         assert read.study.spec.space == space
         assert repr(
-            [t.parameters["x"] for t in store.trials(NAME, states=(), client_id="", after=-1, limit=100)]
+            [
+                t.parameters["x"]
+                for t in store.trials(NAME, states=(), client_id="", after=-1, limit=100)
+            ]
         ) == repr(list(values))
 
     def test_failed_trials_are_reopened_all_or_none(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0), running(1), running(2)])
         for number in (0, 1):
-            failed = replace(running(number), state=TrialState.FAILED, reason="exit code 1", failure_class="userError")
-            store.finish_trial(lease, replace(failed, end_time=failed.create_time), [measured(0, 0.5)])
+            failed = replace(
+                running(number),
+                state=TrialState.FAILED,
+                reason="exit code 1",
+                failure_class="userError",
+            )
+            store.finish_trial(
+                lease, replace(failed, end_time=failed.create_time), [measured(0, 0.5)]
+            )
         before = store.contents(NAME)
         with pytest.raises(NotOwner):
             store.reopen_trials(lease, [0, 1, 2])
         assert store.contents(NAME) == before
         store.reopen_trials(lease, [0, 1])
-        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
+        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [
+            running(0),
+            running(1),
+            running(2),
+        ]
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
 
     def test_a_reopened_trial_keeps_nothing_of_its_outcome_but_what_it_was_on_rungs(
@@ -469,21 +620,29 @@ class StoreContract:
         store.relabel_trial(lease, 0, {"new": "label"})
         assert store.trial(NAME, 0) == replace(running(0), labels={"new": "label"})
 
-    def test_a_deleted_study_takes_everything_with_it(self, store: StudyStore, lease: Lease) -> None:
-        store.add_trial(lease, succeeded(running(0), 0.5), request_id="add", measurements=[measured(0, 0.5)])
+    def test_a_deleted_study_takes_everything_with_it(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
+        store.add_trial(
+            lease, succeeded(running(0), 0.5), request_id="add", measurements=[measured(0, 0.5)]
+        )
         store.delete_study(lease)
         assert store.study(NAME) is None
         store.insert_study(a_study())
         assert list(store.contents(NAME).trials) == []
         assert store.measurements(NAME, None, after=0, limit=9) == []
 
-    def test_written_data_is_visible_to_the_next_process(self, store: StudyStore, lease: Lease) -> None:
+    def test_written_data_is_visible_to_the_next_process(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(0)])
         store.close()
         with self.opening() as other:
             assert other.trial(NAME, 0) == running(0)
 
-    def test_each_takeover_raises_the_epoch_and_names_the_owner(self, store: StudyStore, lease: Lease) -> None:
+    def test_each_takeover_raises_the_epoch_and_names_the_owner(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         assert lease.epoch == 1
         store.release(lease)
         assert store.take(NAME, uid="default-digits", address="there").epoch == 2
@@ -491,7 +650,9 @@ class StoreContract:
         assert read is not None
         assert (read.study.owner_address, read.study.owner_epoch) == ("there", 2)
 
-    def test_only_one_process_at_a_time_may_take_a_study(self, store: StudyStore, lease: Lease) -> None:
+    def test_only_one_process_at_a_time_may_take_a_study(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         with self.opening() as other:
             with pytest.raises(NotOwner) as refused:
                 other.take(NAME, uid="default-digits", address="there")
@@ -505,7 +666,10 @@ class StoreContract:
     ) -> None:
         leased = replace(running(0), tries=1, lease_s=0.25)
         store.hand_out(lease, [leased, running(1)])
-        assert store.trials(NAME, states=(), client_id="", after=-1, limit=9) == [leased, running(1)]
+        assert store.trials(NAME, states=(), client_id="", after=-1, limit=9) == [
+            leased,
+            running(1),
+        ]
         store.requeue(lease, [0])
         again = replace(leased, state=TrialState.QUEUED)
         assert store.trial(NAME, 0) == again
@@ -514,7 +678,9 @@ class StoreContract:
         store.hand_out(lease, [taken], queued=1)
         assert store.trial(NAME, 0) == taken
 
-    def test_only_running_trials_are_queued_again_and_all_or_none(self, store: StudyStore, lease: Lease) -> None:
+    def test_only_running_trials_are_queued_again_and_all_or_none(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(0), running(1)])
         store.finish_trial(lease, succeeded(running(1), 0.5), ())
         with pytest.raises(NotOwner):
@@ -524,7 +690,10 @@ class StoreContract:
     def test_many_trials_are_queued_again_at_once(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(number) for number in range(1200)])
         store.requeue(lease, range(1200))
-        assert len(store.trials(NAME, states=(TrialState.QUEUED,), client_id="", after=-1, limit=2000)) == 1200
+        assert (
+            len(store.trials(NAME, states=(TrialState.QUEUED,), client_id="", after=-1, limit=2000))
+            == 1200
+        )
 
     def test_an_outdated_lease_changes_nothing(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
@@ -538,7 +707,9 @@ class StoreContract:
             lambda: store.hand_out(lease, [running(2)]),
             lambda: store.hand_out(lease, [running(1)]),
             lambda: store.add_trial(lease, queued(2), request_id="more", measurements=[]),
-            lambda: store.add_trials(lease, [Addition(queued(2), "more", [measured(0, 1.0)]), Addition(queued(3), "")]),
+            lambda: store.add_trials(
+                lease, [Addition(queued(2), "more", [measured(0, 1.0)]), Addition(queued(3), "")]
+            ),
             lambda: store.add_measurements(lease, 0, [measured(0, 1.0)]),
             lambda: store.add_measurements(lease, 0, [measured(step, 1.0) for step in range(1234)]),
             lambda: store.finish_trial(lease, succeeded(running(0), 1.0), [measured(0, 1.0)]),
@@ -577,7 +748,10 @@ class StoreContract:
 
     def test_observations_are_ordered_by_time_then_by_arrival(self, store: StudyStore) -> None:
         log = store.observations
-        lines = [Observed(us, f"at {us}", "accuracy", value) for us, value in ((2, "c"), (1, "a"), (1, "b"), (3, ""))]
+        lines = [
+            Observed(us, f"at {us}", "accuracy", value)
+            for us, value in ((2, "c"), (1, "a"), (1, "b"), (3, ""))
+        ]
         for line in lines:
             log.report("one", [line])
         log.report("one", [Observed(1, "at 1", "loss", "nan")])
@@ -588,7 +762,10 @@ class StoreContract:
         assert len(log.read("one", metric="", first_us=None, last_us=None)) == 5
         assert log.read("other", metric="", first_us=None, last_us=None) == []
         with self.opening() as another:
-            assert another.observations.read("one", metric="accuracy", first_us=None, last_us=None) == ordered
+            assert (
+                another.observations.read("one", metric="accuracy", first_us=None, last_us=None)
+                == ordered
+            )
 
     def test_the_first_values_of_many_trials_are_read_at_once(self, store: StudyStore) -> None:
         log = store.observations
@@ -620,13 +797,18 @@ class StoreContract:
         sessions.use("key0", 1010.25)
         begin(sessions, "key4", b"", 1011.0)
         assert [sessions.find(key) for key in ("key0", "key2", "key3", "key4")] == [
-            None, (b"\x02\x00\xff", 1010.25), None, (b"", 1011.0),
-        ]  # fmt: skip
+            None,
+            (b"\x02\x00\xff", 1010.25),
+            None,
+            (b"", 1011.0),
+        ]
         for _ in range(2):
             sessions.end("key2")
         assert sessions.find("key2") is None
 
-    def test_an_owner_of_many_sessions_of_the_page_ends_none_of_another(self, store: StudyStore) -> None:
+    def test_an_owner_of_many_sessions_of_the_page_ends_none_of_another(
+        self, store: StudyStore
+    ) -> None:
         sessions = store.page_sessions
         keys = ["key0", "key1", "key2", "key3"]
         begin(sessions, "mine", b"", 1000.0)
@@ -634,7 +816,11 @@ class StoreContract:
             begin(sessions, key, b"", 1001.0 + place, owner="another")
         assert [key for key in ("mine", *keys) if sessions.find(key)] == ["mine", "key2", "key3"]
         begin(sessions, "third", b"", 1010.0, owner="third")
-        assert [key for key in ("mine", *keys, "third") if sessions.find(key)] == ["key2", "key3", "third"]
+        assert [key for key in ("mine", *keys, "third") if sessions.find(key)] == [
+            "key2",
+            "key3",
+            "third",
+        ]
 
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 

@@ -1,4 +1,6 @@
-"""The controller's store: its guarantees for the loop, and its messages when its file has a problem."""
+"""The controller's store: its guarantees for the loop, and its messages when its file has a
+problem.
+"""
 
 import os
 import sqlite3
@@ -25,7 +27,12 @@ from controller.core.model import (
     Revision,
     StopCause,
 )
-from controller.experiment_store import Changes, ControllerRequests, NewerRevision, SqlExperimentStore
+from controller.experiment_store import (
+    Changes,
+    ControllerRequests,
+    NewerRevision,
+    SqlExperimentStore,
+)
 from suggest.errors import AlreadyExists, FailedPrecondition, StoreBroken, TunerError, Unavailable
 from suggest.storage import sqlite
 from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
@@ -49,7 +56,9 @@ def store(path: Path) -> Iterator[SqlExperimentStore]:
         yield store
 
 
-def created(store: SqlExperimentStore, *, name: str = "digits", uid: str = "x7k2qaaaaaaaaaaa") -> Experiment:
+def created(
+    store: SqlExperimentStore, *, name: str = "digits", uid: str = "x7k2qaaaaaaaaaaa"
+) -> Experiment:
     experiment = an_experiment(a_spec(name=name), uid=uid)
     store.create_experiment(experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0)))
     return experiment
@@ -69,7 +78,9 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
     store.save(experiment.uid, Changes(experiment=experiment))
     assert store.experiment("default", "digits") == experiment
     assert store.experiments() == [experiment]
-    assert store.revisions(experiment.uid) == [Revision(1, experiment.spec, "kind: Experiment\n", at(0))]
+    assert store.revisions(experiment.uid) == [
+        Revision(1, experiment.spec, "kind: Experiment\n", at(0))
+    ]
     assert store.experiment("default", "nobody") is None
 
 
@@ -77,7 +88,9 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
     "written",
     [
         Attempt(0, 1),
-        attempt(2, AttemptState.STOPPING, trial=7, cause=StopCause.INTERRUPTED, reason="interrupted"),
+        attempt(
+            2, AttemptState.STOPPING, trial=7, cause=StopCause.INTERRUPTED, reason="interrupted"
+        ),
         Attempt(
             7,
             3,
@@ -95,7 +108,9 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
         ),
     ],
 )
-def test_an_attempt_reads_back_as_it_was_written(store: SqlExperimentStore, written: Attempt) -> None:
+def test_an_attempt_reads_back_as_it_was_written(
+    store: SqlExperimentStore, written: Attempt
+) -> None:
     uid = created(store).uid
     store.save(uid, Changes(attempts=[written]))
     assert store.attempts(uid) == [written]
@@ -111,7 +126,11 @@ def test_saving_an_attempt_again_replaces_it(store: SqlExperimentStore) -> None:
 
 def test_events_are_kept_in_order(store: SqlExperimentStore) -> None:
     uid = created(store).uid
-    events = [Event(at(5), "created", "a", 3, 1), Event(at(1), "paused", "b"), Event(at(9), "running", "c", 3, 2)]
+    events = [
+        Event(at(5), "created", "a", 3, 1),
+        Event(at(1), "paused", "b"),
+        Event(at(9), "running", "c", 3, 2),
+    ]
     store.save(uid, Changes(events=events[:2]))
     store.save(uid, Changes(events=events[2:]))
     assert store.events(uid) == events
@@ -119,18 +138,25 @@ def test_events_are_kept_in_order(store: SqlExperimentStore) -> None:
     assert store.latest_events(uid, 2) == events[1:]
 
 
-def test_attempts_are_found_by_their_trials_and_by_what_may_change(store: SqlExperimentStore) -> None:
+def test_attempts_are_found_by_their_trials_and_by_what_may_change(
+    store: SqlExperimentStore,
+) -> None:
     uid = created(store).uid
-    named, again, over, final = (Attempt(trial, 1, SUCCEEDED, end_time=at(9)) for trial in (0, 1, 2, FINAL))
+    named, again, over, final = (
+        Attempt(trial, 1, SUCCEEDED, end_time=at(9)) for trial in (0, 1, 2, FINAL)
+    )
     again, running = replace(again, rerun=True), Attempt(3, 1, RUNNING)
     store.save(uid, Changes(attempts=[named, again, over, running, final]))
-    assert repr(store.attempts_between(uid, 1, 2)) == repr([again, over]), "true and false are no numbers"
+    assert repr(store.attempts_between(uid, 1, 2)) == repr([again, over]), (
+        "true and false are no numbers"
+    )
     assert store.attempts_that_change(uid, [0]) == [final, named, again, running]
 
 
 def test_the_changes_of_a_turn_are_stored_together_or_not_at_all(store: SqlExperimentStore) -> None:
     experiment = created(store)
-    broken = Event(at(1), "ended", None)  # type: ignore[arg-type]  # refused by the database, last of all
+    # refused by the database, last of all
+    broken = Event(at(1), "ended", None)  # type: ignore[arg-type]
     changes = Changes(replace(experiment, reason="new"), [attempt(1, RUNNING)], [broken])
     with pytest.raises(sa.exc.IntegrityError):
         store.save(experiment.uid, changes)
@@ -147,10 +173,18 @@ def test_saved_changes_survive_their_process(store: SqlExperimentStore, path: Pa
 
 def test_two_experiments_are_independent(store: SqlExperimentStore) -> None:
     one, two = created(store), created(store, name="cifar", uid=OTHER)
-    store.save(one.uid, Changes(attempts=[attempt(1, RUNNING)], events=[Event(at(1), "created", "one", 0, 1)]))
-    store.save(two.uid, Changes(attempts=[attempt(1)], events=[Event(at(2), "created", "two", 0, 1)]))
+    store.save(
+        one.uid,
+        Changes(attempts=[attempt(1, RUNNING)], events=[Event(at(1), "created", "one", 0, 1)]),
+    )
+    store.save(
+        two.uid, Changes(attempts=[attempt(1)], events=[Event(at(2), "created", "two", 0, 1)])
+    )
     store.request_stop(two.uid)
-    assert (store.attempts(one.uid), store.attempts(two.uid)) == ([attempt(1, RUNNING)], [attempt(1)])
+    assert (store.attempts(one.uid), store.attempts(two.uid)) == (
+        [attempt(1, RUNNING)],
+        [attempt(1)],
+    )
     assert [e.message for e in store.events(one.uid)] == ["one"]
     assert (store.requests(one.uid).stop, store.requests(two.uid).stop) == (False, True)
 
@@ -177,10 +211,15 @@ def test_experiments_of_a_name_are_found_without_reading_the_others(path: Path) 
     assert read == ["digits"]
 
 
-def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlExperimentStore, path: Path) -> None:
+def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(
+    store: SqlExperimentStore, path: Path
+) -> None:
     one, two = created(store), created(store, name="cifar", uid=OTHER)
     for experiment in (one, two):
-        store.save(experiment.uid, Changes(attempts=[attempt(1)], events=[Event(at(1), "created", "x", 0, 1)]))
+        store.save(
+            experiment.uid,
+            Changes(attempts=[attempt(1)], events=[Event(at(1), "created", "x", 0, 1)]),
+        )
     store.delete_experiment(one.uid)
     assert store.experiments() == [two]
     with closing(sqlite3.connect(path)) as raw:
@@ -192,15 +231,21 @@ def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlExperi
 def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlExperimentStore) -> None:
     experiment = created(store)
     revision = Revision(2, a_spec(), "parallelism: 2\n", at(5))
-    revised = store.add_revision(experiment, revision, Event(at(5), "revised", "parallelism: 1 -> 2"))
+    revised = store.add_revision(
+        experiment, revision, Event(at(5), "revised", "parallelism: 1 -> 2")
+    )
     assert store.experiments() == [revised]
     assert [r.number for r in store.revisions(experiment.uid)] == [1, 2]
-    with pytest.raises(FailedPrecondition, match="has just been changed by another command; try again"):
+    with pytest.raises(
+        FailedPrecondition, match="has just been changed by another command; try again"
+    ):
         store.add_revision(experiment, revision, Event(at(6), "revised", "again"))
     assert [e.message for e in store.events(experiment.uid)] == ["parallelism: 1 -> 2"]
 
 
-def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlExperimentStore, path: Path) -> None:
+def test_a_stop_that_another_process_asks_for_is_not_overwritten(
+    store: SqlExperimentStore, path: Path
+) -> None:
     experiment = created(store)
     with closing(opened(path)) as other:
         other.request_stop(experiment.uid)
@@ -210,10 +255,14 @@ def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlExper
     assert not store.requests(experiment.uid).stop
 
 
-def test_a_revision_that_another_process_stores_is_not_overwritten(store: SqlExperimentStore, path: Path) -> None:
+def test_a_revision_that_another_process_stores_is_not_overwritten(
+    store: SqlExperimentStore, path: Path
+) -> None:
     experiment = created(store)
     with closing(opened(path)) as other:
-        other.add_revision(experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again"))
+        other.add_revision(
+            experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again")
+        )
     store.save(experiment.uid, Changes(experiment=replace(experiment, running_s=7.0)))
     assert store.requests(experiment.uid) == ControllerRequests(stop=False, revision=2)
     stored = store.experiment(experiment.namespace, experiment.name)
@@ -221,16 +270,24 @@ def test_a_revision_that_another_process_stores_is_not_overwritten(store: SqlExp
     assert (stored.revision, stored.running_s) == (2, 7.0)
 
 
-def test_an_experiment_ends_under_its_newest_revision_only(store: SqlExperimentStore, path: Path) -> None:
+def test_an_experiment_ends_under_its_newest_revision_only(
+    store: SqlExperimentStore, path: Path
+) -> None:
     experiment = created(store)
     with closing(opened(path)) as other:
-        revised = other.add_revision(experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again"))
+        revised = other.add_revision(
+            experiment, Revision(2, a_spec(), "", at(5)), Event(at(5), "revised", "again")
+        )
     ended = replace(experiment, state=ExperimentState.SUCCEEDED)
     with pytest.raises(NewerRevision, match="revision 2 of digits is not in effect yet"):
-        store.save(experiment.uid, Changes(experiment=ended, events=[Event(at(6), "succeeded", "")]))
+        store.save(
+            experiment.uid, Changes(experiment=ended, events=[Event(at(6), "succeeded", "")])
+        )
     assert store.experiments() == [revised]
     assert [event.kind for event in store.events(experiment.uid)] == ["revised"]
-    store.save(experiment.uid, Changes(experiment=replace(revised, state=ExperimentState.SUCCEEDED)))
+    store.save(
+        experiment.uid, Changes(experiment=replace(revised, state=ExperimentState.SUCCEEDED))
+    )
 
 
 def test_what_was_read_before_the_end_is_not_revised_after_it(store: SqlExperimentStore) -> None:
@@ -263,7 +320,10 @@ def test_two_first_starts_at_once_both_succeed(tmp_path: Path) -> None:
             problems.append(error)
 
     for number in range(25):  # one round shows a lost race about one time in twelve
-        threads = [threading.Thread(target=start, args=(tmp_path / str(number) / "controller.db",)) for _ in range(6)]
+        threads = [
+            threading.Thread(target=start, args=(tmp_path / str(number) / "controller.db",))
+            for _ in range(6)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -280,12 +340,16 @@ def lock(path: Path) -> Callable[[], None]:
     return holder.close
 
 
-def test_a_locked_database_is_unavailable_with_the_cure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_unavailable_with_the_cure(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
     with closing(opened(path)) as store:
         experiment = created(store)
         release = lock(path)
-        with pytest.raises(Unavailable, match=r"controller\.db: another process has kept it locked"):
+        with pytest.raises(
+            Unavailable, match=r"controller\.db: another process has kept it locked"
+        ):
             store.save(experiment.uid, Changes(attempts=[attempt(1)]))
         release()
         store.save(experiment.uid, Changes(attempts=[attempt(1)]))
@@ -308,7 +372,9 @@ def test_a_read_only_folder_is_reported(path: Path) -> None:
 def test_a_read_only_database_is_reported(path: Path) -> None:
     with closing(opened(path)) as store:
         experiment = created(store)
-        sa.event.listen(store._database._writers, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
+        sa.event.listen(
+            store._database._writers, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON")
+        )
         with pytest.raises(Unavailable, match="it is read-only; give this user write permission"):
             store.save(experiment.uid, Changes(attempts=[attempt(1)]))
 
@@ -316,8 +382,16 @@ def test_a_read_only_database_is_reported(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "sentence"),
     [
-        (lambda p: p.write_bytes(b"not a database, but long enough to look at" * 99), StoreBroken, "the file is not a"),
-        (lambda p: p.write_bytes(p.read_bytes()[:5000]), StoreBroken, "the file is damaged; restore it"),
+        (
+            lambda p: p.write_bytes(b"not a database, but long enough to look at" * 99),
+            StoreBroken,
+            "the file is not a",
+        ),
+        (
+            lambda p: p.write_bytes(p.read_bytes()[:5000]),
+            StoreBroken,
+            "the file is damaged; restore it",
+        ),
         (lambda p: (p.unlink(), p.mkdir()), Unavailable, "it cannot be opened"),
     ],
     ids=["no database", "truncated", "a folder"],
@@ -341,8 +415,14 @@ def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
-        ("CREATE TABLE experiments (uid TEXT)", "'experiments' that is not tuner's.* with --state-dir"),
-        ("CREATE TABLE controller_schema_version (version_num TEXT)", "the version of its schema is missing; restore"),
+        (
+            "CREATE TABLE experiments (uid TEXT)",
+            "'experiments' that is not tuner's.* with --state-dir",
+        ),
+        (
+            "CREATE TABLE controller_schema_version (version_num TEXT)",
+            "the version of its schema is missing; restore",
+        ),
     ],
 )
 def test_a_database_whose_tables_are_not_those_of_a_store_is_left_alone(
@@ -365,15 +445,21 @@ def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_the_final_stage_keeps_its_number_in_the_database(store: SqlExperimentStore, path: Path) -> None:
+def test_the_final_stage_keeps_its_number_in_the_database(
+    store: SqlExperimentStore, path: Path
+) -> None:
     experiment = created(store)
     event = Event(at(1), "created", "its final stage begins", FINAL, 1)
     store.save(experiment.uid, Changes(attempts=[attempt(1, RUNNING, trial=FINAL)], events=[event]))
     with closing(sqlite3.connect(path)) as database:
         assert (
-            database.execute("SELECT trial FROM attempts UNION ALL SELECT trial FROM events").fetchall() == [(-1,)] * 2
+            database.execute(
+                "SELECT trial FROM attempts UNION ALL SELECT trial FROM events"
+            ).fetchall()
+            == [(-1,)] * 2
         )
-        database.execute("UPDATE attempts SET number = 2")  # a row as a tuner of before has written it
+        # a row as a tuner of before has written it
+        database.execute("UPDATE attempts SET number = 2")
         database.commit()
     assert [(each.trial, each.number) for each in store.attempts(experiment.uid)] == [(FINAL, 2)]
     assert store.events(experiment.uid, FINAL) == store.events(experiment.uid) == [event]

@@ -86,7 +86,10 @@ async def test_shares_of_one_gpu_go_to_several_experiments_and_never_beyond_the_
     await other.start(showing(other_testbed, "other-half", 0.5))
     await printed(other, "other-half", b"gpu=0\n")
     await one.start(showing(testbed, "whole"))
-    assert await waiting(one, "whole") == "needs 1 GPU: GPU 0 is held by half (0.5) and other-half (0.5)"
+    assert (
+        await waiting(one, "whole")
+        == "needs 1 GPU: GPU 0 is held by half (0.5) and other-half (0.5)"
+    )
     await asyncio.gather(one.remove("half"), other.remove("other-half"))
     await printed(one, "whole", b"gpu=0\n")
     await one.remove("whole")
@@ -95,7 +98,9 @@ async def test_shares_of_one_gpu_go_to_several_experiments_and_never_beyond_the_
 
 @pytest.mark.parametrize("killed", ["the controller", "the supervisor", "both"])
 @on_a_loop
-async def test_a_trial_keeps_its_gpu_whatever_else_is_killed(testbed: LocalTestbed, killed: str) -> None:
+async def test_a_trial_keeps_its_gpu_whatever_else_is_killed(
+    testbed: LocalTestbed, killed: str
+) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(devices=["0"]), await other_testbed.open(devices=["0"])
     await one.start(showing(testbed, "a"))
@@ -141,7 +146,9 @@ async def test_child_processes_of_a_killed_trial_keep_its_gpu_until_they_end_or_
     other_testbed = testbed.another()
     one, other = await testbed.open(devices=["0"]), await other_testbed.open(devices=["0"])
     await one.start(showing(testbed, "a", text="sleep 600 & echo $!; wait"))
-    await seen(one, "a", lambda _: (testbed.directory("a") / "log.txt").read_bytes().endswith(b"\n"))
+    await seen(
+        one, "a", lambda _: (testbed.directory("a") / "log.txt").read_bytes().endswith(b"\n")
+    )
     await testbed.crash(one)
     os.kill(testbed.supervisor(), signal.SIGKILL)
     await eventually(lambda: processes.birth(testbed.supervisor()) is None)
@@ -172,7 +179,9 @@ async def test_a_supervisor_that_takes_over_gives_the_gpu_back(testbed: LocalTes
 
 @linux_only
 @on_a_loop
-async def test_a_process_that_escapes_from_an_ended_trial_holds_no_gpu(testbed: LocalTestbed) -> None:
+async def test_a_process_that_escapes_from_an_ended_trial_holds_no_gpu(
+    testbed: LocalTestbed,
+) -> None:
     escape = 'setsid env -i "TUNER_TEST_RUN=$TUNER_TEST_RUN" sleep 600 & echo away'
     runtime = await testbed.open(devices=["0"])
     await runtime.start(showing(testbed, "a", text=escape))
@@ -184,7 +193,9 @@ async def test_a_process_that_escapes_from_an_ended_trial_holds_no_gpu(testbed: 
 
 
 @on_a_loop
-async def test_a_trial_takes_all_of_its_gpus_or_none_and_none_overtakes_it(testbed: LocalTestbed) -> None:
+async def test_a_trial_takes_all_of_its_gpus_or_none_and_none_overtakes_it(
+    testbed: LocalTestbed,
+) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(), await other_testbed.open()
     await one.start(showing(testbed, "first"))
@@ -205,8 +216,12 @@ async def test_a_trial_takes_all_of_its_gpus_or_none_and_none_overtakes_it(testb
 async def test_two_experiments_that_need_all_gpus_take_turns(testbed: LocalTestbed) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(), await other_testbed.open()
-    pairs = [(one, testbed, f"a-{n}") for n in range(4)] + [(other, other_testbed, f"b-{n}") for n in range(4)]
-    await asyncio.gather(*(runtime.start(showing(at, name, 2, "exit 5")) for runtime, at, name in pairs))
+    pairs = [(one, testbed, f"a-{n}") for n in range(4)] + [
+        (other, other_testbed, f"b-{n}") for n in range(4)
+    ]
+    await asyncio.gather(
+        *(runtime.start(showing(at, name, 2, "exit 5")) for runtime, at, name in pairs)
+    )
     for runtime, _, name in pairs:
         assert alike(await ended(runtime, name), code=5)
     await asyncio.gather(one.close(), other.close())
@@ -231,7 +246,9 @@ async def test_a_frozen_waiting_supervisor_does_not_block_others(testbed: LocalT
 
 
 @on_a_loop
-async def test_a_waiting_trial_that_is_withdrawn_lets_the_next_one_begin(testbed: LocalTestbed) -> None:
+async def test_a_waiting_trial_that_is_withdrawn_lets_the_next_one_begin(
+    testbed: LocalTestbed,
+) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(), await other_testbed.open()
     await one.start(showing(testbed, "a"))
@@ -246,7 +263,9 @@ async def test_a_waiting_trial_that_is_withdrawn_lets_the_next_one_begin(testbed
 
 
 @on_a_loop
-async def test_a_waiting_trial_of_a_controller_that_is_gone_gives_up_its_place(testbed: LocalTestbed) -> None:
+async def test_a_waiting_trial_of_a_controller_that_is_gone_gives_up_its_place(
+    testbed: LocalTestbed,
+) -> None:
     other_testbed = testbed.another()
     one, other = await testbed.open(), await other_testbed.open()
     await one.start(showing(testbed, "a", 2))
@@ -286,7 +305,9 @@ async def test_an_experiment_uses_only_the_gpus_that_it_names(testbed: LocalTest
 
 
 @on_a_loop
-async def test_a_folder_for_claims_that_others_can_enter_is_refused_with_the_cure(testbed: LocalTestbed) -> None:
+async def test_a_folder_for_claims_that_others_can_enter_is_refused_with_the_cure(
+    testbed: LocalTestbed,
+) -> None:
     folder = Path(os.environ["TUNER_LOCK_DIR"])
     folder.mkdir(mode=0o755)
     runtime = await testbed.open()
@@ -310,7 +331,9 @@ async def test_a_claim_that_cannot_be_read_keeps_all_waiting_while_it_is_held_an
     with (folder / "gpu-3").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         await runtime.start(showing(testbed, "a"))
-        assert await waiting(runtime, "a") == f"needs 1 GPU: the claims in {folder} are being changed"
+        assert (
+            await waiting(runtime, "a") == f"needs 1 GPU: the claims in {folder} are being changed"
+        )
     await printed(runtime, "a", b"gpu=0\n")
     await runtime.remove("a")
     assert [path.name for path in folder.iterdir()] == ["gpu.lock"]
@@ -318,14 +341,18 @@ async def test_a_claim_that_cannot_be_read_keeps_all_waiting_while_it_is_held_an
 
 
 @on_a_loop
-async def test_a_frozen_process_that_decides_about_gpus_stops_no_other_trial(testbed: LocalTestbed) -> None:
+async def test_a_frozen_process_that_decides_about_gpus_stops_no_other_trial(
+    testbed: LocalTestbed,
+) -> None:
     folder = Path(os.environ["TUNER_LOCK_DIR"])
     folder.mkdir(mode=0o700)
     runtime = await testbed.open()
     with (folder / "gpu.lock").open("w") as deciding:
         fcntl.flock(deciding, fcntl.LOCK_EX)
         await runtime.start(showing(testbed, "a"))
-        assert await waiting(runtime, "a") == f"needs 1 GPU: the claims in {folder} are being changed"
+        assert (
+            await waiting(runtime, "a") == f"needs 1 GPU: the claims in {folder} are being changed"
+        )
         await runtime.start(testbed.shell("without", "exit 4"))
         assert alike(await ended(runtime, "without"), code=4)
     await printed(runtime, "a", b"gpu=0\n")
@@ -343,7 +370,9 @@ exit 3
 
 
 @on_a_loop
-async def test_supervisors_killed_at_any_moment_never_lend_a_gpu_twice(testbed: LocalTestbed) -> None:
+async def test_supervisors_killed_at_any_moment_never_lend_a_gpu_twice(
+    testbed: LocalTestbed,
+) -> None:
     moments = random.Random(11)
     testbeds = [testbed, testbed.another()]
     runtimes = [await each.open() for each in testbeds]
@@ -355,7 +384,9 @@ async def test_supervisors_killed_at_any_moment_never_lend_a_gpu_twice(testbed: 
 
     async def run(name: str) -> None:
         runtime, where = at(name)
-        launch = replace(showing(where, name, 1 + int(name[2:]) % 2, CLASHES), working_directory=testbed.folder)
+        launch = replace(
+            showing(where, name, 1 + int(name[2:]) % 2, CLASHES), working_directory=testbed.folder
+        )
         while True:
             await runtime.start(launch)  # again, as the controller does with what nobody has seen
             status = (await runtime.observe()).get(name)

@@ -29,7 +29,9 @@ ANCHOR = {
 
 
 class ClusterTestbed:
-    """The API server runs from the first runtime to `leave`, because a cluster outlives controllers."""
+    """The API server runs from the first runtime to `leave`, because a cluster outlives
+    controllers.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,7 +49,9 @@ class ClusterTestbed:
         with kubeconfig_of(self._api.kubeconfig()):
             cluster = Cluster(await KubernetesClient.connect(), labels=f"{UID_LABEL}={UID}")
         self._alive.push_async_callback(cluster.close)
-        target = ClusterTarget(cluster, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
+        target = ClusterTarget(
+            cluster, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial)
+        )
         return KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
 
     async def leave(self) -> None:
@@ -68,7 +72,10 @@ class ClusterTestbed:
         self._scripts[name] = script
         template = TrialTemplate(("true",), image="tiny:1")
         part = ClusterPart(NAMESPACE, "tiny", UID, number, 1, {}, template)
-        env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": f"/tuner/checkpoints/{number}"}
+        env = {
+            "TUNER_OUTPUT_DIR": "/tuner/output",
+            "TUNER_CHECKPOINT_DIR": f"/tuner/checkpoints/{number}",
+        }
         return Launch(name, ("true",), env, self._folder, self._directory(number), cluster=part)
 
     def runs(self, name: str) -> int:

@@ -12,7 +12,16 @@ from controller.core.model import Collection, FailureClass, MetricsFile
 from controller.runtime.kubernetes.attempt import SIDECAR_S
 from controller.runtime.kubernetes.collector import RESOURCES
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, refusal_of, running
+from tests.kube.experiment import (
+    NAMESPACE,
+    Experiment,
+    ended,
+    look,
+    look_until,
+    on_a_loop,
+    refusal_of,
+    running,
+)
 
 COLLECTION = Collection(MetricsFile("/katib/metrics.log"), ("accuracy",), "tuner/collector:1")
 SIDECAR = "tuner-collector"
@@ -66,7 +75,9 @@ async def expect_no_end(runtime: KubernetesRuntime, name: str) -> None:
         await runtime.wait(0.02, log_growth=False)
 
 
-async def end_without_the_sidecar(experiment: Experiment, runtime: KubernetesRuntime, pod: str, clock: Clock) -> None:
+async def end_without_the_sidecar(
+    experiment: Experiment, runtime: KubernetesRuntime, pod: str, clock: Clock
+) -> None:
     """End the trial but not its sidecar, and wait until the runtime has seen it."""
     reads = clock.reads
     experiment.api.kubelet.end(pod, sidecars_too=False)
@@ -84,7 +95,9 @@ async def test_the_lines_of_the_sidecar_are_the_measurements(experiment: Experim
 
 
 @on_a_loop
-async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(experiment: Experiment) -> None:
+async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(
+    experiment: Experiment,
+) -> None:
     runtime = await experiment.open(collects=True)
     name, pod = await begun(experiment, runtime)
     experiment.api.kubelet.end(pod, sidecars_too=False)
@@ -97,7 +110,9 @@ async def test_an_end_is_shown_once_the_sidecar_has_printed_its_last_line(experi
 
 
 @on_a_loop
-async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(experiment: Experiment) -> None:
+async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(
+    experiment: Experiment,
+) -> None:
     runtime = await experiment.open(collects=True)
     name, pod = await begun(experiment, runtime)
     experiment.api.kubelet.print(pod, ALL.splitlines()[0], container=SIDECAR)
@@ -108,7 +123,9 @@ async def test_a_sidecar_that_was_killed_does_not_keep_the_attempt_from_ending(e
 
 
 @on_a_loop
-async def test_an_attempt_ends_a_minute_after_its_trial_if_its_sidecar_never_does(experiment: Experiment) -> None:
+async def test_an_attempt_ends_a_minute_after_its_trial_if_its_sidecar_never_does(
+    experiment: Experiment,
+) -> None:
     clock = Clock()
     runtime = await experiment.open(collects=True, clock=clock)
     name, pod = await begun(experiment, runtime)
@@ -124,7 +141,9 @@ async def test_an_attempt_ends_a_minute_after_its_trial_if_its_sidecar_never_doe
 
 
 @on_a_loop
-async def test_the_minute_starts_over_with_an_end_that_was_withdrawn(experiment: Experiment) -> None:
+async def test_the_minute_starts_over_with_an_end_that_was_withdrawn(
+    experiment: Experiment,
+) -> None:
     clock = Clock()
     runtime = await experiment.open(collects=True, clock=clock)
     name, pod = await begun(experiment, runtime)
@@ -139,7 +158,9 @@ async def test_the_minute_starts_over_with_an_end_that_was_withdrawn(experiment:
 
 
 @on_a_loop
-async def test_the_minute_starts_over_once_the_api_server_answers_again(experiment: Experiment) -> None:
+async def test_the_minute_starts_over_once_the_api_server_answers_again(
+    experiment: Experiment,
+) -> None:
     clock = Clock()
     runtime = await experiment.open(collects=True, clock=clock)
     name, pod = await begun(experiment, runtime)
@@ -177,7 +198,9 @@ async def test_measurements_of_a_worker_that_has_run_are_awaited_though_another_
 
 
 @on_a_loop
-async def test_a_trial_that_cannot_start_beside_its_sidecar_is_a_configuration_failure(experiment: Experiment) -> None:
+async def test_a_trial_that_cannot_start_beside_its_sidecar_is_a_configuration_failure(
+    experiment: Experiment,
+) -> None:
     runtime = await experiment.open(collects=True)
     name = experiment.name(0)
     await runtime.start(experiment.launch(0, collection=COLLECTION))
@@ -186,7 +209,9 @@ async def test_a_trial_that_cannot_start_beside_its_sidecar_is_a_configuration_f
     experiment.api.kubelet.start(pod)
 
     def waiting(obj: dict[str, Any]) -> None:
-        state = {"waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}}
+        state = {
+            "waiting": {"reason": "CreateContainerConfigError", "message": "image will run as root"}
+        }
         obj["status"]["phase"] = "Pending"
         obj["status"]["containerStatuses"] = [{"name": "trial", "restartCount": 0, "state": state}]
 

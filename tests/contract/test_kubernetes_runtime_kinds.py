@@ -30,9 +30,16 @@ def experiment(tmp_path: Path) -> Experiment:
 
 
 async def begun(
-    experiment: Experiment, manifest: Raw, plural: str, *, published: tuple[str, ...] = (), **cluster: Any
+    experiment: Experiment,
+    manifest: Raw,
+    plural: str,
+    *,
+    published: tuple[str, ...] = (),
+    **cluster: Any,
 ) -> tuple[KubernetesRuntime, FakeKind, str, Raw]:
-    """Start an attempt whose object exists, without pods. published: the fields of `spec` that the server names."""
+    """Start an attempt whose object exists, without pods. published: the fields of `spec` that the
+    server names.
+    """
     played = FakeKind(experiment.api, manifest, plural, fields=published)
     runtime, name = await experiment.open(template=manifest), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=manifest, cluster=cluster))
@@ -55,13 +62,20 @@ def replica_set(experiment_kind: str, specs: str, *roles: str) -> Raw:
 
 
 @on_a_loop
-async def test_a_pytorch_job_has_the_metric_of_its_master_though_workers_are_left(experiment: Experiment) -> None:
+async def test_a_pytorch_job_has_the_metric_of_its_master_though_workers_are_left(
+    experiment: Experiment,
+) -> None:
     manifest = replica_set("PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker")
     runtime, played, name, _ = await begun(experiment, manifest, "pytorchjobs")
     kubelet = experiment.api.kubelet
-    worker = played.start_pod(name, "a-worker-0", lambda spec: spec["pytorchReplicaSpecs"]["Worker"]["template"])
+    worker = played.start_pod(
+        name, "a-worker-0", lambda spec: spec["pytorchReplicaSpecs"]["Worker"]["template"]
+    )
     master = played.start_pod(
-        name, "master-0", lambda spec: spec["pytorchReplicaSpecs"]["Master"]["template"], **{ROLE: "master"}
+        name,
+        "master-0",
+        lambda spec: spec["pytorchReplicaSpecs"]["Master"]["template"],
+        **{ROLE: "master"},
     )
     await look_until(runtime, running(name))
     kubelet.print(worker, "score=0.1")
@@ -75,13 +89,18 @@ async def test_a_pytorch_job_has_the_metric_of_its_master_though_workers_are_lef
 
 
 @on_a_loop
-async def test_a_tf_job_without_a_chief_has_the_metric_of_its_first_worker(experiment: Experiment) -> None:
+async def test_a_tf_job_without_a_chief_has_the_metric_of_its_first_worker(
+    experiment: Experiment,
+) -> None:
     manifest = replica_set("TFJob", "tfReplicaSpecs", "PS", "Worker")
     runtime, played, name, _ = await begun(experiment, manifest, "tfjobs")
     kubelet = experiment.api.kubelet
     server = played.start_pod(name, "ps-0", lambda spec: spec["tfReplicaSpecs"]["PS"]["template"])
     worker = played.start_pod(
-        name, "worker-0", lambda spec: spec["tfReplicaSpecs"]["Worker"]["template"], **{ROLE: "master"}
+        name,
+        "worker-0",
+        lambda spec: spec["tfReplicaSpecs"]["Worker"]["template"],
+        **{ROLE: "master"},
     )
     kubelet.print(server, "score=0.1")
     kubelet.print(worker, "score=0.9")
@@ -120,18 +139,29 @@ TRAINERS = {
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 @on_a_loop
-async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(experiment: Experiment, trainer: str) -> None:
+async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(
+    experiment: Experiment, trainer: str
+) -> None:
     published, template = TRAINERS[trainer]
-    runtime, played, name, made = await begun(experiment, TRAIN_JOB, "trainjobs", published=published)
-    assert {"name": "TUNER_OUTPUT_DIR", "value": "/tuner/output"} not in made["spec"]["trainer"]["env"]
+    runtime, played, name, made = await begun(
+        experiment, TRAIN_JOB, "trainjobs", published=published
+    )
+    assert {"name": "TUNER_OUTPUT_DIR", "value": "/tuner/output"} not in made["spec"]["trainer"][
+        "env"
+    ]
     kubelet = experiment.api.kubelet
     pods = [
         played.start_pod(
-            name, f"node-0-{rank}", template,
-            **{"jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": str(rank)},
+            name,
+            f"node-0-{rank}",
+            template,
+            **{
+                "jobset.sigs.k8s.io/replicatedjob-name": "node",
+                "batch.kubernetes.io/job-completion-index": str(rank),
+            },
         )
         for rank in (1, 0)
-    ]  # fmt: skip
+    ]
     await look_until(runtime, running(name))
     kubelet.print(pods[0], "score=0.1")
     kubelet.print(pods[1], "score=0.9")
@@ -143,8 +173,12 @@ async def test_the_metrics_of_a_train_job_are_those_of_its_first_rank(experiment
 
 
 @on_a_loop
-async def test_a_trainer_that_cannot_label_pods_is_a_mistake_of_configuration(experiment: Experiment) -> None:
-    experiment.api.define(TRAIN_JOB["apiVersion"], "trainjobs", "TrainJob", fields=("trainer", "podSpecOverrides"))
+async def test_a_trainer_that_cannot_label_pods_is_a_mistake_of_configuration(
+    experiment: Experiment,
+) -> None:
+    experiment.api.define(
+        TRAIN_JOB["apiVersion"], "trainjobs", "TrainJob", fields=("trainer", "podSpecOverrides")
+    )
     runtime = await experiment.open(template=TRAIN_JOB)
     with pytest.raises(CannotStart, match="has no field for the labels of its pods") as refused:
         await runtime.start(experiment.launch(0, manifest=TRAIN_JOB))
@@ -154,7 +188,10 @@ async def test_a_trainer_that_cannot_label_pods_is_a_mistake_of_configuration(ex
 RAY_JOB: Raw = {
     "apiVersion": "ray.io/v1",
     "kind": "RayJob",
-    "spec": {"entrypoint": "python train.py", "rayClusterSpec": {"headGroupSpec": {"template": PODS}}},
+    "spec": {
+        "entrypoint": "python train.py",
+        "rayClusterSpec": {"headGroupSpec": {"template": PODS}},
+    },
 }
 
 
@@ -162,10 +199,16 @@ async def ray_job(experiment: Experiment) -> tuple[KubernetesRuntime, FakeKind, 
     """Return a RayJob whose head and submitter are running."""
     runtime, played, name, _ = await begun(experiment, RAY_JOB, "rayjobs")
     head = played.start_pod(
-        name, "a-head", lambda spec: spec["rayClusterSpec"]["headGroupSpec"]["template"], **{"ray.io/node-type": "head"}
+        name,
+        "a-head",
+        lambda spec: spec["rayClusterSpec"]["headGroupSpec"]["template"],
+        **{"ray.io/node-type": "head"},
     )
     submitter = played.start_pod(
-        name, "x7k2q", lambda spec: spec["submitterPodTemplate"], **{"batch.kubernetes.io/job-name": name}
+        name,
+        "x7k2q",
+        lambda spec: spec["submitterPodTemplate"],
+        **{"batch.kubernetes.io/job-name": name},
     )
     played.say(name, jobDeploymentStatus="Running", jobStatus="RUNNING")
     await look_until(runtime, running(name))
@@ -173,7 +216,9 @@ async def ray_job(experiment: Experiment) -> tuple[KubernetesRuntime, FakeKind, 
 
 
 @on_a_loop
-async def test_a_ray_job_ends_when_its_submitter_has_printed_everything(experiment: Experiment) -> None:
+async def test_a_ray_job_ends_when_its_submitter_has_printed_everything(
+    experiment: Experiment,
+) -> None:
     runtime, played, name, head, submitter = await ray_job(experiment)
     kubelet = experiment.api.kubelet
     kubelet.print(head, "score=0.1")
@@ -188,37 +233,58 @@ async def test_a_ray_job_ends_when_its_submitter_has_printed_everything(experime
 
 
 @on_a_loop
-async def test_a_ray_job_that_failed_says_why_though_its_submitter_ended_well(experiment: Experiment) -> None:
+async def test_a_ray_job_that_failed_says_why_though_its_submitter_ended_well(
+    experiment: Experiment,
+) -> None:
     runtime, played, name, head, submitter = await ray_job(experiment)
     experiment.api.kubelet.end(submitter)
     text = "Job entrypoint command failed with exit code 1"
     over = "2026-11-01T10:00:00Z"
-    played.say(name, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message=text, endTime=over)
+    played.say(
+        name,
+        jobDeploymentStatus="Failed",
+        jobStatus="FAILED",
+        reason="AppFailed",
+        message=text,
+        endTime=over,
+    )
     experiment.api.kubelet.delete(
         ("pods", "user1", head), grace_s=None, policy="Background"
     )  # KubeRay ends its cluster
     exit = await exit_of(runtime, name)
-    assert (exit.failure_class, exit.reason) == (FailureClass.USER_ERROR, f"its RayJob failed: {text}")
+    assert (exit.failure_class, exit.reason) == (
+        FailureClass.USER_ERROR,
+        f"its RayJob failed: {text}",
+    )
 
 
 VOLCANO_JOB: Raw = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",
-    "spec": {"tasks": [{"name": "master", "template": PODS}, {"name": "a-worker", "replicas": 2, "template": PODS}]},
+    "spec": {
+        "tasks": [
+            {"name": "master", "template": PODS},
+            {"name": "a-worker", "replicas": 2, "template": PODS},
+        ]
+    },
 }
 
 
 @on_a_loop
-async def test_a_volcano_job_ends_by_its_phase_with_the_metric_of_its_first_task(experiment: Experiment) -> None:
+async def test_a_volcano_job_ends_by_its_phase_with_the_metric_of_its_first_task(
+    experiment: Experiment,
+) -> None:
     runtime, played, name, _ = await begun(experiment, VOLCANO_JOB, "jobs-of-volcano")
     kubelet, tasks = experiment.api.kubelet, ("a-worker", "master")
     pods = [
         played.start_pod(
-            name, f"{task}-0", lambda spec, at=at: spec["tasks"][at]["template"],
+            name,
+            f"{task}-0",
+            lambda spec, at=at: spec["tasks"][at]["template"],
             annotations={"volcano.sh/task-spec": task, "volcano.sh/task-index": "0"},
         )
         for at, task in zip((1, 0), tasks, strict=True)
-    ]  # fmt: skip
+    ]
     played.say(name, state={"phase": "Running"})
     await look_until(runtime, running(name))
     kubelet.print(pods[0], "score=0.1")
@@ -233,10 +299,14 @@ async def test_a_volcano_job_ends_by_its_phase_with_the_metric_of_its_first_task
 
 
 @on_a_loop
-async def test_a_volcano_job_that_was_aborted_for_a_pod_failed_as_its_pod_did(experiment: Experiment) -> None:
+async def test_a_volcano_job_that_was_aborted_for_a_pod_failed_as_its_pod_did(
+    experiment: Experiment,
+) -> None:
     runtime, played, name, _ = await begun(experiment, VOLCANO_JOB, "jobs-of-volcano")
     marks = {"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"}
-    pod = played.start_pod(name, "master-0", lambda spec: spec["tasks"][0]["template"], annotations=marks)
+    pod = played.start_pod(
+        name, "master-0", lambda spec: spec["tasks"][0]["template"], annotations=marks
+    )
     experiment.api.kubelet.end(pod, exit_code=3)
     played.say(name, state={"phase": "Aborted", "lastTransitionTime": stamp()})
     assert (await exit_of(runtime, name)).code == 3
@@ -251,9 +321,12 @@ async def test_a_custom_kind_ends_by_the_field_that_the_file_names(
     experiment: Experiment, phase: str, code: int
 ) -> None:
     runtime, played, name, _ = await begun(
-        experiment, WIDGET, "widgets",
-        success={"path": "status.phase", "equals": "Done"}, failure={"path": "status.phase", "equals": "Broken"},
-    )  # fmt: skip
+        experiment,
+        WIDGET,
+        "widgets",
+        success={"path": "status.phase", "equals": "Done"},
+        failure={"path": "status.phase", "equals": "Broken"},
+    )
     pod = played.start_pod(name, "0", lambda spec: spec["template"])
     played.say(name, phase="Working")
     assert (await look_until(runtime, running(name)))[name].exit is None

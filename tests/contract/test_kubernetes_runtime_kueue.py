@@ -1,4 +1,6 @@
-"""Attempts that Kueue queues, preempts and admits again: Jobs and operators' kinds, with a simulated Kueue."""
+"""Attempts that Kueue queues, preempts and admits again: Jobs and operators' kinds, with a
+simulated Kueue.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ _PODS: Raw = {"template": {"spec": {"containers": [{"name": "trial", "image": "t
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind that Kueue manages, as a template of the file. With `manifest` None, it is the Job that Tuner creates."""
+    """A kind that Kueue manages, as a template of the file.
+
+    With `manifest` None, it is the Job that Tuner creates.
+    """
 
     api_version: str
     plural: str
@@ -37,13 +42,19 @@ class Kind:
 
 
 def _kind(api_version: str, kind: str, spec: Raw) -> Kind:
-    return Kind(api_version, f"{kind.lower()}s", {"apiVersion": api_version, "kind": kind, "spec": spec})
+    return Kind(
+        api_version, f"{kind.lower()}s", {"apiVersion": api_version, "kind": kind, "spec": spec}
+    )
 
 
 JOB = Kind("batch/v1", "jobs", None)
 KINDS = (
     JOB,
-    _kind("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [{"name": "w", "template": {"spec": _PODS}}]}),
+    _kind(
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        {"replicatedJobs": [{"name": "w", "template": {"spec": _PODS}}]},
+    ),
     _kind("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Master": _PODS}}),
     _kind("trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"image": "tiny:1"}}),
 )
@@ -55,11 +66,17 @@ def experiment(tmp_path: Path) -> Experiment:
 
 
 def launch(experiment: Experiment, kind: Kind, **more: Any) -> Launch:
-    ends = {"success": {"type": "Succeeded"}, "failure": {"type": "Failed"}} if kind.manifest is not None else {}
+    ends = (
+        {"success": {"type": "Succeeded"}, "failure": {"type": "Failed"}}
+        if kind.manifest is not None
+        else {}
+    )
     return experiment.launch(0, manifest=kind.manifest, cluster={"queue": QUEUE, **ends}, **more)
 
 
-async def queued(experiment: Experiment, kind: Kind = JOB, **more: Any) -> tuple[KubernetesRuntime, FakeKueue, str]:
+async def queued(
+    experiment: Experiment, kind: Kind = JOB, **more: Any
+) -> tuple[KubernetesRuntime, FakeKueue, str]:
     """Open a runtime with an attempt that Kueue has not admitted."""
     if kind.manifest is not None:
         experiment.api.define(kind.api_version, kind.plural, kind.manifest["kind"])
@@ -81,7 +98,9 @@ async def waits_for(runtime: KubernetesRuntime, name: str, reason: str) -> Attem
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @on_a_loop
-async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(experiment: Experiment, kind: Kind) -> None:
+async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(
+    experiment: Experiment, kind: Kind
+) -> None:
     runtime, played, name = await queued(experiment, kind)
     await waits_for(runtime, name, f"{QUEUED}: {NEEDED}")
     pod = played.admit(kind.plural, name)
@@ -91,7 +110,12 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
     played.preempt(kind.plural, name, pod)
     why = "Preempted to accommodate a workload due to prioritization in the ClusterQueue"
     preempted = await waits_for(runtime, name, f"preempted by Kueue, waits in queue {QUEUE}: {why}")
-    assert (preempted.start_time, preempted.exit, preempted.node, preempted.suspended) == (None, None, "", True)
+    assert (preempted.start_time, preempted.exit, preempted.node, preempted.suspended) == (
+        None,
+        None,
+        "",
+        True,
+    )
     played.hold(kind.plural, name)
     await waits_for(runtime, name, f"preempted by Kueue, waits in queue {QUEUE}: {NEEDED}")
 
@@ -99,8 +123,14 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
     await look_until(runtime, running(name))
     experiment.api.kubelet.end(pod)
     if kind is not JOB:
-        succeeded = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-11-23T00:00:00Z"}
-        experiment.api.change(kind.plural, NAMESPACE, name, lambda obj: obj["status"].update(conditions=[succeeded]))
+        succeeded = {
+            "type": "Succeeded",
+            "status": "True",
+            "lastTransitionTime": "2026-11-23T00:00:00Z",
+        }
+        experiment.api.change(
+            kind.plural, NAMESPACE, name, lambda obj: obj["status"].update(conditions=[succeeded])
+        )
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert exit.code == 0
@@ -109,13 +139,17 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @on_a_loop
-async def test_a_preempted_attempt_whose_pods_are_ending_has_not_failed(experiment: Experiment, kind: Kind) -> None:
+async def test_a_preempted_attempt_whose_pods_are_ending_has_not_failed(
+    experiment: Experiment, kind: Kind
+) -> None:
     """The deletion of its pods may be observed before the suspension of its object."""
     runtime, played, name = await queued(experiment, kind)
     pod = played.admit(kind.plural, name)
     await look_until(runtime, running(name))
     # The pod stays in this state, so that a slow machine sees it too.
-    experiment.api.change("pods", NAMESPACE, pod, lambda pod: pod["metadata"].update(deletionTimestamp=stamp()))
+    experiment.api.change(
+        "pods", NAMESPACE, pod, lambda pod: pod["metadata"].update(deletionTimestamp=stamp())
+    )
     await look_until(runtime, lambda seen: seen[name].start_time is None)
     assert (await look(runtime))[name].exit is None
 
@@ -130,7 +164,9 @@ async def test_the_timeout_does_not_count_while_it_is_preempted(experiment: Expe
     pod = played.admit("jobs", name)
     await look_until(runtime, running(name))
     assert (await look(runtime))[name].exit is None
-    experiment.api.change("pods", NAMESPACE, pod, lambda pod: pod["status"]["containerStatuses"][0].update(status))
+    experiment.api.change(
+        "pods", NAMESPACE, pod, lambda pod: pod["status"]["containerStatuses"][0].update(status)
+    )
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert exit.timed_out
@@ -169,7 +205,9 @@ async def test_a_missing_queue_is_reported_with_the_cure_and_the_attempt_waits(
     runtime, played, name = await queued(experiment)
     missing = f"LocalQueue {QUEUE} doesn't exist"
     played.hold("jobs", name, missing, reason="Inadmissible")
-    await waits_for(runtime, name, f"{QUEUED}: {missing}; create it, or name another one in spec.trial.queue")
+    await waits_for(
+        runtime, name, f"{QUEUED}: {missing}; create it, or name another one in spec.trial.queue"
+    )
     played.admit("jobs", name)
     await look_until(runtime, running(name))
 
@@ -185,7 +223,9 @@ async def test_an_older_version_of_kueues_api_works(experiment: Experiment) -> N
 
 
 @on_a_loop
-async def test_an_attempt_with_a_queue_waits_because_kueue_is_not_installed(experiment: Experiment) -> None:
+async def test_an_attempt_with_a_queue_waits_because_kueue_is_not_installed(
+    experiment: Experiment,
+) -> None:
     runtime, name = await experiment.open(own=False), experiment.name(0)
     await runtime.start(launch(experiment, JOB))
     await waits_for(runtime, name, f"{QUEUED}: {NOT_INSTALLED}")
@@ -203,11 +243,15 @@ async def test_without_the_right_to_workloads_a_warning_is_logged_once_and_trial
         played.preempt("jobs", name, played.admit("jobs", name))
         await waits_for(runtime, name, QUEUED)
     rule = "- {apiGroups: [kueue.x-k8s.io], resources: [workloads], verbs: [list]}"
-    assert caplog.messages == [f"not shown: why Kueue keeps a trial waiting; the missing rule: {rule}"]
+    assert caplog.messages == [
+        f"not shown: why Kueue keeps a trial waiting; the missing rule: {rule}"
+    ]
 
 
 @on_a_loop
-async def test_workloads_are_not_watched_for_an_attempt_that_has_no_queue(experiment: Experiment) -> None:
+async def test_workloads_are_not_watched_for_an_attempt_that_has_no_queue(
+    experiment: Experiment,
+) -> None:
     FakeKueue(experiment.api)
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))

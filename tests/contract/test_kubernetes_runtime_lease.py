@@ -21,7 +21,16 @@ from controller.runtime.kubernetes.lease import LeaseHolder, Superseded
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import CannotStart, Conclusion
 from suggest.errors import FailedPrecondition
-from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, refusal_of, running
+from tests.kube.experiment import (
+    ANCHOR,
+    NAMESPACE,
+    Experiment,
+    look,
+    look_until,
+    on_a_loop,
+    refusal_of,
+    running,
+)
 from tests.kube.fake_kubelet import Script
 
 Raw = dict[str, Any]
@@ -54,7 +63,9 @@ async def until_refused(runtime: KubernetesRuntime) -> str:
 
 
 @on_a_loop
-async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(experiment: Experiment) -> None:
+async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(
+    experiment: Experiment,
+) -> None:
     experiment.api.kubelet.play(lambda job: Script(forever=True))
     first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
     await first.start(experiment.launch(0))
@@ -63,7 +74,9 @@ async def test_while_one_controller_runs_a_second_creates_and_removes_nothing(ex
     refusal = await until_refused(second)
     assert refusal.startswith("another controller runs this experiment: ")
     assert f"{HERE} holds lease tiny-x7k2q" in refusal
-    assert refusal.endswith("wait until the lease has run out, 30 s after its last renewal"), "no time that is left"
+    assert refusal.endswith("wait until the lease has run out, 30 s after its last renewal"), (
+        "no time that is left"
+    )
     assert "another controller" in await refusal_of(second.remove(experiment.name(0)))
     assert "another controller" in await refusal_of(second.stop(experiment.name(0), grace_s=1.0))
     assert experiment.jobs() == [experiment.name(0)]
@@ -146,7 +159,9 @@ async def test_a_job_with_the_same_number_and_other_parameters_is_neither_adopte
     second = await experiment.open()
     (experiment.directory(0, 1) / "job.json").unlink()  # another state directory
     assert list(await look(second)) == [experiment.name(0)]
-    with pytest.raises(CannotStart, match=r'with other parameters, \{"lr": 0.5\} and not \{"lr": 0.1\}'):
+    with pytest.raises(
+        CannotStart, match=r'with other parameters, \{"lr": 0.5\} and not \{"lr": 0.1\}'
+    ):
         await second.start(experiment.launch(0, lr=0.1))
     assert await look(second) == {}
     await second.remove(experiment.name(0))
@@ -163,8 +178,12 @@ def test_a_copy_of_a_state_directory_elsewhere_is_another_holder(tmp_path: Path)
 # After the lease was released
 
 
-async def ran(experiment: Experiment, holder: str, trial: int, conclusion: Conclusion | None = None) -> None:
-    """Let a controller of this state directory start an attempt, record the end if there is one, and end itself."""
+async def ran(
+    experiment: Experiment, holder: str, trial: int, conclusion: Conclusion | None = None
+) -> None:
+    """Let a controller of this state directory start an attempt, record the end if there is one,
+    and end itself.
+    """
     runtime = await experiment.open(holder=holder)
     await runtime.start(experiment.launch(trial))
     await look_until(runtime, lambda seen: experiment.name(trial) in experiment.jobs())
@@ -187,40 +206,63 @@ async def starts(experiment: Experiment, holder: str, trial: int) -> str:
 
 
 @on_a_loop
-async def test_a_directory_whose_experiment_another_one_finished_starts_nothing(experiment: Experiment) -> None:
+async def test_a_directory_whose_experiment_another_one_finished_starts_nothing(
+    experiment: Experiment,
+) -> None:
     await ran(experiment, HERE, 0)
     await ran(experiment, THERE, 1, SUCCEEDED)
     refusal = await starts(experiment, HERE, 2)
-    assert f"tiny has succeeded elsewhere ({socket.gethostname()}:{experiment.folder}/{THERE}): " in refusal
-    assert "all 2 trials are done; best: score 0.9 (trial 1); to forget what is here: `tuner delete " in refusal
+    assert (
+        f"tiny has succeeded elsewhere ({socket.gethostname()}:{experiment.folder}/{THERE}): "
+        in refusal
+    )
+    assert (
+        "all 2 trials are done; best: score 0.9 (trial 1); to forget what is here: `tuner delete "
+        in refusal
+    )
     assert len(experiment.jobs()) == 2
-    assert "has succeeded elsewhere" in await starts(experiment, ELSEWHERE, 2), "nor does one that never ran it"
+    assert "has succeeded elsewhere" in await starts(experiment, ELSEWHERE, 2), (
+        "nor does one that never ran it"
+    )
     assert len(experiment.jobs()) == 2
 
 
 @on_a_loop
-async def test_a_directory_whose_experiment_another_one_ran_since_starts_nothing(experiment: Experiment) -> None:
+async def test_a_directory_whose_experiment_another_one_ran_since_starts_nothing(
+    experiment: Experiment,
+) -> None:
     """It was not finished, but the results of its trials are elsewhere, too."""
     await ran(experiment, HERE, 0)
     await ran(experiment, THERE, 1)
     refusal = await starts(experiment, HERE, 2)
-    assert f"/{THERE} has run tiny since, and the results of its trials are not here; continue it there" in refusal
+    assert (
+        f"/{THERE} has run tiny since, and the results of its trials are not here; continue it there"
+        in refusal
+    )
     assert len(experiment.jobs()) == 2
     assert await starts(experiment, THERE, 2) == ""
-    assert await starts(experiment, ELSEWHERE, 3) == "", "it lacks nothing: it rebuilds what the cluster has"
+    assert await starts(experiment, ELSEWHERE, 3) == "", (
+        "it lacks nothing: it rebuilds what the cluster has"
+    )
 
 
 @on_a_loop
-async def test_a_moved_directory_goes_on_and_the_one_it_was_copied_from_does_not(experiment: Experiment) -> None:
+async def test_a_moved_directory_goes_on_and_the_one_it_was_copied_from_does_not(
+    experiment: Experiment,
+) -> None:
     await ran(experiment, HERE, 0)
     (experiment.folder / THERE).mkdir()
-    (experiment.folder / THERE / "holder").write_bytes((experiment.folder / HERE / "holder").read_bytes())
+    (experiment.folder / THERE / "holder").write_bytes(
+        (experiment.folder / HERE / "holder").read_bytes()
+    )
     assert await starts(experiment, THERE, 1) == ""
     assert f"/{THERE} has run tiny since" in await starts(experiment, HERE, 2)
 
 
 @on_a_loop
-async def test_a_directory_beside_its_living_successor_is_refused_at_once(experiment: Experiment) -> None:
+async def test_a_directory_beside_its_living_successor_is_refused_at_once(
+    experiment: Experiment,
+) -> None:
     await ran(experiment, HERE, 0)
     other = await experiment.open(holder=THERE)
     await other.start(experiment.launch(1))
@@ -230,10 +272,15 @@ async def test_a_directory_beside_its_living_successor_is_refused_at_once(experi
 
 @on_a_loop
 async def test_a_finished_experiment_goes_on_where_it_finished(experiment: Experiment) -> None:
-    """As `extend` and `retry` do, or after a kill between the record of the end and its row in the database."""
+    """As `extend` and `retry` do, or after a kill between the record of the end and its row in the
+    database.
+    """
     await ran(experiment, HERE, 0, SUCCEEDED)
     about = experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]
-    assert (about["labels"]["tuner.dev/ended"], "holderIdentity" in lease(experiment)) == ("succeeded", False)
+    assert (about["labels"]["tuner.dev/ended"], "holderIdentity" in lease(experiment)) == (
+        "succeeded",
+        False,
+    )
     assert await starts(experiment, HERE, 1) == ""
     about = experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]
     assert "tuner.dev/ended" not in {**about["labels"], **about["annotations"]}, "it runs again"
@@ -250,11 +297,16 @@ async def test_a_controller_that_lost_its_lease_records_no_end(experiment: Exper
     await look_until(other, lambda seen: len(experiment.jobs()) == 2)
     with pytest.raises(Superseded):  # although its clock says that it still holds the lease
         await frozen.conclude(SUCCEEDED)
-    assert "tuner.dev/ended" not in experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]["annotations"]
+    assert (
+        "tuner.dev/ended"
+        not in experiment.api.get("leases", NAMESPACE, LEASE)["metadata"]["annotations"]
+    )
 
 
 @on_a_loop
-async def test_a_kill_before_the_end_is_recorded_lets_another_directory_go_on(experiment: Experiment) -> None:
+async def test_a_kill_before_the_end_is_recorded_lets_another_directory_go_on(
+    experiment: Experiment,
+) -> None:
     killed = await experiment.open(holder=HERE)
     await killed.start(experiment.launch(0))
     await look_until(killed, lambda seen: bool(experiment.jobs()))
@@ -290,30 +342,50 @@ def aged(experiment: Experiment, name: str, days: int) -> None:
 
 
 @on_a_loop
-async def test_what_ended_long_ago_is_swept_by_the_next_controller_of_the_namespace(experiment: Experiment) -> None:
+async def test_what_ended_long_ago_is_swept_by_the_next_controller_of_the_namespace(
+    experiment: Experiment,
+) -> None:
     await ran(experiment, HERE, 0, SUCCEEDED)
     for days, left in ((29, 1), (31, 0)):
         aged(experiment, LEASE, days)
         async with experiment.api.client() as client:
             await lease_module.sweep(client, NAMESPACE, datetime.now(UTC))
-        assert [len(experiment.api.all(kind, NAMESPACE)) for kind in ("configmaps", "leases")] == [left, left]
+        assert [len(experiment.api.all(kind, NAMESPACE)) for kind in ("configmaps", "leases")] == [
+            left,
+            left,
+        ]
 
 
 @on_a_loop
-async def test_a_controller_sweeps_when_it_ends_and_not_what_still_runs(experiment: Experiment) -> None:
-    old = {"name": "old-aaaaa", "labels": {"app.kubernetes.io/managed-by": "tuner", "tuner.dev/uid": "a"}}
+async def test_a_controller_sweeps_when_it_ends_and_not_what_still_runs(
+    experiment: Experiment,
+) -> None:
+    old = {
+        "name": "old-aaaaa",
+        "labels": {"app.kubernetes.io/managed-by": "tuner", "tuner.dev/uid": "a"},
+    }
     anchor = experiment.api.put("configmaps", {"metadata": old | {"namespace": NAMESPACE}})
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "old-aaaaa", "uid": anchor["metadata"]["uid"]}
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "old-aaaaa",
+        "uid": anchor["metadata"]["uid"],
+    }
     about = old | {"namespace": NAMESPACE, "ownerReferences": [owner]}
-    about["labels"] = old["labels"] | {"tuner.dev/ended": "stopped"}  # type: ignore[operator]  # a mapping
+    # a mapping
+    about["labels"] = old["labels"] | {"tuner.dev/ended": "stopped"}  # type: ignore[operator]
     about["annotations"] = {"tuner.dev/ended": json.dumps({"time": "2020-01-01T00:00:00Z"})}
     experiment.api.put("leases", {"metadata": about, "spec": {}})
     await ran(experiment, HERE, 0)
-    assert [each["metadata"]["name"] for each in experiment.api.all("configmaps", NAMESPACE)] == [LEASE]
+    assert [each["metadata"]["name"] for each in experiment.api.all("configmaps", NAMESPACE)] == [
+        LEASE
+    ]
 
 
 @on_a_loop
-async def test_a_directory_that_was_away_longer_than_an_end_is_kept_starts_nothing(experiment: Experiment) -> None:
+async def test_a_directory_that_was_away_longer_than_an_end_is_kept_starts_nothing(
+    experiment: Experiment,
+) -> None:
     await ran(experiment, HERE, 0)
     await ran(experiment, THERE, 1, SUCCEEDED)
     for kind in ("configmaps", "leases"):
@@ -323,7 +395,9 @@ async def test_a_directory_that_was_away_longer_than_an_end_is_kept_starts_nothi
     file.write_text(json.dumps(remembered | {"time": "2020-01-01T00:00:00Z"}))
     assert "the cluster has nothing of tiny any more" in await starts(experiment, HERE, 2)
     assert experiment.api.all("configmaps", NAMESPACE) == []
-    assert await starts(experiment, THERE, 3) == "", "it ended it itself, and nobody has run it since"
+    assert await starts(experiment, THERE, 3) == "", (
+        "it ended it itself, and nobody has run it since"
+    )
 
 
 @on_a_loop
@@ -337,7 +411,9 @@ async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
         def renew(text: str) -> None:
             messages.append(text)
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(renewTime=now))
+            experiment.api.change(
+                "leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(renewTime=now)
+            )
 
         await lease_module.wait_until_free(client, NAMESPACE, LEASE, print_line=messages.append)
         alive = await experiment.open(holder=HERE)

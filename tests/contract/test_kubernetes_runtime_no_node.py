@@ -1,6 +1,8 @@
-"""Pods for which the scheduler finds no node: they wait while others use the nodes, and fail where none ever fits.
+"""Pods for which the scheduler finds no node: they wait while others use the nodes, and fail where
+none ever fits.
 
-On a small API server in this process, whose clock is an hour ahead of the time since which the pods are unschedulable.
+On a small API server in this process, whose clock is an hour ahead of the time since which the pods
+are unschedulable.
 """
 
 from __future__ import annotations
@@ -37,11 +39,17 @@ async def an_unschedulable(experiment: Experiment) -> KubernetesRuntime:
     await look_until(runtime, lambda seen: bool(experiment.api.all("pods", NAMESPACE)))
     (pod,) = experiment.api.all("pods", NAMESPACE)
     condition = {
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": FULL,
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": FULL,
         "lastTransitionTime": stamp(),
-    }  # fmt: skip
+    }
     experiment.api.change(
-        "pods", NAMESPACE, pod["metadata"]["name"], lambda obj: obj["status"].update(conditions=[condition])
+        "pods",
+        NAMESPACE,
+        pod["metadata"]["name"],
+        lambda obj: obj["status"].update(conditions=[condition]),
     )
     return runtime
 
@@ -57,7 +65,9 @@ def asked_for_nodes(experiment: Experiment) -> int:
 
 async def waits(experiment: Experiment, runtime: KubernetesRuntime) -> None:
     name = experiment.name(0)
-    await look_until(runtime, lambda seen: seen[name].waiting == WAITS and asked_for_nodes(experiment) == 1)
+    await look_until(
+        runtime, lambda seen: seen[name].waiting == WAITS and asked_for_nodes(experiment) == 1
+    )
     for _ in range(20):
         status = (await look(runtime))[name]
         assert (status.exit, status.waiting) == (None, WAITS)
@@ -79,7 +89,9 @@ async def test_an_attempt_waits_where_the_nodes_may_not_be_listed(experiment: Ex
 
 
 @on_a_loop
-async def test_an_attempt_that_fits_on_no_node_is_a_configuration_failure(experiment: Experiment) -> None:
+async def test_an_attempt_that_fits_on_no_node_is_a_configuration_failure(
+    experiment: Experiment,
+) -> None:
     add_node(experiment, cpu="500m")
     runtime = await an_unschedulable(experiment)
     exit = (await look_until(runtime, ended(experiment.name(0))))[experiment.name(0)].exit

@@ -1,4 +1,5 @@
-"""Attempts of a template whose operator reuses the names of pods, keeps pods, and restarts containers.
+"""Attempts of a template whose operator reuses the names of pods, keeps pods, and restarts
+containers.
 
 On a small API server in this process, with a simulated operator (`tests.kube.fake_operator`).
 """
@@ -33,7 +34,9 @@ def training_job(experiment: Experiment, **more: Any) -> Launch:
     return experiment.launch(0, manifest=TRAINING_JOB, cluster=READING, **more)
 
 
-async def begun(experiment: Experiment, **more: Any) -> tuple[KubernetesRuntime, FakeOperator, str, tuple[str, str]]:
+async def begun(
+    experiment: Experiment, **more: Any
+) -> tuple[KubernetesRuntime, FakeOperator, str, tuple[str, str]]:
     """Start an attempt whose master and worker are running."""
     operator = FakeOperator(experiment.api)
     runtime, name = await experiment.open(template=TRAINING_JOB), experiment.name(0)
@@ -63,7 +66,9 @@ def exit_in(seen: Mapping[str, AttemptStatus], name: str) -> Exit:
 
 
 @on_a_loop
-async def test_the_log_of_recreated_pods_with_the_same_names_is_read(experiment: Experiment) -> None:
+async def test_the_log_of_recreated_pods_with_the_same_names_is_read(
+    experiment: Experiment,
+) -> None:
     kubelet = experiment.api.kubelet
     runtime, operator, name, (master, _) = await begun(experiment)
     kubelet.print(master, "accuracy=0.1")
@@ -81,7 +86,9 @@ async def test_the_log_of_recreated_pods_with_the_same_names_is_read(experiment:
 
 
 @on_a_loop
-async def test_another_controller_continues_the_log_of_recreated_pods(experiment: Experiment) -> None:
+async def test_another_controller_continues_the_log_of_recreated_pods(
+    experiment: Experiment,
+) -> None:
     kubelet = experiment.api.kubelet
     runtime, operator, name, (master, _) = await begun(experiment)
     kubelet.print(master, "accuracy=0.1")
@@ -99,7 +106,9 @@ async def test_another_controller_continues_the_log_of_recreated_pods(experiment
 
 
 @on_a_loop
-async def test_a_deleted_main_pod_counts_as_lost_even_if_its_program_exits_on_sigterm(experiment: Experiment) -> None:
+async def test_a_deleted_main_pod_counts_as_lost_even_if_its_program_exits_on_sigterm(
+    experiment: Experiment,
+) -> None:
     """The kubelet deletes a pod again, without grace, once its containers have ended."""
     runtime, operator, name, (master, _) = await begun(experiment)
 
@@ -124,7 +133,9 @@ async def test_a_deleted_main_pod_counts_as_lost_even_if_its_program_exits_on_si
 
 
 @on_a_loop
-async def test_a_timeout_counts_from_the_first_start_however_often_it_is_restarted(experiment: Experiment) -> None:
+async def test_a_timeout_counts_from_the_first_start_however_often_it_is_restarted(
+    experiment: Experiment,
+) -> None:
     runtime, operator, name, pods = await begun(experiment, timeout_s=600.0)
     for pod in pods:
         operator.restart(pod, started_s_ago=601, runs=True)
@@ -133,7 +144,9 @@ async def test_a_timeout_counts_from_the_first_start_however_often_it_is_restart
 
 
 @on_a_loop
-async def test_a_crash_loop_ends_its_attempt_and_leaves_nothing_running(experiment: Experiment) -> None:
+async def test_a_crash_loop_ends_its_attempt_and_leaves_nothing_running(
+    experiment: Experiment,
+) -> None:
     runtime, operator, name, (master, _) = await begun(experiment)
     for _ in range(5):
         operator.restart(master)
@@ -147,11 +160,19 @@ async def test_a_crash_loop_ends_its_attempt_and_leaves_nothing_running(experime
 
 
 @on_a_loop
-async def test_a_retry_does_not_wait_for_the_charge_of_a_pod_that_was_deleted(experiment: Experiment) -> None:
+async def test_a_retry_does_not_wait_for_the_charge_of_a_pod_that_was_deleted(
+    experiment: Experiment,
+) -> None:
     api, kubelet = experiment.api, experiment.api.kubelet
     hard = {"requests.cpu": "2"}
-    api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": hard},
-                               "status": {"hard": hard, "used": {"requests.cpu": "0"}}})  # fmt: skip
+    api.put(
+        "resourcequotas",
+        {
+            "metadata": {"name": "team", "namespace": NAMESPACE},
+            "spec": {"hard": hard},
+            "status": {"hard": hard, "used": {"requests.cpu": "0"}},
+        },
+    )
     workers = {"distributed": {"workers": 2}}
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0, cluster=workers))

@@ -1,6 +1,8 @@
-"""Pods of an operator that the server refuses, reported in events about the attempt's object or objects it owns.
+"""Pods of an operator that the server refuses, reported in events about the attempt's object or
+objects it owns.
 
-If the quota is the reason, the object is deleted and the attempt waits. Otherwise it fails, like a Job.
+If the quota is the reason, the object is deleted and the attempt waits. Otherwise it fails, like a
+Job.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ Raw = dict[str, Any]
 
 NO_ROOM = "requested: requests.cpu=1, used: requests.cpu=8, limited: requests.cpu=8"
 QUOTA = f'Error creating: pods "x" is forbidden: exceeded quota: team, {NO_ROOM}'
-SECURITY = 'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged'
+SECURITY = (
+    'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged'
+)
 _CONTAINER = {"name": "trial", "image": "tiny:1", "resources": {"requests": {"cpu": "1"}}}
 _PODS: Raw = {"template": {"spec": {"containers": [_CONTAINER]}}}
 
@@ -47,8 +51,10 @@ RAY_CLUSTER = Child("ray.io/v1", "rayclusters", "RayCluster", "-abcde")
 
 @dataclass(frozen=True)
 class Operator:
-    """children: from the top. The last one, or (none) the object itself, is refused its pods. fails: that is said as an
-    event of this reason, beginning so."""
+    """children: from the top. The last one, or (none) the object itself, is refused its pods.
+    fails: that is said as an
+    event of this reason, beginning so.
+    """
 
     api_version: str
     kind: str
@@ -69,19 +75,45 @@ class Operator:
         return f"{self.kind}-{self.fails}"
 
 
-JOB_SETS = Operator(JOB_SET.api_version, "JobSet", {"replicatedJobs": [{"name": "w", "template": {"spec": _PODS}}]},
-                    (JOB,))  # fmt: skip
-TRAIN_JOBS = Operator("trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"image": "tiny:1"}}, (JOB_SET, JOB))
-MPI_JOBS = Operator("kubeflow.org/v1", "MPIJob", {"mpiReplicaSpecs": {"Worker": _PODS}}, (), "FailedCreatePod")
+JOB_SETS = Operator(
+    JOB_SET.api_version,
+    "JobSet",
+    {"replicatedJobs": [{"name": "w", "template": {"spec": _PODS}}]},
+    (JOB,),
+)
+TRAIN_JOBS = Operator(
+    "trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"image": "tiny:1"}}, (JOB_SET, JOB)
+)
+MPI_JOBS = Operator(
+    "kubeflow.org/v1", "MPIJob", {"mpiReplicaSpecs": {"Worker": _PODS}}, (), "FailedCreatePod"
+)
 OPERATORS = (
     JOB_SETS,
     TRAIN_JOBS,
-    Operator(JOB_SET.api_version, "JobSet", JOB_SETS.spec, (), "JobCreationFailed",
-             'job "x" creation failed with error: '),
-    Operator("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Master": _PODS}}, (), "FailedCreatePod"),
-    Operator("ray.io/v1", "RayJob", {"rayClusterSpec": {}}, (RAY_CLUSTER,), "FailedToCreateHeadPod",
-             "Failed to create head Pod user1/x, "),
-)  # fmt: skip
+    Operator(
+        JOB_SET.api_version,
+        "JobSet",
+        JOB_SETS.spec,
+        (),
+        "JobCreationFailed",
+        'job "x" creation failed with error: ',
+    ),
+    Operator(
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Master": _PODS}},
+        (),
+        "FailedCreatePod",
+    ),
+    Operator(
+        "ray.io/v1",
+        "RayJob",
+        {"rayClusterSpec": {}},
+        (RAY_CLUSTER,),
+        "FailedToCreateHeadPod",
+        "Failed to create head Pod user1/x, ",
+    ),
+)
 
 
 @pytest.fixture
@@ -102,11 +134,19 @@ async def begun(experiment: Experiment, operator: Operator) -> tuple[KubernetesR
             experiment.api.define(child.api_version, child.plural, child.kind)
     experiment.api.define(operator.api_version, operator.plural, operator.kind)
     hard, used = {"requests.cpu": "8"}, {"requests.cpu": "0"}
-    experiment.api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE},
-                                          "spec": {"hard": hard}, "status": {"hard": hard, "used": used}})  # fmt: skip
+    experiment.api.put(
+        "resourcequotas",
+        {
+            "metadata": {"name": "team", "namespace": NAMESPACE},
+            "spec": {"hard": hard},
+            "status": {"hard": hard, "used": used},
+        },
+    )
     runtime, name = await experiment.open(template=operator.manifest), experiment.name(0)
     await runtime.start(attempt(experiment, operator))
-    await look_until(runtime, lambda seen: experiment.api.find(operator.plural, NAMESPACE, name) is not None)
+    await look_until(
+        runtime, lambda seen: experiment.api.find(operator.plural, NAMESPACE, name) is not None
+    )
     return runtime, name
 
 
@@ -114,9 +154,18 @@ def make_children(api: FakeApi, operator: Operator, name: str) -> Raw:
     """Create the operator's objects, and return the last one or the object itself."""
     owner = api.get(operator.plural, NAMESPACE, name)
     for child in operator.children:
-        reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
-                     "uid": owner["metadata"]["uid"], "controller": True}  # fmt: skip
-        about = {"name": name + child.ending, "namespace": NAMESPACE, "ownerReferences": [reference]}
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        about = {
+            "name": name + child.ending,
+            "namespace": NAMESPACE,
+            "ownerReferences": [reference],
+        }
         owner = api.put(child.plural, {"metadata": about, "spec": {}})
     return owner
 
@@ -128,11 +177,25 @@ async def stays_made(runtime: KubernetesRuntime, name: str) -> None:
 
 
 def refuse(api: FakeApi, about: Raw, operator: Operator, message: str) -> None:
-    involved = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": about["metadata"]["name"],
-                "uid": about["metadata"]["uid"]}  # fmt: skip
-    message = operator.prefix + (message.removeprefix("Error creating: ") if operator.prefix else message)
-    api.put("events", {"metadata": {"generateName": "e.", "namespace": NAMESPACE}, "reason": operator.fails,
-                       "message": message, "involvedObject": involved, "lastTimestamp": stamp()})  # fmt: skip
+    involved = {
+        "apiVersion": about["apiVersion"],
+        "kind": about["kind"],
+        "name": about["metadata"]["name"],
+        "uid": about["metadata"]["uid"],
+    }
+    message = operator.prefix + (
+        message.removeprefix("Error creating: ") if operator.prefix else message
+    )
+    api.put(
+        "events",
+        {
+            "metadata": {"generateName": "e.", "namespace": NAMESPACE},
+            "reason": operator.fails,
+            "message": message,
+            "involvedObject": involved,
+            "lastTimestamp": stamp(),
+        },
+    )
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=str)
@@ -156,8 +219,8 @@ async def test_without_quota_for_its_pods_the_object_is_taken_back_and_waits(
 
     await look_until(runtime, lambda seen: made_again())
     before = experiment.asked("GET", "/events")
-    # What was said of the first one's children, which had the same names, does not refuse the second: neither here nor
-    # in another controller, which hears of it only now.
+    # What was said of the first one's children, which had the same names, does not refuse the
+    # second: neither here nor in another controller, which hears of it only now.
     make_children(api, operator, name)
     second = api.get(operator.plural, NAMESPACE, name)["metadata"]["uid"]
     await stays_made(runtime, name)
@@ -187,9 +250,16 @@ async def test_pods_that_admission_refuses_are_a_configuration_failure(
 @on_a_loop
 async def test_an_operator_that_gives_no_reason_is_waited_for(experiment: Experiment) -> None:
     runtime, name = await begun(experiment, MPI_JOBS)
-    refuse(experiment.api, make_children(experiment.api, MPI_JOBS, name), MPI_JOBS, "Created worker pod: ")
+    refuse(
+        experiment.api,
+        make_children(experiment.api, MPI_JOBS, name),
+        MPI_JOBS,
+        "Created worker pod: ",
+    )
     message = "its operator could not create a pod and does not say why; see the operator's log"
-    assert (await look_until(runtime, lambda seen: seen[name].waiting == message))[name].exit is None
+    assert (await look_until(runtime, lambda seen: seen[name].waiting == message))[
+        name
+    ].exit is None
 
 
 @on_a_loop
@@ -197,7 +267,12 @@ async def test_an_event_with_a_reason_outweighs_one_without(experiment: Experime
     """Two events as Training Operator 1.9.3 writes them within the same second."""
     runtime, name = await begun(experiment, MPI_JOBS)
     job = make_children(experiment.api, MPI_JOBS, name)
-    refuse(experiment.api, job, replace(MPI_JOBS, fails="MPIJobFailed"), f"worker pod created failed: {SECURITY}")
+    refuse(
+        experiment.api,
+        job,
+        replace(MPI_JOBS, fails="MPIJobFailed"),
+        f"worker pod created failed: {SECURITY}",
+    )
     refuse(experiment.api, job, MPI_JOBS, "Created worker pod: ")
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
@@ -213,12 +288,19 @@ async def test_without_the_right_to_read_intermediate_objects_a_warning_is_logge
     job = make_children(experiment.api, TRAIN_JOBS, name)
     with caplog.at_level(logging.WARNING):
         refuse(experiment.api, job, TRAIN_JOBS, QUOTA)
-        refuse(experiment.api, job | {"metadata": job["metadata"] | {"uid": "other"}}, TRAIN_JOBS, QUOTA)
+        refuse(
+            experiment.api,
+            job | {"metadata": job["metadata"] | {"uid": "other"}},
+            TRAIN_JOBS,
+            QUOTA,
+        )
         await look_until(runtime, lambda seen: bool(caplog.messages))
     status = (await look(runtime))[name]
     assert (status.exit, status.waiting) == (None, "")
     rule = "- {apiGroups: [jobset.x-k8s.io], resources: [jobsets], verbs: [get]}"
-    assert caplog.messages == [f"not shown: why the pods of a JobSet are refused; the missing rule: {rule}"]
+    assert caplog.messages == [
+        f"not shown: why the pods of a JobSet are refused; the missing rule: {rule}"
+    ]
 
 
 @on_a_loop
@@ -226,7 +308,9 @@ async def test_events_about_objects_of_others_cost_no_request(experiment: Experi
     api = experiment.api
     runtime, name = await begun(experiment, JOB_SETS)
     for number in range(5):
-        theirs = api.put("jobs", {"metadata": {"name": f"theirs-{number}", "namespace": NAMESPACE}, "spec": {}})
+        theirs = api.put(
+            "jobs", {"metadata": {"name": f"theirs-{number}", "namespace": NAMESPACE}, "spec": {}}
+        )
         refuse(api, theirs, JOB_SETS, QUOTA)
     child = make_children(api, JOB_SETS, name)
     refuse(api, child, JOB_SETS, SECURITY)

@@ -1,5 +1,7 @@
-"""What ties a runtime to what is on the cluster: nothing is kept of what is over, what stands there is adopted only if
-it is the same attempt, and the log follows whichever pod speaks for it. On a small API server in this process.
+"""What ties a runtime to what is on the cluster: nothing is kept of what is over, what stands there
+is adopted only if
+it is the same attempt, and the log follows whichever pod speaks for it. On a small API server in
+this process.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ JOB: Raw = {
     "kind": "Job",
     "spec": {
         "backoffLimit": 3,
-        "template": {"spec": {"containers": [{"name": "trial", "image": "tiny:1", "command": ["true"]}]}},
+        "template": {
+            "spec": {"containers": [{"name": "trial", "image": "tiny:1", "command": ["true"]}]}
+        },
     },
 }
 WIDGET: Raw = {"apiVersion": "example.dev/v1", "kind": "Widget", "spec": {}}
@@ -42,8 +46,12 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 # What is kept
 
 
-def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iterator[tuple[str, int]]:
-    """Return the size of each mapping, set and list inside, except the records, which another test covers."""
+def held(
+    of: object, at: str = "runtime", known: set[int] | None = None
+) -> Iterator[tuple[str, int]]:
+    """Return the size of each mapping, set and list inside, except the records, which another test
+    covers.
+    """
     known = set() if known is None else known
     if id(of) in known or isinstance(of, Records):
         return
@@ -53,9 +61,9 @@ def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iter
     elif isinstance(of, tuple):
         for index, each in enumerate(of):
             yield from held(each, f"{at}[{index}]", known)
-    elif type(of).__module__.startswith(("controller.kube", "controller.runtime.kubernetes")) and hasattr(
-        of, "__dict__"
-    ):
+    elif type(of).__module__.startswith(
+        ("controller.kube", "controller.runtime.kubernetes")
+    ) and hasattr(of, "__dict__"):
         for key, each in vars(of).items():
             if key not in ("_client", "_owner"):  # the owner is one object
                 yield from held(each, f"{at}.{key}", known)
@@ -67,7 +75,11 @@ def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iter
 def grown(runtime: KubernetesRuntime, before: dict[str, int]) -> dict[str, int]:
     """Return the containers that have grown. Events are watched only from then on."""
     of_each_watch = ("._selection", "._reflectors", "._views")
-    return {at: size for at, size in held(runtime) if size > before.get(at, 0) and not at.endswith(of_each_watch)}
+    return {
+        at: size
+        for at, size in held(runtime)
+        if size > before.get(at, 0) and not at.endswith(of_each_watch)
+    }
 
 
 def records_of(runtime: KubernetesRuntime) -> Sized:
@@ -81,12 +93,22 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     monkeypatch.setattr(records, "_REMOVED_IN_MEMORY", 20)
     api = experiment.api
     api.kubelet.play(
-        lambda job: FOREVER if int(job["metadata"]["labels"]["tuner.dev/trial"]) % 5 == 0 else Script(("x=1",))
+        lambda job: (
+            FOREVER
+            if int(job["metadata"]["labels"]["tuner.dev/trial"]) % 5 == 0
+            else Script(("x=1",))
+        )
     )
     quota = {"requests.cpu": "60", "count/jobs.batch": "60"}
     used = dict.fromkeys(quota, "0")
-    api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": quota},
-                               "status": {"hard": quota, "used": used}})  # fmt: skip
+    api.put(
+        "resourcequotas",
+        {
+            "metadata": {"name": "team", "namespace": NAMESPACE},
+            "spec": {"hard": quota},
+            "status": {"hard": quota, "used": used},
+        },
+    )
     runtime = await experiment.open()
     assert await look(runtime) == {}
     before = dict(held(runtime))
@@ -104,7 +126,11 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
     for name in names[::5]:
         await runtime.stop(name, grace_s=1.0)
     await look_until(runtime, ended(*names))
-    event = {"metadata": {"name": "e", "namespace": NAMESPACE}, "reason": "FailedCreate", "message": "away"}
+    event = {
+        "metadata": {"name": "e", "namespace": NAMESPACE},
+        "reason": "FailedCreate",
+        "message": "away",
+    }
     api.put("events", event)
     api.remove("events", NAMESPACE, "e")
     for name in names:
@@ -116,10 +142,17 @@ async def test_only_a_bounded_number_of_records_of_removed_attempts_is_kept(
 
 
 @on_a_loop
-async def test_an_attempt_that_is_removed_while_it_waits_leaves_nothing(experiment: Experiment) -> None:
-    experiment.api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE},
-                       "spec": {"hard": {"requests.cpu": "8"}},
-                       "status": {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}}})  # fmt: skip
+async def test_an_attempt_that_is_removed_while_it_waits_leaves_nothing(
+    experiment: Experiment,
+) -> None:
+    experiment.api.put(
+        "resourcequotas",
+        {
+            "metadata": {"name": "team", "namespace": NAMESPACE},
+            "spec": {"hard": {"requests.cpu": "8"}},
+            "status": {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}},
+        },
+    )
     runtime, name = await experiment.open(), experiment.name(0)
     assert await look(runtime) == {}
     before = dict(held(runtime))
@@ -131,14 +164,21 @@ async def test_an_attempt_that_is_removed_while_it_waits_leaves_nothing(experime
 
 
 @on_a_loop
-async def test_observe_only_reads_and_reconcile_starts_what_has_room(experiment: Experiment) -> None:
-    quota = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": {"requests.cpu": "8"}}}
+async def test_observe_only_reads_and_reconcile_starts_what_has_room(
+    experiment: Experiment,
+) -> None:
+    quota = {
+        "metadata": {"name": "team", "namespace": NAMESPACE},
+        "spec": {"hard": {"requests.cpu": "8"}},
+    }
     full = {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}}
     experiment.api.put("resourcequotas", {**quota, "status": full})
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await look(runtime)
-    experiment.api.put("resourcequotas", {**quota, "status": {**full, "used": {"requests.cpu": "0"}}})
+    experiment.api.put(
+        "resourcequotas", {**quota, "status": {**full, "used": {"requests.cpu": "0"}}}
+    )
     await runtime.wait(5.0, log_growth=False)
     assert [list(await runtime.observe()) for _ in range(3)] == [[name]] * 3
     assert experiment.jobs() == []
@@ -162,14 +202,20 @@ async def test_the_same_attempt_is_adopted(experiment: Experiment) -> None:
     assert await look(runtime) == {}
     there = put_behind_our_back(experiment, experiment.launch(0))
     await runtime.start(experiment.launch(0))
-    await look_until(runtime, lambda seen: name in seen and (experiment.directory(0, 1) / "job.json").exists())
-    assert experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] == there["metadata"]["uid"]
+    await look_until(
+        runtime, lambda seen: name in seen and (experiment.directory(0, 1) / "job.json").exists()
+    )
+    assert (
+        experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] == there["metadata"]["uid"]
+    )
     experiment.api.kubelet.start(experiment.api.kubelet.make_pod(NAMESPACE, name))
     await look_until(runtime, running(name))
 
 
 @on_a_loop
-async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(experiment: Experiment) -> None:
+async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(
+    experiment: Experiment,
+) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
     assert await look(runtime) == {}
     there = put_behind_our_back(experiment, experiment.launch(0, lr=0.5))
@@ -185,17 +231,23 @@ async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(e
 
 
 @on_a_loop
-async def test_an_object_being_deleted_is_not_adopted_but_created_again_when_it_is_gone(experiment: Experiment) -> None:
+async def test_an_object_being_deleted_is_not_adopted_but_created_again_when_it_is_gone(
+    experiment: Experiment,
+) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
     assert await look(runtime) == {}
-    experiment.api.kubelet.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
+    experiment.api.kubelet.play(
+        lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER
+    )
     there = put_behind_our_back(experiment, experiment.launch(0), deletionTimestamp=stamp())
     await runtime.start(experiment.launch(0))
     seen = await look_until(runtime, lambda seen: "being deleted" in seen[name].waiting)
     assert (seen[name].exit, seen[name].start_time) == (None, None)
     experiment.api.remove("jobs", NAMESPACE, name)
     await look_until(runtime, running(name))
-    assert experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] != there["metadata"]["uid"]
+    assert (
+        experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] != there["metadata"]["uid"]
+    )
 
 
 # Kinds of a file's own
@@ -229,7 +281,9 @@ async def test_a_failed_discovery_is_retried_and_an_unknown_kind_is_refused(
 
 
 @on_a_loop
-async def test_a_job_that_would_replace_its_pod_is_deleted_when_it_is_stopped(experiment: Experiment) -> None:
+async def test_a_job_that_would_replace_its_pod_is_deleted_when_it_is_stopped(
+    experiment: Experiment,
+) -> None:
     api, kubelet = experiment.api, experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=JOB))
@@ -245,7 +299,9 @@ async def test_a_job_that_would_replace_its_pod_is_deleted_when_it_is_stopped(ex
 
 
 @on_a_loop
-async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experiment: Experiment) -> None:
+async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(
+    experiment: Experiment,
+) -> None:
     kubelet = experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=JOB, timeout_s=0.3))
@@ -260,7 +316,9 @@ async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experi
 
 
 @on_a_loop
-async def test_an_orphaned_pod_counts_as_its_attempt_until_it_ends_and_its_log_is_read(experiment: Experiment) -> None:
+async def test_an_orphaned_pod_counts_as_its_attempt_until_it_ends_and_its_log_is_read(
+    experiment: Experiment,
+) -> None:
     api, kubelet = experiment.api, experiment.api.kubelet
     kubelet.play(lambda job: Script(("epoch=1",), forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
@@ -299,7 +357,9 @@ async def test_an_orphaned_pod_can_be_stopped(experiment: Experiment) -> None:
 
 
 @on_a_loop
-async def test_the_log_of_a_replacement_pod_follows_that_of_the_first(experiment: Experiment) -> None:
+async def test_the_log_of_a_replacement_pod_follows_that_of_the_first(
+    experiment: Experiment,
+) -> None:
     api, kubelet = experiment.api, experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
 
@@ -335,7 +395,9 @@ async def test_the_log_of_a_replacement_pod_follows_that_of_the_first(experiment
 
 def logs_asked(experiment: Experiment) -> list[bool]:
     """Return for each request for a log whether it follows the log."""
-    return ["follow" in query for _, path, query in experiment.api.requests if path.endswith("/log")]
+    return [
+        "follow" in query for _, path, query in experiment.api.requests if path.endswith("/log")
+    ]
 
 
 async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[KubernetesRuntime, str]:
@@ -384,7 +446,9 @@ async def test_a_waiting_reader_gets_lines_at_once(experiment: Experiment) -> No
 
 
 @on_a_loop
-async def test_the_logs_of_pods_in_quick_succession_are_read_in_order(experiment: Experiment) -> None:
+async def test_the_logs_of_pods_in_quick_succession_are_read_in_order(
+    experiment: Experiment,
+) -> None:
     kubelet = experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await look(runtime)

@@ -15,14 +15,26 @@ import pytest
 
 from controller.runtime.kubernetes import admission, logs, records
 from controller.runtime.protocol import RuntimeLost
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, refusal_of, running
+from tests.kube.experiment import (
+    NAMESPACE,
+    Experiment,
+    ended,
+    look,
+    look_until,
+    on_a_loop,
+    refusal_of,
+    running,
+)
 from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
 
 FOREVER = Script(lines=("epoch=1",), forever=True)
 FRESH = "status unknown for quota: team, resources: requests.cpu"
-ROOMY = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "9"}},
-         "status": {"hard": {"pods": "9"}, "used": {"pods": "0"}}}  # fmt: skip
+ROOMY = {
+    "metadata": {"name": "team", "namespace": NAMESPACE},
+    "spec": {"hard": {"pods": "9"}},
+    "status": {"hard": {"pods": "9"}, "used": {"pods": "0"}},
+}
 
 
 @pytest.fixture
@@ -34,11 +46,17 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 def pod_of(experiment: Experiment, trial: int) -> str:
     pods = experiment.api.all("pods", NAMESPACE)
-    return next(p["metadata"]["name"] for p in pods if p["metadata"]["labels"]["job-name"] == experiment.name(trial))
+    return next(
+        p["metadata"]["name"]
+        for p in pods
+        if p["metadata"]["labels"]["job-name"] == experiment.name(trial)
+    )
 
 
 @on_a_loop
-async def test_a_timeout_is_enforced_until_the_cluster_has_accepted_it(experiment: Experiment) -> None:
+async def test_a_timeout_is_enforced_until_the_cluster_has_accepted_it(
+    experiment: Experiment,
+) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.answer(500, times=2, method="DELETE", path="/pods/")
     runtime, refusals = await experiment.open(), list[str]()
@@ -54,7 +72,8 @@ async def test_a_timeout_is_enforced_until_the_cluster_has_accepted_it(experimen
 @on_a_loop
 async def test_a_timeout_counts_by_the_clock_of_the_server(experiment: Experiment) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
-    experiment.api.ahead_s = 3600.0  # than this machine and the start time below: the trial has run for an hour
+    # than this machine and the start time below: the trial has run for an hour
+    experiment.api.ahead_s = 3600.0
     runtime = await experiment.open()
     await runtime.start(experiment.launch(0, timeout_s=600.0))
     exit = (await look_until(runtime, ended(experiment.name(0))))[experiment.name(0)].exit
@@ -103,7 +122,10 @@ async def test_closing_waits_for_creates_in_progress(experiment: Experiment) -> 
     await closing
     assert experiment.jobs() == [experiment.name(0)]
     record = json.loads((experiment.directory(0, 1) / "job.json").read_text())
-    assert record["uid"] == experiment.api.get("jobs", NAMESPACE, experiment.name(0))["metadata"]["uid"]
+    assert (
+        record["uid"]
+        == experiment.api.get("jobs", NAMESPACE, experiment.name(0))["metadata"]["uid"]
+    )
     successor = await experiment.open()
     await successor.start(experiment.launch(0))
     await look_until(successor, running(experiment.name(0)))
@@ -111,7 +133,9 @@ async def test_closing_waits_for_creates_in_progress(experiment: Experiment) -> 
 
 
 @on_a_loop
-async def test_an_attempt_that_is_stopped_while_it_is_created_ends_once_it_exists(experiment: Experiment) -> None:
+async def test_an_attempt_that_is_stopped_while_it_is_created_ends_once_it_exists(
+    experiment: Experiment,
+) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.hold("POST", "/jobs")
     runtime, name = await experiment.open(), experiment.name(0)
@@ -149,16 +173,22 @@ async def test_a_refused_create_is_reported_each_turn_and_retried_until_it_succe
 
 
 @on_a_loop
-async def test_a_refused_delete_is_reported_and_repeated_until_it_succeeds(experiment: Experiment) -> None:
+async def test_a_refused_delete_is_reported_and_repeated_until_it_succeeds(
+    experiment: Experiment,
+) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
-    experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
+    experiment.api.kubelet.play(
+        lambda job: FOREVER if job["metadata"]["name"] == stays else Script()
+    )
     runtime, refusals = await experiment.open(), list[str]()
     for trial in (0, 1):
         await runtime.start(experiment.launch(trial))
     await look_until(runtime, lambda seen: ended(gone)(seen) and running(stays)(seen))
     experiment.api.answer(500, times=3, method="DELETE", path="/jobs/")
     await runtime.remove(gone)
-    await look_until(runtime, lambda seen: gone not in seen and experiment.jobs() == [stays], refusals=refusals)
+    await look_until(
+        runtime, lambda seen: gone not in seen and experiment.jobs() == [stays], refusals=refusals
+    )
     assert len(refusals) == 2  # no caller waits for the first
     assert experiment.asked("DELETE", "/jobs/") == 4
 
@@ -179,7 +209,9 @@ async def test_closing_waits_for_the_last_removal(experiment: Experiment) -> Non
 @on_a_loop
 async def test_closing_finishes_removals_in_progress(experiment: Experiment) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
-    experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
+    experiment.api.kubelet.play(
+        lambda job: FOREVER if job["metadata"]["name"] == stays else Script()
+    )
     runtime = await experiment.open()
     for trial in (0, 1):
         await runtime.start(experiment.launch(trial))
@@ -211,7 +243,9 @@ async def test_a_job_that_a_fresh_quota_refuses_waits_for_room(experiment: Exper
 
 
 @on_a_loop
-async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room(experiment: Experiment) -> None:
+async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room(
+    experiment: Experiment,
+) -> None:
     made: list[str] = []
     experiment.api.put("resourcequotas", ROOMY)
     api, runtime, name = experiment.api, await experiment.open(), experiment.name(0)
@@ -241,15 +275,22 @@ async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room
 
 
 @on_a_loop
-async def test_an_open_that_fails_halfway_can_be_repeated_and_watches_nothing_twice(experiment: Experiment) -> None:
+async def test_an_open_that_fails_halfway_can_be_repeated_and_watches_nothing_twice(
+    experiment: Experiment,
+) -> None:
     def watched(plural: str) -> int:
-        return sum(path.endswith(f"/{plural}") and "watch" in query for _, path, query in experiment.api.requests)
+        return sum(
+            path.endswith(f"/{plural}") and "watch" in query
+            for _, path, query in experiment.api.requests
+        )
 
     runtime = await experiment.open()
     experiment.api.answer(500, method="GET", path="/limitranges")
     experiment.api.hold("GET", "/pods")
     opening = asyncio.create_task(refusal_of(look(runtime)))
-    await eventually(lambda: experiment.api.held == 1 and experiment.asked("GET", "/limitranges") == 1)
+    await eventually(
+        lambda: experiment.api.held == 1 and experiment.asked("GET", "/limitranges") == 1
+    )
     await asyncio.wait([opening], timeout=0.1)  # what one says is known now
     experiment.api.release()
     assert await opening
@@ -258,7 +299,9 @@ async def test_an_open_that_fails_halfway_can_be_repeated_and_watches_nothing_tw
 
 
 @on_a_loop
-async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported_and_waited_for(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write, full = records.write_in_place, True
 
     def refused(path: Path, text: str) -> None:
@@ -280,7 +323,9 @@ async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment, mo
     full = False
     await look_until(runtime, ended(name), refusals=refusals)
     uid = experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"]
-    await eventually(lambda: json.loads((experiment.directory(0, 1) / "job.json").read_text())["uid"] == uid)
+    await eventually(
+        lambda: json.loads((experiment.directory(0, 1) / "job.json").read_text())["uid"] == uid
+    )
     full = True
     assert "No space left" in await refusal_of(runtime.remove(name))
     full = False
@@ -289,7 +334,9 @@ async def test_a_full_disk_is_reported_and_waited_for(experiment: Experiment, mo
 
 
 @on_a_loop
-async def test_lines_that_the_node_rotates_while_no_controller_reads_leave_a_mark(experiment: Experiment) -> None:
+async def test_lines_that_the_node_rotates_while_no_controller_reads_leave_a_mark(
+    experiment: Experiment,
+) -> None:
     name, kubelet = experiment.name(0), experiment.api.kubelet
     kubelet.play(lambda job: FOREVER)
     runtime = await experiment.open()

@@ -49,7 +49,9 @@ class TestLocalRuntime(RuntimeContract):
 
 
 @on_a_loop
-async def test_after_close_with_nothing_running_no_process_and_no_socket_is_left(testbed: LocalTestbed) -> None:
+async def test_after_close_with_nothing_running_no_process_and_no_socket_is_left(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(testbed.launch("a", Script()))
     await ended(runtime, "a")
@@ -75,7 +77,9 @@ async def test_the_supervisor_exits_when_its_last_trial_ends_without_a_controlle
 
 
 @on_a_loop
-async def test_the_supervisor_exits_soon_after_its_controller_died_with_nothing_running(testbed: LocalTestbed) -> None:
+async def test_the_supervisor_exits_soon_after_its_controller_died_with_nothing_running(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.observe()
     await testbed.crash(runtime)
@@ -83,7 +87,9 @@ async def test_the_supervisor_exits_soon_after_its_controller_died_with_nothing_
 
 
 @on_a_loop
-async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(testbed: LocalTestbed) -> None:
+async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     launch = testbed.launch("a", Script(lines=("on",), lasts_s=0.5))
     await runtime.start(launch)
@@ -99,7 +105,9 @@ async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(te
 
 
 @on_a_loop
-async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_loses_none(testbed: LocalTestbed) -> None:
+async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_loses_none(
+    testbed: LocalTestbed,
+) -> None:
     moments = random.Random(5)
     runtime = await testbed.open()
     await runtime.observe()
@@ -108,7 +116,8 @@ async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_lo
     async def kill_supervisors() -> None:
         for _ in range(12):
             await asyncio.sleep(moments.uniform(0.001, 0.08))
-            with contextlib.suppress(ValueError, ProcessLookupError):  # one is just on its way up, or dead already
+            # one is just on its way up, or dead already
+            with contextlib.suppress(ValueError, ProcessLookupError):
                 os.kill(testbed.supervisor(), signal.SIGKILL)
 
     async def start_all() -> None:
@@ -126,7 +135,9 @@ async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_lo
 
 
 @on_a_loop
-async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(testbed: LocalTestbed) -> None:
+async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(testbed.launch("a", FOREVER))
     await testbed.crash(runtime)
@@ -234,7 +245,9 @@ async def test_children_that_escaped_into_their_own_session_die_too(testbed: Loc
     runtime = await testbed.open()
     escape = f"{sys.executable} -S -c 'import os,time; os.setsid(); print(1, flush=True); time.sleep(600)' &"
     await runtime.start(
-        testbed.shell("a", f"{escape} while [ ! -s {testbed.directory('a')}/log.txt ]; do sleep .01; done")
+        testbed.shell(
+            "a", f"{escape} while [ ! -s {testbed.directory('a')}/log.txt ]; do sleep .01; done"
+        )
     )
     await runtime.start(testbed.launch("other", FOREVER))
     assert alike(await ended(runtime, "a"), code=0)
@@ -249,8 +262,16 @@ async def test_children_that_escaped_into_their_own_session_die_too(testbed: Loc
         (("pyton3", "train.py"), ".", 'command not found: "pyton3"'),
         (("./nothing.sh",), ".", 'command not found: "./nothing.sh" (in {folder})'),
         (("./plain.txt",), ".", 'permission denied: "./plain.txt" is not executable; chmod +x it'),
-        (("./headless",), ".", '"./headless" is not a program: its first line must be one such as #!/bin/sh'),
-        (("./lost.sh",), ".", 'the interpreter that the first line of "./lost.sh" names does not exist'),
+        (
+            ("./headless",),
+            ".",
+            '"./headless" is not a program: its first line must be one such as #!/bin/sh',
+        ),
+        (
+            ("./lost.sh",),
+            ".",
+            'the interpreter that the first line of "./lost.sh" names does not exist',
+        ),
         (("./folder",), ".", '"./folder" is a folder, not a program'),
         (("true",), "missing", "no such folder: {folder}/missing"),
         (("true",), "plain.txt", "not a folder: {folder}/plain.txt"),
@@ -270,7 +291,9 @@ async def test_a_command_that_cannot_start_has_the_reason(
     launch = testbed.shell("a", "")
     env = {**launch.env, "PATH": "/bin"}
     with pytest.raises(CannotStart) as refusal:
-        await runtime.start(replace(launch, command=command, env=env, working_directory=testbed.folder / folder))
+        await runtime.start(
+            replace(launch, command=command, env=env, working_directory=testbed.folder / folder)
+        )
     assert str(refusal.value).startswith(message.format(folder=testbed.folder))
     assert refusal.value.failure_class is FailureClass.CONFIGURATION
     assert list(launch.directory.iterdir()) == []
@@ -284,7 +307,9 @@ async def test_a_missing_attempt_folder_is_an_infrastructure_failure(testbed: Lo
     runtime = await testbed.open()
     launch = testbed.launch("a", Script())
     launch.directory.rmdir()
-    with pytest.raises(CannotStart, match=r"cannot write .*log\.txt: No such file or directory") as refusal:
+    with pytest.raises(
+        CannotStart, match=r"cannot write .*log\.txt: No such file or directory"
+    ) as refusal:
         await runtime.start(launch)
     assert refusal.value.failure_class is FailureClass.INFRASTRUCTURE
     await runtime.close()
@@ -319,7 +344,9 @@ async def test_a_supervisor_without_a_free_descriptor_refuses_a_start_and_keeps_
 
 
 @on_a_loop
-async def test_a_trial_reads_nothing_and_its_output_and_errors_are_in_order(testbed: LocalTestbed) -> None:
+async def test_a_trial_reads_nothing_and_its_output_and_errors_are_in_order(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(testbed.shell("a", "cat; echo one; echo two >&2; echo three; pwd"))
     await ended(runtime, "a")
@@ -337,7 +364,9 @@ async def test_a_trial_gets_the_controllers_environment_of_now_and_its_own(
     launch = testbed.shell("a", 'echo "$SET_LATER|$TUNER_TRIAL_NAME|$OWN"')
     await runtime.start(replace(launch, env={**launch.env, "OWN": "x=y"}))
     await ended(runtime, "a")
-    assert (await runtime.read_log("a", 0)).decode() == "by the \N{GREEK SMALL LETTER LAMDA} shell|a|x=y\n"
+    assert (
+        await runtime.read_log("a", 0)
+    ).decode() == "by the \N{GREEK SMALL LETTER LAMDA} shell|a|x=y\n"
     await runtime.close()
 
 
@@ -381,7 +410,9 @@ async def test_gpus_are_shared_out_returned_and_remembered(
     for name, ids in (("a", b"gpu=4\n"), ("b", b"gpu=5\n"), ("none", b"gpu=4,5\n")):
         await printed(runtime, name, ids)
     await runtime.remove("a")
-    await asyncio.gather(*(runtime.start(replace(testbed.shell(name, show), gpu=0.5)) for name in ("d", "e")))
+    await asyncio.gather(
+        *(runtime.start(replace(testbed.shell(name, show), gpu=0.5)) for name in ("d", "e"))
+    )
     for name in ("d", "e"):
         await printed(runtime, name, b"gpu=4\n")
     await asyncio.gather(*(runtime.remove(name) for name in ("b", "d", "e", "none")))
@@ -402,7 +433,9 @@ async def test_a_supervisor_whose_socket_was_deleted_is_found_again(testbed: Loc
 
 
 @on_a_loop
-async def test_a_supervisor_that_cannot_start_is_reported_at_once_with_its_log(testbed: LocalTestbed) -> None:
+async def test_a_supervisor_that_cannot_start_is_reported_at_once_with_its_log(
+    testbed: LocalTestbed,
+) -> None:
     (testbed.folder / "live").write_text("in the way")
     runtime = await testbed.open()
     log = testbed.folder / "supervisor.log"
@@ -422,10 +455,15 @@ async def test_a_suspended_supervisor_is_reported_and_loses_nothing(testbed: Loc
     launch = testbed.launch("a", Script(code=5))
     supervisor = testbed.supervisor()
     os.kill(supervisor, signal.SIGSTOP)
-    for error in await asyncio.gather(starting.start(launch), connecting.observe(), return_exceptions=True):
+    for error in await asyncio.gather(
+        starting.start(launch), connecting.observe(), return_exceptions=True
+    ):
         assert isinstance(error, RuntimeLost), error
         cure = f"if it is suspended, continue it with: kill -CONT {supervisor}"
-        assert str(error) == f"the supervisor of the trials (process {supervisor}) has not answered for 2 s; {cure}"
+        assert (
+            str(error)
+            == f"the supervisor of the trials (process {supervisor}) has not answered for 2 s; {cure}"
+        )
     os.kill(supervisor, signal.SIGCONT)
     assert list(await connecting.observe()) == ["a"]  # the start that nobody waited for any more
     await starting.start(launch)
@@ -436,7 +474,9 @@ async def test_a_suspended_supervisor_is_reported_and_loses_nothing(testbed: Loc
 
 
 @on_a_loop
-async def test_a_hurried_controller_waits_only_briefly_for_a_suspended_supervisor(testbed: LocalTestbed) -> None:
+async def test_a_hurried_controller_waits_only_briefly_for_a_suspended_supervisor(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open(answer_s=3600.0)
     await runtime.observe()
     supervisor = testbed.supervisor()
@@ -501,7 +541,9 @@ asyncio.run(main())
     await runtime.close()
 
 
-def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblings_and_a_clock() -> None:
+def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblings_and_a_clock() -> (
+    None
+):
     look = (
         "import sys; sys.path.append('.'); import controller.runtime.local.supervisor;"
         "print(*sorted(m for m in sys.modules if m.startswith(('controller', 'suggest', 'typing', 'dataclasses',"
@@ -509,7 +551,11 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
     )
     root = Path(__file__).parents[2]
     shown = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", look], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", "-c", look],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert shown.stdout.split() == [
         "controller",

@@ -1,4 +1,6 @@
-"""One attempt as several processes on this machine: their environment, and that they live and die together."""
+"""One attempt as several processes on this machine: their environment, and that they live and die
+together.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,16 @@ from controller.runtime.protocol import CannotStart, Launch, Runtime
 from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen
 
-SAME = {"MASTER_ADDR": "127.0.0.1", "PET_MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "3", "PET_NNODES": "3",
-        "PET_NPROC_PER_NODE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+SAME = {
+    "MASTER_ADDR": "127.0.0.1",
+    "PET_MASTER_ADDR": "127.0.0.1",
+    "WORLD_SIZE": "3",
+    "PET_NNODES": "3",
+    "PET_NPROC_PER_NODE": "1",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 OWN = ("RANK", "PET_NODE_RANK")
 PORT = ("MASTER_PORT", "PET_MASTER_PORT")
 
@@ -41,17 +51,25 @@ def several(testbed: LocalTestbed, text: str, *, name: str = "a", workers: int =
 
 def each(*texts: str) -> str:
     """Return a script with a branch for each rank."""
-    return "case $RANK in " + " ".join(f"{rank}) {text};;" for rank, text in enumerate(texts)) + " esac"
+    return (
+        "case $RANK in "
+        + " ".join(f"{rank}) {text};;" for rank, text in enumerate(texts))
+        + " esac"
+    )
 
 
 def of_rank(testbed: LocalTestbed, rank: int, name: str = "a") -> bytes:
     return (testbed.directory(name) / (f"log.{rank}.txt" if rank else "log.txt")).read_bytes()
 
 
-async def all_on(testbed: LocalTestbed, runtime: Runtime, workers: int = 2, *, name: str = "a") -> list[int]:
+async def all_on(
+    testbed: LocalTestbed, runtime: Runtime, workers: int = 2, *, name: str = "a"
+) -> list[int]:
     """Return the process ids, once each worker has printed its own."""
     await printed(runtime, name, b"\n")
-    await eventually(lambda: all(of_rank(testbed, rank, name).endswith(b"\n") for rank in range(workers)))
+    await eventually(
+        lambda: all(of_rank(testbed, rank, name).endswith(b"\n") for rank in range(workers))
+    )
     return [int(of_rank(testbed, rank, name).split()[0]) for rank in range(workers)]
 
 
@@ -68,7 +86,10 @@ async def test_each_worker_gets_its_rank_and_the_master_address_like_a_pod(
     text = "".join(f'echo "{name}=${name}";' for name in (*SAME, *OWN, *PORT))
     await runtime.start(several(testbed, text, workers=3))
     assert alike(await ended(runtime, "a"), code=0)
-    environments = [dict(line.split("=") for line in of_rank(testbed, rank).decode().split()) for rank in range(3)]
+    environments = [
+        dict(line.split("=") for line in of_rank(testbed, rank).decode().split())
+        for rank in range(3)
+    ]
     ports = {each.pop(name) for each in environments for name in PORT}
     assert len(ports) == 1
     assert int(ports.pop()) > 1023
@@ -80,7 +101,9 @@ async def test_each_worker_gets_its_rank_and_the_master_address_like_a_pod(
 async def test_the_master_port_of_the_file_is_used(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     launch = several(testbed, 'echo "$MASTER_ADDR $MASTER_PORT $PET_MASTER_PORT"')
-    await runtime.start(replace(launch, env={**launch.env, "MASTER_ADDR": "::1", "MASTER_PORT": "4000"}))
+    await runtime.start(
+        replace(launch, env={**launch.env, "MASTER_ADDR": "::1", "MASTER_PORT": "4000"})
+    )
     await ended(runtime, "a")
     assert [of_rank(testbed, rank) for rank in range(2)] == [b"::1 4000 4000\n"] * 2
     await runtime.close()
@@ -88,13 +111,17 @@ async def test_the_master_port_of_the_file_is_used(testbed: LocalTestbed) -> Non
 
 def test_workers_share_the_cores_unless_omp_num_threads_is_set(testbed: LocalTestbed) -> None:
     launch = several(testbed, "", workers=3)
-    shares = [ranks.world(launch, {}, cores=cores).get("OMP_NUM_THREADS") for cores in (1, 2, 8, 64)]
+    shares = [
+        ranks.world(launch, {}, cores=cores).get("OMP_NUM_THREADS") for cores in (1, 2, 8, 64)
+    ]
     assert shares == ["1", "1", "2", "21"]
     assert "OMP_NUM_THREADS" not in ranks.world(launch, {"OMP_NUM_THREADS": "7"}, cores=8)
 
 
 @on_a_loop
-async def test_the_log_is_that_of_rank_0_and_the_others_have_their_own(testbed: LocalTestbed) -> None:
+async def test_the_log_is_that_of_rank_0_and_the_others_have_their_own(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, "echo accuracy=0.$RANK; echo error >&2"))
     await ended(runtime, "a")
@@ -121,7 +148,11 @@ async def test_only_rank_0_can_listen_on_the_master_port(testbed: LocalTestbed) 
 async def test_the_attempt_lasts_as_long_as_its_last_worker(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, each("exit 0", ON)))
-    await eventually(lambda: (testbed.directory("a") / "log.1.txt").exists() and of_rank(testbed, 1).endswith(b"\n"))
+    await eventually(
+        lambda: (
+            (testbed.directory("a") / "log.1.txt").exists() and of_rank(testbed, 1).endswith(b"\n")
+        )
+    )
     worker = int(of_rank(testbed, 1))
     assert (await runtime.observe())["a"].exit is None
     os.kill(worker, signal.SIGTERM)
@@ -130,7 +161,9 @@ async def test_the_attempt_lasts_as_long_as_its_last_worker(testbed: LocalTestbe
 
 
 @on_a_loop
-async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_did(testbed: LocalTestbed) -> None:
+async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_did(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, each("echo why; exit 3", ON, ON), workers=3))
     assert alike(await ended(runtime, "a"), code=3)
@@ -151,7 +184,11 @@ async def test_the_last_line_of_the_failed_worker_is_the_reason(
     testbed: LocalTestbed, message: str, code: int, failure_class: FailureClass
 ) -> None:
     runtime = await testbed.open()
-    await runtime.start(several(testbed, each(ON, f"echo Traceback; echo '{message}' >&2; echo; echo ==; exit {code}")))
+    await runtime.start(
+        several(
+            testbed, each(ON, f"echo Traceback; echo '{message}' >&2; echo; echo ==; exit {code}")
+        )
+    )
     reason = f"worker 1 of 2: exit code {code}: {message}"
     assert alike(await ended(runtime, "a"), failure_class=failure_class, reason=reason)
     await runtime.close()
@@ -201,7 +238,9 @@ async def test_workers_end_with_a_killed_leader(testbed: LocalTestbed) -> None:
 
 
 @on_a_loop
-async def test_stop_terminates_all_workers_and_kills_those_that_ignore_it(testbed: LocalTestbed) -> None:
+async def test_stop_terminates_all_workers_and_kills_those_that_ignore_it(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, ON, name="polite"))
     await runtime.start(several(testbed, DEAF, name="deaf"))
@@ -221,7 +260,9 @@ async def test_a_worker_that_does_not_end_with_the_others_is_killed_after_the_gr
 ) -> None:
     runtime = await testbed.open()
     # Rank 0 waits for the deaf one to be deaf.
-    quitter = f"echo $$; until [ -s {testbed.directory('a')}/log.1.txt ]; do sleep .01; done; exit 5"
+    quitter = (
+        f"echo $$; until [ -s {testbed.directory('a')}/log.1.txt ]; do sleep .01; done; exit 5"
+    )
     await runtime.start(replace(several(testbed, each(quitter, DEAF)), grace_s=0.2))
     assert alike(await ended(runtime, "a"), code=5)
     assert testbed.alive() == [testbed.supervisor()]
@@ -238,7 +279,9 @@ async def test_a_timeout_is_for_all(testbed: LocalTestbed) -> None:
 
 
 @on_a_loop
-async def test_workers_are_taken_over_when_controller_and_supervisor_are_killed(testbed: LocalTestbed) -> None:
+async def test_workers_are_taken_over_when_controller_and_supervisor_are_killed(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, ON))
     pids = await all_on(testbed, runtime)
@@ -248,7 +291,8 @@ async def test_workers_are_taken_over_when_controller_and_supervisor_are_killed(
     runtime = await testbed.open()
     assert (await runtime.observe())["a"].exit is None
     assert all(processes.birth(pid) for pid in pids)
-    assert testbed.supervisor() != first  # the leader holds nothing of it: not its lock, not its socket
+    # the leader holds nothing of it: not its lock, not its socket
+    assert testbed.supervisor() != first
     await runtime.stop("a", grace_s=60)
     assert alike(await ended(runtime, "a"), unknown=True, stopped=True)
     await eventually(lambda: testbed.alive() == [testbed.supervisor()])
@@ -257,7 +301,9 @@ async def test_workers_are_taken_over_when_controller_and_supervisor_are_killed(
 
 @linux_only
 @on_a_loop
-async def test_workers_whose_leader_and_supervisor_were_killed_are_cleared_away(testbed: LocalTestbed) -> None:
+async def test_workers_whose_leader_and_supervisor_were_killed_are_cleared_away(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, ON))
     pids = await all_on(testbed, runtime)
@@ -271,7 +317,9 @@ async def test_workers_whose_leader_and_supervisor_were_killed_are_cleared_away(
 
 
 @on_a_loop
-async def test_workers_that_cannot_be_started_leave_nothing_and_say_why(testbed: LocalTestbed) -> None:
+async def test_workers_that_cannot_be_started_leave_nothing_and_say_why(
+    testbed: LocalTestbed,
+) -> None:
     runtime = await testbed.open()
     launch = replace(several(testbed, "true"), command=("pyton3", "train.py"))
     with pytest.raises(CannotStart, match='command not found: "pyton3"') as refusal:
@@ -306,7 +354,9 @@ async def test_attempts_of_several_workers_take_one_slot_each(testbed: LocalTest
 
 
 @on_a_loop
-async def test_every_worker_gets_gpus_of_its_own(testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_worker_gets_gpus_of_its_own(
+    testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     runtime = await testbed.open()
     assert [runtime.slots(gpu, workers=2) for gpu in (1, 2, 3, 0.5, 0.25)] == [2, 1, 0, 4, 8]
@@ -324,7 +374,8 @@ async def test_every_worker_gets_gpus_of_its_own(testbed: LocalTestbed, monkeypa
     runtime = await testbed.open()
     await runtime.start(replace(several(testbed, show, name="d"), gpu=0.5))
     given = {
-        name: json.loads((testbed.directory(name) / "process.json").read_bytes())["gpus"] for name in ("a", "b", "d")
+        name: json.loads((testbed.directory(name) / "process.json").read_bytes())["gpus"]
+        for name in ("a", "b", "d")
     }
     assert given == {"a": ["4", "5"], "b": ["6", "7"], "d": ["6", "7"]}
     await eventually(lambda: of_rank(testbed, 1, "d") == b"gpu=7\n")

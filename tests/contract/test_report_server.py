@@ -91,7 +91,10 @@ def test_only_who_has_the_token_is_connected(folder: Path) -> None:
     target = "CONNECT katib-db-manager.kubeflow:6789 HTTP/1.1\r\n"
     allowed = f"Proxy-Authorization: Basic {credentials(token)}\r\n\r\n"
     wrong = f"Proxy-Authorization: Basic {credentials('guessed')}\r\n\r\n"
-    assert [exchange(port, text).split()[1] for text in (target + allowed, target + wrong, f"{target}\r\n")] == [
+    assert [
+        exchange(port, text).split()[1]
+        for text in (target + allowed, target + wrong, f"{target}\r\n")
+    ] == [
         b"200",
         b"407",
         b"407",
@@ -123,9 +126,13 @@ def test_connections_to_other_hosts_are_passed_on(folder: Path) -> None:
         answering.join()
 
 
-def test_the_environments_own_proxy_gets_its_decoded_credentials(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_own_proxy_gets_its_decoded_credentials(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
-        monkeypatch.setenv("https_proxy", f"http://me%40work:p%25w@127.0.0.1:{proxy.getsockname()[1]}/")
+        monkeypatch.setenv(
+            "https_proxy", f"http://me%40work:p%25w@127.0.0.1:{proxy.getsockname()[1]}/"
+        )
         port, token = address(folder)
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             head = f"CONNECT example.org:443 HTTP/1.1\r\nProxy-Authorization: Basic {credentials(token)}\r\n\r\n"
@@ -139,20 +146,33 @@ def test_the_environments_own_proxy_gets_its_decoded_credentials(folder: Path, m
 @pytest.mark.parametrize("case", CASES, ids=[case["claim"] for case in CASES])
 def test_a_report_becomes_lines(case: dict[str, Any]) -> None:
     logs = [
-        pb.MetricLog(time_stamp=t, metric=pb.Metric(name=name, value=value)) for t, name, value in case["metric_logs"]
+        pb.MetricLog(time_stamp=t, metric=pb.Metric(name=name, value=value))
+        for t, name, value in case["metric_logs"]
     ]
-    assert [json.loads(line) for line in report_lines(pb.ObservationLog(metric_logs=logs))] == case["lines"]
+    assert [json.loads(line) for line in report_lines(pb.ObservationLog(metric_logs=logs))] == case[
+        "lines"
+    ]
 
 
-def test_a_report_is_in_the_file_of_the_newest_attempt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_in_the_file_of_the_newest_attempt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in variables(folder).items():
         monkeypatch.setenv(name, value)
-    for number, name in ((1, "search-x-1"), (10, "search-x-1-r10"), (2, "search-x-1-r2"), (1, "search-x-11")):
+    for number, name in (
+        (1, "search-x-1"),
+        (10, "search-x-1-r10"),
+        (2, "search-x-1-r2"),
+        (1, "search-x-11"),
+    ):
         an_attempt(folder, name, number)
     report("search-x-1")
     with pytest.raises(grpc.RpcError, match="is not running here"):
         report("../search-x-1")
-    written = {path.relative_to(folder).parts[0]: path.read_text() for path in folder.glob("*/output/metrics.jsonl")}
+    written = {
+        path.relative_to(folder).parts[0]: path.read_text()
+        for path in folder.glob("*/output/metrics.jsonl")
+    }
     assert written == {"search-x-1-r10.10": '{"loss": 0.5}\n'}
 
 
@@ -165,7 +185,9 @@ def test_a_server_that_was_killed_is_followed_by_one_with_the_same_address(folde
     assert exchange(before.port, "GET / HTTP/1.1\r\n\r\n").split()[1] == b"407"
 
 
-def test_a_server_that_is_killed_while_trials_run_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_killed_while_trials_run_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run(testbed: LocalTestbed) -> None:
         reports = Collection(KatibReports(), names=("loss",))
         runtime = LocalRuntime(tmp_path, collection=reports)
@@ -191,7 +213,9 @@ def test_a_trials_own_proxy_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         own = {**launch.env, "grpc_proxy": "http://own:1"}
         await runtime.start(replace(launch, env=own))
         written = tmp_path / "proxy"
-        await asyncio.to_thread(eventually, lambda: written.exists() and written.read_text() == "http://own:1\n")
+        await asyncio.to_thread(
+            eventually, lambda: written.exists() and written.read_text() == "http://own:1\n"
+        )
         await runtime.remove("a")
         await runtime.close()
 
@@ -215,7 +239,9 @@ def test_a_server_whose_port_refuses_connections_is_not_an_address(folder: Path)
     assert exchange(port, "GET / HTTP/1.1\r\n\r\n").split()[1] == b"407"
 
 
-def test_reports_are_stored_after_the_sockets_folder_was_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_stored_after_the_sockets_folder_was_emptied(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = Path("/tmp", f"tuner-test-{os.getpid()}")  # a short path, for sockets
     session.mkdir(mode=0o700)
     try:

@@ -1,4 +1,6 @@
-"""Experiments of one process share a client and one watch of each kind, and do not disturb each other."""
+"""Experiments of one process share a client and one watch of each kind, and do not disturb each
+other.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Tenant:
         }
         target = ClusterTarget(cluster, namespace, uid, anchor, lambda trial, attempt: directory)
         self.runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=True))
-        part = ClusterPart(namespace, "tiny", uid, 0, 1, {}, TrialTemplate(("true",), image="tiny:1"))
+        part = ClusterPart(
+            namespace, "tiny", uid, 0, 1, {}, TrialTemplate(("true",), image="tiny:1")
+        )
         env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
         self.launch = Launch(self.name, ("true",), env, folder, directory, cluster=part)
 
@@ -94,7 +98,9 @@ def test_two_experiments_have_one_watch_of_each_kind(tmp_path: Path) -> None:
 
 def test_closing_one_experiment_leaves_the_other_working(tmp_path: Path) -> None:
     async def check(api: FakeApi, cluster: Cluster) -> None:
-        first, second = (Tenant(cluster, tmp_path, namespace="user1", uid=f"x{n}k2qaaaaaaaaaaa") for n in (1, 2))
+        first, second = (
+            Tenant(cluster, tmp_path, namespace="user1", uid=f"x{n}k2qaaaaaaaaaaa") for n in (1, 2)
+        )
         await first.run()
         await second.run()
         await first.runtime.close()
@@ -105,15 +111,22 @@ def test_closing_one_experiment_leaves_the_other_working(tmp_path: Path) -> None
     in_a_cluster(check)
 
 
-def test_an_experiment_that_comes_later_sees_what_is_there_without_another_list(tmp_path: Path) -> None:
+def test_an_experiment_that_comes_later_sees_what_is_there_without_another_list(
+    tmp_path: Path,
+) -> None:
     async def check(api: FakeApi, cluster: Cluster) -> None:
         first = Tenant(cluster, tmp_path, namespace="user1", uid="x1k2qaaaaaaaaaaa")
         await first.run()
         await first.runtime.close()
-        lists = sum(path.endswith("/jobs") and "watch" not in query for _, path, query in api.requests)
+        lists = sum(
+            path.endswith("/jobs") and "watch" not in query for _, path, query in api.requests
+        )
         again = KubernetesRuntime(first.runtime._target, queue=AdmissionQueue(is_own=True))
         assert list(await look(again)) == [first.name]
-        assert sum(path.endswith("/jobs") and "watch" not in query for _, path, query in api.requests) == lists
+        assert (
+            sum(path.endswith("/jobs") and "watch" not in query for _, path, query in api.requests)
+            == lists
+        )
         await again.close()
 
     in_a_cluster(check)
@@ -125,7 +138,9 @@ def named(name: str, namespace: str, **labels: str) -> Raw:
 
 def test_objects_of_one_name_in_two_namespaces_do_not_merge() -> None:
     async def check(api: FakeApi, cluster: Cluster) -> None:
-        pods: Reflector[Pod] = cluster.reflector(PODS, "user1", labels=UID_LABEL, grouped_by=UID_LABEL)
+        pods: Reflector[Pod] = cluster.reflector(
+            PODS, "user1", labels=UID_LABEL, grouped_by=UID_LABEL
+        )
         views = {name: pods.view(name, "x", changed=lambda: None) for name in ("user1", "user2")}
         for namespace in views:
             api.put("pods", named("a", namespace, **{UID_LABEL: "x"}))
@@ -142,7 +157,9 @@ def test_objects_of_one_name_in_two_namespaces_do_not_merge() -> None:
 def test_only_the_experiment_whose_object_changed_is_woken() -> None:
     async def check(api: FakeApi, cluster: Cluster) -> None:
         woken: list[str] = []
-        jobs: Reflector[AttemptObject] = cluster.reflector(JOBS, "user1", labels=UID_LABEL, grouped_by=UID_LABEL)
+        jobs: Reflector[AttemptObject] = cluster.reflector(
+            JOBS, "user1", labels=UID_LABEL, grouped_by=UID_LABEL
+        )
         mine = jobs.view("user1", "x", changed=lambda: woken.append("x"))
         jobs.view("user1", "y", changed=lambda: woken.append("y"))
         await jobs.start()

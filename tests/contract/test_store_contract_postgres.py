@@ -29,7 +29,9 @@ class TestPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
     def _place(self, database: str) -> None:
         with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as connection:
-            for table in reversed([table for table in metadata.sorted_tables if table is not SCHEMA.version]):
+            for table in reversed(
+                [table for table in metadata.sorted_tables if table is not SCHEMA.version]
+            ):
                 connection.execute(f"DELETE FROM {table.name}")  # TRUNCATE would make new files
         self._url = database
 

@@ -28,7 +28,9 @@ class TestSqliteStore(StoreContract):
         yield store
         store.close()
 
-    def test_a_file_reached_by_two_names_is_one_store(self, store: StudyStore, lease: Lease) -> None:
+    def test_a_file_reached_by_two_names_is_one_store(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         other_name = self._path.parent / "elsewhere" / "link.db"
         other_name.parent.mkdir()
         other_name.symlink_to(self._path)

@@ -1,4 +1,6 @@
-"""The contract of `StudyReads`, over three topologies: an object over a store, the service's own process, and TCP."""
+"""The contract of `StudyReads`, over three topologies: an object over a store, the service's own
+process, and TCP.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def storage_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a store with three studies; one of them has more than a page of trials and of measurements."""
+    """Return a store with three studies; one of them has more than a page of trials and of
+    measurements.
+    """
     url = f"sqlite:///{tmp_path_factory.mktemp('reads')}/studies.db"
     with closing(open_store(url)) as store, closing(StudyService(store, address="")) as studies:
         for name in (NAME, LONG, ELSEWHERE):
@@ -40,9 +44,13 @@ def storage_url(tmp_path_factory: pytest.TempPathFactory) -> str:
         studies.report(NAME, 0, [score(0, 0.25), Measurement(1, "loss", 0, 2.0), score(3, 0.5)])
         studies.report(NAME, 1, [score(0, float("-inf"))])
         studies.complete(NAME, 0, Outcome(TrialState.SUCCEEDED), measurements=[score(4, 0.75)])
-        studies.complete(NAME, 1, Outcome(TrialState.FAILED, reason="out of memory", failure_class="outOfMemory"))
+        studies.complete(
+            NAME, 1, Outcome(TrialState.FAILED, reason="out of memory", failure_class="outOfMemory")
+        )
         studies.add_trial(NAME, {"x": 1.5}, request_id="added")
-        point = FinishedTrial({"x": 1.0, "kind": "a"}, Outcome(TrialState.SUCCEEDED, 0.5), (score(1, 0.5),))
+        point = FinishedTrial(
+            {"x": 1.0, "kind": "a"}, Outcome(TrialState.SUCCEEDED, 0.5), (score(1, 0.5),)
+        )
         for first in range(0, MORE, 1000):
             some = [replace(point, source_id=str(k)) for k in range(first, min(MORE, first + 1000))]
             studies.import_trials(LONG, some, source="a test", request_id="import")
@@ -83,24 +91,40 @@ class StudyReadsContract:
                 read(ask)
 
     def test_an_unknown_trial_is_not_found(self, read: Callable[..., None]) -> None:
-        for ask in (lambda studies: studies.get_trial(NAME, 7), lambda studies: studies.list_measurements(NAME, 7)):
+        for ask in (
+            lambda studies: studies.get_trial(NAME, 7),
+            lambda studies: studies.list_measurements(NAME, 7),
+        ):
             with pytest.raises(NotFound, match=f"^{NAME} has no trial 7$"):
                 read(ask)
 
-    @pytest.mark.parametrize(("namespace", "names"), [("-", [LONG, NAME, ELSEWHERE]), ("vision", [ELSEWHERE])])
+    @pytest.mark.parametrize(
+        ("namespace", "names"), [("-", [LONG, NAME, ELSEWHERE]), ("vision", [ELSEWHERE])]
+    )
     def test_studies_are_listed_by_namespace(
         self, read: Callable[..., list[Study]], namespace: str, names: list[StudyName]
     ) -> None:
-        assert [study.name for study in read(lambda studies: studies.list_studies(namespace))] == names
+        assert [
+            study.name for study in read(lambda studies: studies.list_studies(namespace))
+        ] == names
 
-    def test_a_summary_counts_the_trials_and_has_the_best(self, read: Callable[..., object]) -> None:
+    def test_a_summary_counts_the_trials_and_has_the_best(
+        self, read: Callable[..., object]
+    ) -> None:
         async def summary(studies: StudyReads) -> tuple[dict[TrialState, int], float | None]:
-            found = {study.name: summary for study, summary in await studies.study_summaries()}[NAME]
+            found = {study.name: summary for study, summary in await studies.study_summaries()}[
+                NAME
+            ]
             assert found is not None
             assert found.best is not None
             return dict(found.trials), found.best.value
 
-        counts = {TrialState.SUCCEEDED: 1, TrialState.FAILED: 1, TrialState.RUNNING: 2, TrialState.QUEUED: 1}
+        counts = {
+            TrialState.SUCCEEDED: 1,
+            TrialState.FAILED: 1,
+            TrialState.RUNNING: 2,
+            TrialState.QUEUED: 1,
+        }
         assert read(summary) == (counts, 0.75)
 
     def test_a_trial_has_its_outcome(self, read: Callable[..., Trial]) -> None:
@@ -112,7 +136,9 @@ class StudyReadsContract:
         assert trial.end_time is not None
         assert trial.create_time < trial.end_time
 
-    def test_trials_are_listed_by_state_client_and_number(self, read: Callable[..., list[list[int]]]) -> None:
+    def test_trials_are_listed_by_state_client_and_number(
+        self, read: Callable[..., list[list[int]]]
+    ) -> None:
         async def numbers(studies: StudyReads) -> list[list[int]]:
             lists = (
                 await studies.list_trials(NAME),
@@ -128,7 +154,9 @@ class StudyReadsContract:
         trials = read(lambda studies: studies.list_trials(LONG))
         assert [trial.number for trial in trials] == list(range(MORE))
 
-    def test_pages_continue_where_the_last_one_ended(self, read: Callable[..., list[list[int]]]) -> None:
+    def test_pages_continue_where_the_last_one_ended(
+        self, read: Callable[..., list[list[int]]]
+    ) -> None:
         async def pages(studies: StudyReads) -> list[list[int]]:
             found: list[list[int]] = []
             token = ""
@@ -139,28 +167,44 @@ class StudyReadsContract:
 
         assert read(pages) == [[0, 1], [2, 3], [4]]
 
-    def test_measurements_are_listed_in_the_order_of_the_reports(self, read: Callable[..., object]) -> None:
+    def test_measurements_are_listed_in_the_order_of_the_reports(
+        self, read: Callable[..., object]
+    ) -> None:
         of_trial_0 = [score(0, 0.25), Measurement(1, "loss", 0, 2.0), score(3, 0.5), score(4, 0.75)]
         of_trial_1 = [score(0, float("-inf"))]
-        assert read(lambda studies: studies.list_measurements(NAME, 0)) == [(0, sample) for sample in of_trial_0]
+        assert read(lambda studies: studies.list_measurements(NAME, 0)) == [
+            (0, sample) for sample in of_trial_0
+        ]
         assert read(lambda studies: studies.list_measurements(NAME)) == [
             *((0, sample) for sample in of_trial_0[:3]),
             (1, of_trial_1[0]),
             (0, of_trial_0[3]),
         ]
 
-    def test_a_list_has_the_measurements_of_all_pages(self, read: Callable[..., list[tuple[int, Measurement]]]) -> None:
+    def test_a_list_has_the_measurements_of_all_pages(
+        self, read: Callable[..., list[tuple[int, Measurement]]]
+    ) -> None:
         for latest in (False, True):
-            measured = read(lambda studies, latest=latest: studies.list_measurements(LONG, latest=latest))
+            measured = read(
+                lambda studies, latest=latest: studies.list_measurements(LONG, latest=latest)
+            )
             assert [number for number, _ in measured] == list(range(MORE))
 
-    def test_the_latest_measurements_are_the_last_ones_of_each_metric(self, read: Callable[..., object]) -> None:
-        latest = [(0, Measurement(1, "loss", 0, 2.0)), (0, score(4, 0.75)), (1, score(0, float("-inf")))]
+    def test_the_latest_measurements_are_the_last_ones_of_each_metric(
+        self, read: Callable[..., object]
+    ) -> None:
+        latest = [
+            (0, Measurement(1, "loss", 0, 2.0)),
+            (0, score(4, 0.75)),
+            (1, score(0, float("-inf"))),
+        ]
         assert read(lambda studies: studies.list_measurements(NAME, latest=True)) == latest
         assert read(lambda studies: studies.list_measurements(NAME, 1, latest=True)) == latest[2:]
         assert read(lambda studies: studies.latest_page(NAME, "")) == (latest, "")
 
-    def test_pages_of_the_latest_measurements_continue(self, read: Callable[..., list[int]]) -> None:
+    def test_pages_of_the_latest_measurements_continue(
+        self, read: Callable[..., list[int]]
+    ) -> None:
         async def numbers(studies: StudyReads) -> list[int]:
             first, token = await studies.latest_page(LONG, "")
             second, end = await studies.latest_page(LONG, token)
@@ -175,7 +219,9 @@ class StudyReadsContract:
         assert read(lambda studies: studies.optimal_trials(ELSEWHERE)) == []
 
     def test_an_estimate_needs_ten_values(self, read: Callable[..., object]) -> None:
-        with pytest.raises(FailedPrecondition, match="has 1 values, and an estimate needs at least 10"):
+        with pytest.raises(
+            FailedPrecondition, match="has 1 values, and an estimate needs at least 10"
+        ):
             read(lambda studies: studies.estimate(NAME))
 
 

@@ -1,4 +1,7 @@
-"""A trial's program that misbehaves in the way given by its first argument. Standard library only."""
+"""A trial's program that misbehaves in the way given by its first argument.
+
+Standard library only.
+"""
 
 import json
 import os
@@ -33,9 +36,15 @@ def main(kind: str) -> None:
             say("score=0.5\nthe batch is larger than the data")
             sys.exit(42)
         case "garbage":
-            sys.stdout.buffer.write(bytes(range(256)) * 300 + b"\nscore=0.5\n" + b"\xff\x00\xfe" * 30_000)
+            sys.stdout.buffer.write(
+                bytes(range(256)) * 300 + b"\nscore=0.5\n" + b"\xff\x00\xfe" * 30_000
+            )
         case "json":
-            say(json.dumps({"step": 3, "score": 0.5, "loss": 1, "note": "score=7", "deep": {"score": 9}}))
+            say(
+                json.dumps(
+                    {"step": 3, "score": 0.5, "loss": 1, "note": "score=7", "deep": {"score": 9}}
+                )
+            )
         case "closes":
             say("score=0.5")
             os.close(1)

@@ -1,4 +1,6 @@
-"""Runs `tuner` in a folder of the test: what is started is a real process, and no process outlives the test."""
+"""Runs `tuner` in a folder of the test: what is started is a real process, and no process outlives
+the test.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,29 @@ class Cli:
         (folder / "trial.py").write_text(PROGRAM)
         (folder / "trial.sh").write_text(ENDS_AT_ONCE)
         self.env = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "NO_COLOR"))},
+            **{
+                key: value
+                for key, value in os.environ.items()
+                if not key.startswith(("TUNER_", "NO_COLOR"))
+            },
             "TUNER_STATE_DIR": str(folder / "state"),
-            "PATH": f"{forked.TUNER.parent}{os.pathsep}{os.environ['PATH']}",  # so that hints say `tuner`
-            "PYTHONFAULTHANDLER": "1",  # prints the stacks of a process that does not end when it is aborted
+            # so that hints say `tuner`
+            "PATH": f"{forked.TUNER.parent}{os.pathsep}{os.environ['PATH']}",
+            # prints the stacks of a process that does not end when it is aborted
+            "PYTHONFAULTHANDLER": "1",
         }
         self.started: list[subprocess.Popen[str]] = []
 
-    def write(self, *, name: str = "tiny", trials: int = 3, parallelism: int = 1, seconds: float = 0, more: str = "",
-              command: str = "") -> Path:  # fmt: skip
+    def write(
+        self,
+        *,
+        name: str = "tiny",
+        trials: int = 3,
+        parallelism: int = 1,
+        seconds: float = 0,
+        more: str = "",
+        command: str = "",
+    ) -> Path:
         waits = f'[python, trial.py, "${{x}}", "{seconds}"]'
         command = command or (waits if seconds else '[sh, trial.sh, "${x}"]')
         self.file.write_text(
@@ -77,7 +93,9 @@ spec:
         return process
 
     def tuner(self, *arguments: str | Path) -> tuple[int, str, str]:
-        """Run a command to its end, in the process of the tests if nothing speaks against it: see `tests.called`."""
+        """Run a command to its end, in the process of the tests if nothing speaks against it: see
+        `tests.called`.
+        """
         if not self.only_processes and called.ends_here(arguments, env=self.env):
             done = called.tuner(arguments, folder=self.folder, env=self.env)
             return done.returncode, done.stdout, done.stderr
@@ -105,7 +123,9 @@ spec:
 
 @contextmanager
 def cli_in(folder: Path, *, make: Callable[[Path], Cli] = Cli) -> Iterator[Cli]:
-    """Yield a command line; afterwards end every process that it started, and check that none is left."""
+    """Yield a command line; afterwards end every process that it started, and check that none is
+    left.
+    """
     cli = make(folder)
     try:
         yield cli
@@ -125,12 +145,27 @@ def cli_in(folder: Path, *, make: Callable[[Path], Cli] = Cli) -> Iterator[Cli]:
 
 
 def experiment(
-    command: Sequence[str] = (), *, name: str = "tiny", trials: int = 2,
-    parameters: str = "x: {type: float, min: 0, max: 1}", algorithm: str = "random, seed: 1",
-    parallelism: int = 1, trial: str = "gracePeriod: 60s", waits: bool = False,
-) -> str:  # fmt: skip
-    """Return the text of a file. By default each trial records its start, prints x and ends (`waits`: after `go`)."""
-    words = list(command) or ["sh", "-c", WAITS_FOR_GO.format(then=UNTIL_GO if waits else ":"), "sh", "${x}"]
+    command: Sequence[str] = (),
+    *,
+    name: str = "tiny",
+    trials: int = 2,
+    parameters: str = "x: {type: float, min: 0, max: 1}",
+    algorithm: str = "random, seed: 1",
+    parallelism: int = 1,
+    trial: str = "gracePeriod: 60s",
+    waits: bool = False,
+) -> str:
+    """Return the text of a file.
+
+    By default each trial records its start, prints x and ends (`waits`: after `go`).
+    """
+    words = list(command) or [
+        "sh",
+        "-c",
+        WAITS_FOR_GO.format(then=UNTIL_GO if waits else ":"),
+        "sh",
+        "${x}",
+    ]
     lines = "".join(f"\n      - {_quoted(word)}" for word in words)
     return f"""
 apiVersion: tuner.dev/v1
@@ -167,7 +202,10 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
-    """Wait for a condition. One that runs a command is asked less often, so that it does not take what it waits for."""
+    """Wait for a condition.
+
+    One that runs a command is asked less often, so that it does not take what it waits for.
+    """
     deadline = time.monotonic() + within_s
     asked = time.monotonic()
     while not condition():
@@ -178,7 +216,9 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Return all living processes that were started on this state directory; none on systems without /proc."""
+    """Return all living processes that were started on this state directory; none on systems
+    without /proc.
+    """
     mark = f"TUNER_STATE_DIR={folder}/"
     found = [str(pid) for pid in forked.running_with(mark)]
     for environ in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,6 @@
-"""Invalid files, and two runs of the same one: a single error with all problems, and nothing is started."""
+"""Invalid files, and two runs of the same one: a single error with all problems, and nothing is
+started.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def written(content: str | bytes) -> Callable[[Path], None]:
     return write
 
 
-LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
 
 
 @pytest.mark.parametrize(
@@ -40,16 +44,28 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}
         pytest.param(written("# nothing but a comment\n"), "1:1 the file is empty", id="a comment"),
         pytest.param(written("x: [1, 2\ny: 3\n"), r"2:\d+ not YAML: ", id="a syntax error"),
         pytest.param(
-            written(bytes(range(256)) * 99), "2:118 the byte 0x80 is not UTF-8; save the file as UTF-8", id="binary"
+            written(bytes(range(256)) * 99),
+            "2:118 the byte 0x80 is not UTF-8; save the file as UTF-8",
+            id="binary",
         ),
         pytest.param(
             written("xs:\n" + "- 12345678\n" * 1_000_000),
             "11.0 MB is too large for an experiment; at most 1 MB is read",
             id="ten megabytes",
         ),
-        pytest.param(written(LAUGHS), "more than 50000 values once every alias is written out", id="a billion laughs"),
-        pytest.param(written("[" * 10_000), "1:65 nested more than 64 levels deep", id="ten thousand brackets"),
-        pytest.param(written("- 1\n- 2\n"), "1:1 expected a mapping with apiVersion, kind", id="a list"),
+        pytest.param(
+            written(LAUGHS),
+            "more than 50000 values once every alias is written out",
+            id="a billion laughs",
+        ),
+        pytest.param(
+            written("[" * 10_000),
+            "1:65 nested more than 64 levels deep",
+            id="ten thousand brackets",
+        ),
+        pytest.param(
+            written("- 1\n- 2\n"), "1:1 expected a mapping with apiVersion, kind", id="a list"
+        ),
         pytest.param(
             written("kind: Deployment\napiVersion: apps/v1\n"),
             "kind: 'Deployment' is not Experiment",
@@ -125,10 +141,15 @@ def test_a_context_is_refused_for_a_local_experiment(cli: Cli) -> None:
     cli.file.write_text(experiment())
     code, out, err = cli.tuner("run", cli.file, "--context", "lab")
     assert (code, out) == (2, "")
-    assert "--context: applies to a cluster, and trials run on this machine; add --runtime kubernetes" in err
+    assert (
+        "--context: applies to a cluster, and trials run on this machine; add --runtime kubernetes"
+        in err
+    )
 
 
-def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_created(cli: Cli, tmp_path: Path) -> None:
+def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_created(
+    cli: Cli, tmp_path: Path
+) -> None:
     cli.file.write_text(experiment(trial="image: example/tiny:1"))
     cli.env["KUBECONFIG"] = str(tmp_path / "none")
     code, out, err = cli.tuner("run", cli.file, "--runtime", "kubernetes")
@@ -160,10 +181,16 @@ def test_one_of_two_concurrent_starts_runs_the_experiment_and_the_other_fails(cl
 def test_another_file_under_the_same_name_is_refused_with_every_difference(cli: Cli) -> None:
     cli.file.write_text(experiment())
     assert cli.tuner("run", cli.file)[0] == 0
-    cli.file.write_text(experiment(parameters="x: {type: float, min: 0, max: 2}, y: [a, b]", parallelism=3))
+    cli.file.write_text(
+        experiment(parameters="x: {type: float, min: 0, max: 2}, y: [a, b]", parallelism=3)
+    )
     code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (6, "")
-    for difference in ("spec.parallelism: 1 -> 3", "spec.parameters.x.max: 1 -> 2", "spec.parameters.y"):
+    for difference in (
+        "spec.parallelism: 1 -> 3",
+        "spec.parameters.x.max: 1 -> 2",
+        "spec.parameters.y",
+    ):
         assert difference in err
     assert "tuner delete tiny" in err
     assert len(cli.starts()) == 2

@@ -1,4 +1,6 @@
-"""Stores that are locked, full, read-only, damaged, newer or gone give one sentence and exit code 7, without loss."""
+"""Stores that are locked, full, read-only, damaged, newer or gone give one sentence and exit code
+7, without loss.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """A command line with a finished experiment. Tests copy its state directory and do not change it."""
+    """A command line with a finished experiment.
+
+    Tests copy its state directory and do not change it.
+    """
     with cli_in(tmp_path_factory.mktemp("finished")) as cli:
         cli.file.write_text(experiment())
         assert cli.tuner("run", cli.file)[0] == 0
@@ -71,19 +76,59 @@ def empty(database: Path) -> None:
 @pytest.mark.parametrize(
     ("database", "spoil", "sentence"),
     [
-        ("controller.db", newer, f"has schema 9999, newer than {experiment_tables.SCHEMA.newest}, the newest that"),
-        ("controller.db", truncate, "the file is damaged; restore it from a backup, or move it away to start over"),
-        ("controller.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
+        (
+            "controller.db",
+            newer,
+            f"has schema 9999, newer than {experiment_tables.SCHEMA.newest}, the newest that",
+        ),
+        (
+            "controller.db",
+            truncate,
+            "the file is damaged; restore it from a backup, or move it away to start over",
+        ),
+        (
+            "controller.db",
+            overwrite,
+            "the file is not a database, or has lost its beginning; restore it",
+        ),
         ("controller.db", make_a_directory, "it cannot be opened; check that"),
-        ("studies.db", newer, f"has schema 9999, newer than {study_tables.SCHEMA.newest}, the newest that"),
-        ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to start over"),
-        ("studies.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
-        ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
-        ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
-        ("controller.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
-        ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or start over after: tuner del"),
+        (
+            "studies.db",
+            newer,
+            f"has schema 9999, newer than {study_tables.SCHEMA.newest}, the newest that",
+        ),
+        (
+            "studies.db",
+            truncate,
+            "the file is damaged; restore it from a backup, or move it away to start over",
+        ),
+        (
+            "studies.db",
+            overwrite,
+            "the file is not a database, or has lost its beginning; restore it",
+        ),
+        (
+            "studies.db",
+            make_a_directory,
+            "is a directory; move it away, or use another --state-dir",
+        ),
+        (
+            "studies.db",
+            empty,
+            "the file is empty, but a store was here; restore a backup (tuner db restore DIR)",
+        ),
+        (
+            "controller.db",
+            empty,
+            "the file is empty, but a store was here; restore a backup (tuner db restore DIR)",
+        ),
+        (
+            "studies.db",
+            Path.unlink,
+            "restore its database (studies.db) from a backup, or start over after: tuner del",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_unusable_store_gives_one_sentence_and_works_again_when_restored(
     finished: Cli, cli: Cli, database: str, spoil: Callable[[Path], None], sentence: str
 ) -> None:
@@ -118,7 +163,9 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("database", "damage", "told"), DAMAGE)
-def test_a_damaged_row_is_damage_not_a_bug(finished: Cli, cli: Cli, database: str, damage: str, told: str) -> None:
+def test_a_damaged_row_is_damage_not_a_bug(
+    finished: Cli, cli: Cli, database: str, damage: str, told: str
+) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     with closing(sqlite3.connect(cli.folder / "state" / database)) as connection, connection:
         connection.execute(damage)
@@ -180,7 +227,10 @@ def test_a_study_that_was_set_back_gives_no_number_twice(finished: Cli, cli: Cli
 def test_a_controller_killed_with_a_lost_number_does_not_take_the_old_attempt_for_the_new_trial(
     finished: Cli, cli: Cli
 ) -> None:
-    """The study lost trial 1, and gave its number to the third request. Its reply was the controller's last call."""
+    """The study lost trial 1, and gave its number to the third request.
+
+    Its reply was the controller's last call.
+    """
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     with closing(sqlite3.connect(cli.folder / "state" / "studies.db")) as connection, connection:
         connection.execute("DELETE FROM measurements WHERE trial = 1")
@@ -191,8 +241,11 @@ def test_a_controller_killed_with_a_lost_number_does_not_take_the_old_attempt_fo
     code, _, err = cli.tuner("extend", "tiny", "--trials", "3")
     assert code == 0, err
     assert [(trial["number"], trial["state"]) for trial in cli.trials()] == [
-        (0, "succeeded"), (1, "cancelled"), (2, "succeeded"), (3, "succeeded")
-    ]  # fmt: skip
+        (0, "succeeded"),
+        (1, "cancelled"),
+        (2, "succeeded"),
+        (3, "succeeded"),
+    ]
 
 
 def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
@@ -205,14 +258,23 @@ def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
     cli.let_go()
     code, err = ended(run)
     assert code == 7
-    assert "tiny has run trials, but its store no longer has the study namespaces/default/studies/tiny-" in err
-    assert err.endswith("restore its database (studies.db) from a backup, or start over after: tuner delete tiny\n")
+    assert (
+        "tiny has run trials, but its store no longer has the study namespaces/default/studies/tiny-"
+        in err
+    )
+    assert err.endswith(
+        "restore its database (studies.db) from a backup, or start over after: tuner delete tiny\n"
+    )
     (record,) = (cli.folder / "state" / "experiments").glob("*")
-    assert "no longer has the study" in TroubleFile(record).read(controlled=False), "why its last controller ended"
+    assert "no longer has the study" in TroubleFile(record).read(controlled=False), (
+        "why its last controller ended"
+    )
     assert TroubleFile(record).read(controlled=True) == "", "a new one has no trouble yet"
 
 
-def test_an_experiment_without_its_controllers_store_starts_a_new_study(finished: Cli, cli: Cli) -> None:
+def test_an_experiment_without_its_controllers_store_starts_a_new_study(
+    finished: Cli, cli: Cli
+) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     (cli.folder / "state" / "controller.db").unlink()
     cli.file.write_text(experiment())
@@ -251,7 +313,9 @@ def test_a_store_that_is_locked_for_a_while_is_waited_for(cli: Cli, database: st
     assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
 
 
-def test_a_locked_store_refuses_a_start_in_one_sentence_and_can_be_read(finished: Cli, cli: Cli) -> None:
+def test_a_locked_store_refuses_a_start_in_one_sentence_and_can_be_read(
+    finished: Cli, cli: Cli
+) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     cli.file.write_text(experiment(name="other"))
     with locked(cli.folder / "state" / "controller.db"):
@@ -259,12 +323,16 @@ def test_a_locked_store_refuses_a_start_in_one_sentence_and_can_be_read(finished
         assert len(cli.trials()) == 2
         code, err = ended(start)
     assert code == 7
-    assert err.startswith(f"tuner: {cli.folder}/state/controller.db: another process has kept it locked for 5 s")
+    assert err.startswith(
+        f"tuner: {cli.folder}/state/controller.db: another process has kept it locked for 5 s"
+    )
     assert cli.starts() == []
     assert cli.tuner("run", cli.file)[0] == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
+)
 def test_a_disk_that_fills_up_during_a_run_loses_nothing(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=4, waits=True))
     with small_disk(cli.folder / "state", "2m") as disk:
@@ -272,7 +340,10 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing(cli: Cli) -> None:
         eventually(lambda: len(cli.starts()) == 1)
         fill(disk / "filler")
         cli.let_go()
-        assert re.search(r"No space left on device; nothing is lost|the disk is full; nothing was lost", waiting(run))
+        assert re.search(
+            r"No space left on device; nothing is lost|the disk is full; nothing was lost",
+            waiting(run),
+        )
         (disk / "filler").unlink()
         code, err = ended(run)
         assert code == 0, err
@@ -281,7 +352,9 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing(cli: Cli) -> None:
         eventually(lambda: not processes_of(cli.folder))
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
+)
 def test_a_second_ctrl_c_on_a_full_disk_kills_the_trials_and_nothing_is_lost(cli: Cli) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     with small_disk(cli.folder / "state", "2m") as disk:
@@ -337,27 +410,40 @@ def test_a_second_ctrl_c_does_not_wait_for_a_service_that_never_answered(cli: Cl
     assert (code, "the limit after a second interruption" in err) == (130, True), err
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
+)
 @pytest.mark.parametrize("size", ["16k", "164k", "244k"])
 def test_a_disk_that_is_full_at_the_start_gives_one_sentence(cli: Cli, size: str) -> None:
-    """Its size decides which file is the first that has no room: a database, its tables, or the experiment's file."""
+    """Its size decides which file is the first that has no room: a database, its tables, or the
+    experiment's file.
+    """
     cli.file.write_text(experiment())
     with small_disk(cli.folder / "state", size):
         code, out, err = cli.tuner("run", cli.file)
     assert (code, out, err.count("\n")) == (7, "", 1)
-    assert re.match(r"tuner: .*state/.* (the disk is full|No space left|check that its disk .* not full)", err)
+    assert re.match(
+        r"tuner: .*state/.* (the disk is full|No space left|check that its disk .* not full)", err
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize(
     "words", [("get", "trials", "tiny"), ("best", "tiny"), ("run", "experiment.yaml"), ("schema",)]
 )
-def test_output_that_does_not_fit_on_its_disk_is_not_a_bug(finished: Cli, words: tuple[str, ...]) -> None:
+def test_output_that_does_not_fit_on_its_disk_is_not_a_bug(
+    finished: Cli, words: tuple[str, ...]
+) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [TUNER, *words], cwd=finished.folder, env=finished.env, stdout=full, stderr=subprocess.PIPE, text=True,
+            [TUNER, *words],
+            cwd=finished.folder,
+            env=finished.env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 7
         assert done.stderr.splitlines()[-1] == (
             "tuner: No space left on device: standard output or a temporary file is incomplete; free some space, and "
@@ -369,7 +455,12 @@ def test_output_that_does_not_fit_on_its_disk_is_not_a_bug(finished: Cli, words:
 def test_the_exit_code_tells_of_a_full_disk_that_takes_no_message_either(finished: Cli) -> None:
     with Path("/dev/full").open("w") as full:
         silent = subprocess.run(
-            [TUNER, "schema"], cwd=finished.folder, env=finished.env, stdout=full, stderr=full, check=False
+            [TUNER, "schema"],
+            cwd=finished.folder,
+            env=finished.env,
+            stdout=full,
+            stderr=full,
+            check=False,
         )
     assert silent.returncode == 7
 
@@ -379,7 +470,10 @@ def test_a_server_whose_log_does_not_fit_on_its_disk_keeps_running(cli: Cli) -> 
     with tempfile.TemporaryDirectory(prefix="tuner-") as short, Path("/dev/full").open("w") as full:
         address = f"unix:{short}/s"
         server = subprocess.Popen(
-            [TUNER, "serve", "--address", address, "--insecure"], cwd=cli.folder, env=cli.env, stderr=full
+            [TUNER, "serve", "--address", address, "--insecure"],
+            cwd=cli.folder,
+            env=cli.env,
+            stderr=full,
         )
         try:
             assert cli.tuner("get", "studies", "--server", address)[0] == 0
@@ -388,9 +482,12 @@ def test_a_server_whose_log_does_not_fit_on_its_disk_keeps_running(cli: Cli) -> 
             assert server.wait() == 143
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk"
+)
 @pytest.mark.parametrize(
-    "words", [("report", "tiny", "--html"), ("report", "tiny", "--figure", "history", "--to"), ("init",)]
+    "words",
+    [("report", "tiny", "--html"), ("report", "tiny", "--figure", "history", "--to"), ("init",)],
 )
 def test_a_file_that_does_not_fit_on_its_disk_is_named_and_not_left_behind(
     finished: Cli, tmp_path: Path, words: tuple[str, ...]
@@ -408,7 +505,9 @@ def test_a_file_that_does_not_fit_on_its_disk_is_named_and_not_left_behind(
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tuner-test", place], check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tuner-test", place], check=False
+    )
     if mounted.returncode != 0:
         pytest.skip("this system lets nobody mount")
     try:
@@ -418,7 +517,9 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("what", ["state", "state/controller.db"])
-def test_missing_write_permission_gives_one_sentence_with_the_cure(finished: Cli, cli: Cli, what: str) -> None:
+def test_missing_write_permission_gives_one_sentence_with_the_cure(
+    finished: Cli, cli: Cli, what: str
+) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     cli.file.write_text(experiment(name="other"))
     path = cli.folder / what
@@ -427,11 +528,18 @@ def test_missing_write_permission_gives_one_sentence_with_the_cure(finished: Cli
         (path / "experiments").chmod(0o500)
     done = subprocess.run(
         [*as_one_whom_permissions_bind(), TUNER, "run", cli.file],
-        cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=cli.folder,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "", 1), done.stderr
     assert str(path) in done.stderr
-    assert re.search(r"read-only; give this user write permission|cannot be written to .*--state-dir", done.stderr)
+    assert re.search(
+        r"read-only; give this user write permission|cannot be written to .*--state-dir",
+        done.stderr,
+    )
     path.chmod(0o700)
     if what == "state":
         (path / "experiments").chmod(0o700)
@@ -449,7 +557,8 @@ def as_one_whom_permissions_bind() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["with space/ünï 漢/what?x=1/#hash/per%20cent/quo\"te'", "long" * 60 + "/" + "long" * 30]
+    "name",
+    ["with space/ünï 漢/what?x=1/#hash/per%20cent/quo\"te'", "long" * 60 + "/" + "long" * 30],
 )
 def test_a_state_directory_may_have_any_name(cli: Cli, name: str) -> None:
     cli.env["TUNER_STATE_DIR"] = f"{cli.folder}/{name}"

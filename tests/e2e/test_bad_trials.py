@@ -1,4 +1,6 @@
-"""Trials that misbehave in many ways: the outcome and reason of each, and nothing is lost or left running."""
+"""Trials that misbehave in many ways: the outcome and reason of each, and nothing is lost or left
+running.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,63 @@ from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_
 
 # kind: (state, value, failure classes and exit codes of its attempts, how the Why line begins)
 KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], str]] = {
-    "silent": ("failed", None, [("metricsMissing", 0)],
-               'exit code 0, but no line of its log reported "score": the log is empty or gone ('),
-    "chatty": ("failed", None, [("metricsMissing", 0)],
-               'exit code 0, but no line of its log reported "score" (print it as NAME=VALUE'),
-    "nan-last": ("failed", None, [("metricsMissing", 0)],
-                 'the last "score" was nan, not a finite number (only a finite number can be compared'),
-    "inf-last": ("failed", None, [("metricsMissing", 0)], 'the last "score" was inf, not a finite number ('),
+    "silent": (
+        "failed",
+        None,
+        [("metricsMissing", 0)],
+        'exit code 0, but no line of its log reported "score": the log is empty or gone (',
+    ),
+    "chatty": (
+        "failed",
+        None,
+        [("metricsMissing", 0)],
+        'exit code 0, but no line of its log reported "score" (print it as NAME=VALUE',
+    ),
+    "nan-last": (
+        "failed",
+        None,
+        [("metricsMissing", 0)],
+        'the last "score" was nan, not a finite number (only a finite number can be compared',
+    ),
+    "inf-last": (
+        "failed",
+        None,
+        [("metricsMissing", 0)],
+        'the last "score" was inf, not a finite number (',
+    ),
     "nan-middle": ("succeeded", 0.25, [(None, 0)], "it ended with score 0.25"),
     "exits-3": ("failed", None, [("userError", 3)], "exit code 3: the data is not there ("),
     "raises": ("failed", None, [("userError", 1)], "exit code 1: ValueError: no such column ("),
-    "infeasible": ("infeasible", None, [(None, 42)],
-                   "its program rejected these parameters: the batch is larger than the data"),
+    "infeasible": (
+        "infeasible",
+        None,
+        [(None, 42)],
+        "its program rejected these parameters: the batch is larger than the data",
+    ),
     "garbage": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
     "json": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
     "closes": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
-    "late": ("failed", None, [("timeout", None)], "it ran longer than its timeout of 1 s (raise spec.trial.timeout"),
+    "late": (
+        "failed",
+        None,
+        [("timeout", None)],
+        "it ran longer than its timeout of 1 s (raise spec.trial.timeout",
+    ),
     "stubborn": ("failed", None, [("timeout", None)], "it ran longer than its timeout of 1 s ("),
-    "segfault": ("failed", None, [("infrastructure", None)] * 2, "its program crashed (SIGSEGV) in attempt 2 ("),
+    "segfault": (
+        "failed",
+        None,
+        [("infrastructure", None)] * 2,
+        "its program crashed (SIGSEGV) in attempt 2 (",
+    ),
     "forks": ("succeeded", 0.5, [(None, 0)], "it ended with score 0.5"),
-    "deletes": ("failed", None, [("metricsMissing", 0)],
-                'exit code 0, but no line of its log reported "score": the log is empty or gone ('),
-}  # fmt: skip
+    "deletes": (
+        "failed",
+        None,
+        [("metricsMissing", 0)],
+        'exit code 0, but no line of its log reported "score": the log is empty or gone (',
+    ),
+}
 PROGRAM = str(Path(__file__).with_name("bad_trial.py"))
 BIG = """
 import sys
@@ -60,8 +97,13 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, int, dict[str, Any]]]:
-    """Run an experiment in which each trial misbehaves in another way. Yield the exit code and the trials by kind."""
+def everything(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Cli, int, dict[str, Any]]]:
+    """Run an experiment in which each trial misbehaves in another way.
+
+    Yield the exit code and the trials by kind.
+    """
     with cli_in(tmp_path_factory.mktemp("bad")) as cli:
         cli.file.write_text(
             experiment(
@@ -85,14 +127,18 @@ def test_each_bad_trial_has_its_outcome_and_a_clear_reason(
     trial = trials[kind]
     state, value, attempts, begins = KINDS[kind]
     assert (trial["state"], trial.get("value")) == (state, value)
-    assert [(each.get("failureClass"), each.get("exitCode")) for each in trial["attempts"]] == attempts
+    assert [
+        (each.get("failureClass"), each.get("exitCode")) for each in trial["attempts"]
+    ] == attempts
     line = why(cli, f"tiny/{trial['number']}")
     assert line.startswith(f"Why: {begins}")
     if state in ("failed", "infeasible"):
         assert trial["reason"] in line
 
 
-def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Cli, int, dict[str, Any]]) -> None:
+def test_bad_trials_do_not_end_a_search_that_has_a_result(
+    everything: tuple[Cli, int, dict[str, Any]],
+) -> None:
     cli, code, trials = everything
     assert code == 0
     assert set(trials) == set(KINDS)
@@ -102,14 +148,19 @@ def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Cli,
     assert shown["trials"] == {"succeeded": 5, "infeasible": 1, "failed": len(failed)}
 
 
-def test_child_processes_of_a_trial_do_not_outlive_it(everything: tuple[Cli, int, dict[str, Any]]) -> None:
+def test_child_processes_of_a_trial_do_not_outlive_it(
+    everything: tuple[Cli, int, dict[str, Any]],
+) -> None:
     cli, _, _ = everything
-    eventually(lambda: not processes_of(cli.folder))  # the two sleeping children would live for a minute
+    # the two sleeping children would live for a minute
+    eventually(lambda: not processes_of(cli.folder))
 
 
 def test_an_infeasible_trial_is_not_a_failure(cli: Cli) -> None:
     cli.file.write_text(
-        experiment(["sh", "-c", "exit 42"], trials=2).replace("failedTrials: 99", "failedTrials: 1"),
+        experiment(["sh", "-c", "exit 42"], trials=2).replace(
+            "failedTrials: 99", "failedTrials: 1"
+        ),
     )
     code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (3, "")
@@ -137,17 +188,30 @@ def test_a_hundred_megabytes_of_output_are_read_in_little_memory(cli: Cli) -> No
 
 def test_a_trial_killed_from_outside_runs_again_and_costs_no_trial(cli: Cli) -> None:
     cli.file.write_text(
-        experiment(["sh", "-c", 'echo "$$ $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; test -e go || exec sleep 60',
-                    "sh", "${x}"], trials=1)
-    )  # fmt: skip
+        experiment(
+            [
+                "sh",
+                "-c",
+                'echo "$$ $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; test -e go || exec sleep 60',
+                "sh",
+                "${x}",
+            ],
+            trials=1,
+        )
+    )
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)
     cli.let_go()
     os.kill(int(cli.starts()[0].split()[0]), signal.SIGKILL)
     assert ended(run)[0] == 0
     (trial,) = cli.trials()
-    assert [start.split()[1:] for start in cli.starts()] == [["1", str(trial["value"])], ["2", str(trial["value"])]]
-    assert [(each["state"], each.get("failureClass"), each.get("reason")) for each in trial["attempts"]] == [
+    assert [start.split()[1:] for start in cli.starts()] == [
+        ["1", str(trial["value"])],
+        ["2", str(trial["value"])],
+    ]
+    assert [
+        (each["state"], each.get("failureClass"), each.get("reason")) for each in trial["attempts"]
+    ] == [
         ("failed", "infrastructure", "killed by SIGKILL, which tuner did not send"),
         ("succeeded", None, None),
     ]
@@ -160,11 +224,19 @@ def test_ctrl_c_ends_a_trial_that_ignores_sigterm(cli: Cli) -> None:
         experiment(["python", PROGRAM, "stubborn"], trials=1, trial="gracePeriod: 100ms"),
     )
     run = cli.start("run", cli.file)
-    eventually(lambda: any(log.read_text() for log in (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")))
+    eventually(
+        lambda: any(
+            log.read_text()
+            for log in (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
+        )
+    )
     run.send_signal(signal.SIGINT)
     assert ended(run)[0] == 130
     (trial,) = cli.trials()
-    assert (trial["state"], [each["state"] for each in trial["attempts"]]) == ("queued", ["cancelled"])
+    assert (trial["state"], [each["state"] for each in trial["attempts"]]) == (
+        "queued",
+        ["cancelled"],
+    )
     eventually(lambda: not processes_of(cli.folder))
 
 
@@ -186,7 +258,9 @@ def test_a_trial_that_cannot_start_pauses_the_run_and_the_corrected_file_continu
     assert reason in err
     assert "tuner resume" in err
     (trial,) = cli.trials()
-    assert [(each["state"], each["failureClass"]) for each in trial["attempts"]] == [("failed", "configuration")]
+    assert [(each["state"], each["failureClass"]) for each in trial["attempts"]] == [
+        ("failed", "configuration")
+    ]
     assert reason in why(cli, "tiny/0")
     parameters = trial["parameters"]
 
@@ -217,7 +291,11 @@ def test_a_missing_working_directory_pauses_the_run_until_it_is_back(cli: Cli) -
     place.mkdir()
     file = place / "experiment.yaml"
     go = cli.folder / "go"
-    file.write_text(experiment(["sh", "-c", f"echo score=1; touch begun; while ! test -e {go}; do sleep 0.02; done"]))
+    file.write_text(
+        experiment(
+            ["sh", "-c", f"echo score=1; touch begun; while ! test -e {go}; do sleep 0.02; done"]
+        )
+    )
     run = cli.start("run", file)
     eventually((place / "begun").exists)
     place.rename(cli.folder / "away")

@@ -1,7 +1,9 @@
-"""What the code before the first release stored: its exports are imported whole, and its databases say how.
+"""What the code before the first release stored: its exports are imported whole, and its databases
+say how.
 
-`tuner export NAME --format json` of commit 799b4279 wrote tests/fixtures/exports-before-0.1.0: conditional parameters
-with succeeded, pruned, infeasible and failed trials; two objectives with a constraint; trials of several fidelities.
+`tuner export NAME --format json` of commit 799b4279 wrote tests/fixtures/exports-before-0.1.0:
+conditional parameters with succeeded, pruned, infeasible and failed trials; two objectives with a
+constraint; trials of several fidelities.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from tests.e2e.cli import Cli, cli_in
 from tests.forked import TUNER
 
 EXPORTS = Path(__file__).parents[1] / "fixtures" / "exports-before-0.1.0"
-KEPT = ("number", "state", "parameters", "value", "values", "metrics", "reason", "failureClass", "measurements")
+KEPT = (
+    "number",
+    "state",
+    "parameters",
+    "value",
+    "values",
+    "metrics",
+    "reason",
+    "failureClass",
+    "measurements",
+)
 BEFORE = {
     "studies.db": "CREATE TABLE suggest_schema_version (version_num VARCHAR(32) NOT NULL)",
     "controller.db": "CREATE TABLE controller_schema (version INTEGER NOT NULL)",
@@ -48,7 +60,9 @@ def test_an_export_is_imported_with_all_trials_and_measurements(cli: Cli, name: 
     assert kept(imported) == kept(exported)
 
 
-@pytest.mark.parametrize("spoiled", ['{"trials": []}', '{"study": {"uid": "a"}}', "{", '{"op_code": 1'])
+@pytest.mark.parametrize(
+    "spoiled", ['{"trials": []}', '{"study": {"uid": "a"}}', "{", '{"op_code": 1']
+)
 def test_another_json_file_is_refused(cli: Cli, spoiled: str) -> None:
     exported = json.loads((EXPORTS / "digits.json").read_text())
     cli.file.write_text(json.dumps(exported["experiment"]["file"]))
@@ -90,5 +104,7 @@ def test_every_command_says_how_to_move_the_experiments(old: Cli, words: tuple[s
 
 def test_python_says_it_too(old: Cli) -> None:
     program = f"import tuner; tuner.open('digits', state_dir={str(old.folder / 'state')!r})"
-    found = subprocess.run([TUNER.with_name("python"), "-c", program], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [TUNER.with_name("python"), "-c", program], capture_output=True, text=True, check=False
+    )
     assert "was made before the first release" in found.stderr.splitlines()[-1]

@@ -29,15 +29,32 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("get", "experiments", "-o", "json"), ("get", "trials", "tiny"), ("describe", "tiny"), ("describe", "tiny/1"),
-        ("best", "tiny"), ("report", "tiny"), ("export", "tiny", "--format", "csv"), ("logs", "tiny/0"),
-        ("validate", "experiment.yaml"), ("validate", "-"), ("run", "experiment.yaml"), ("extend", "tiny"),
-        ("get", "trials", "none"), ("get", "trials", "tiny", "--log-format", "json"), ("get", "-v", "trials", "none"),
-        ("delete", "tiny"), ("get",), ("--help",), ("logs", "tiny", "--tail", "-2"), ("convert", "experiment.yaml"),
+        ("get", "experiments", "-o", "json"),
+        ("get", "trials", "tiny"),
+        ("describe", "tiny"),
+        ("describe", "tiny/1"),
+        ("best", "tiny"),
+        ("report", "tiny"),
+        ("export", "tiny", "--format", "csv"),
+        ("logs", "tiny/0"),
+        ("validate", "experiment.yaml"),
+        ("validate", "-"),
+        ("run", "experiment.yaml"),
+        ("extend", "tiny"),
+        ("get", "trials", "none"),
+        ("get", "trials", "tiny", "--log-format", "json"),
+        ("get", "-v", "trials", "none"),
+        ("delete", "tiny"),
+        ("get",),
+        ("--help",),
+        ("logs", "tiny", "--tail", "-2"),
+        ("convert", "experiment.yaml"),
     ],
     ids=" ".join,
-)  # fmt: skip
-def test_a_command_prints_the_same_here_and_as_a_process(finished: Cli, words: tuple[str, ...]) -> None:
+)
+def test_a_command_prints_the_same_here_and_as_a_process(
+    finished: Cli, words: tuple[str, ...]
+) -> None:
     results = []
     for run in (called.tuner, forked.run_tuner):
         done = run(words, folder=finished.folder, env=finished.env)
@@ -53,7 +70,9 @@ def test_an_experiment_runs_the_same_here_and_as_a_process(tmp_path: Path) -> No
             cli.write(parallelism=2)
             code, out, _ = cli.tuner("run", "experiment.yaml")
             assert bool(cli.started) == cli.only_processes
-            points = [(trial["state"], trial["parameters"], trial["value"]) for trial in cli.trials()]
+            points = [
+                (trial["state"], trial["parameters"], trial["value"]) for trial in cli.trials()
+            ]
             results.append((code, out, points, sorted(cli.starts())))
     assert results[0] == results[1]
     assert results[0][0] == 0
@@ -62,9 +81,15 @@ def test_an_experiment_runs_the_same_here_and_as_a_process(tmp_path: Path) -> No
 def test_a_called_command_leaves_this_process_as_it_was(finished: Cli) -> None:
     def state() -> tuple[object, ...]:
         return (
-            Path.cwd(), dict(os.environ), sys.argv, sys.stdin, sys.stdout, sys.stderr, logging.root.handlers[:],
+            Path.cwd(),
+            dict(os.environ),
+            sys.argv,
+            sys.stdin,
+            sys.stdout,
+            sys.stderr,
+            logging.root.handlers[:],
             [logging.getLogger(name).level for name in ("", "controller", "suggest")],
-        )  # fmt: skip
+        )
 
     before = state()
     for words in (("get", "trials", "tiny", "-v"), ("get", "trials", "none"), ("--help",)):
@@ -75,12 +100,17 @@ def test_a_called_command_leaves_this_process_as_it_was(finished: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "more"),
     [
-        (("serve",), {}), (("ui",), {}), (("logs", "-f", "tiny"), {}), (("get", "trials", "tiny", "--watch"), {}),
+        (("serve",), {}),
+        (("ui",), {}),
+        (("logs", "-f", "tiny"), {}),
+        (("get", "trials", "tiny", "--watch"), {}),
         (("get", "experiments"), {"TUNER_FAILPOINT": "study.create.before"}),
         (("get", "experiments"), {"PYTHONOPTIMIZE": "1"}),
     ],
-)  # fmt: skip
-def test_a_command_that_needs_a_process_is_not_called(words: tuple[str, ...], more: dict[str, str]) -> None:
+)
+def test_a_command_that_needs_a_process_is_not_called(
+    words: tuple[str, ...], more: dict[str, str]
+) -> None:
     assert not called.ends_here(words, env={**os.environ, **more})
 
 

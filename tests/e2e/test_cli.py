@@ -50,7 +50,18 @@ def test_commands_show_a_finished_experiment(cli: Cli) -> None:
     cli.tuner("run", cli.write())
     trials = cli.trials()
     assert [sorted(trial) for trial in trials] == [
-        ["attempts", "endTime", "labels", "name", "number", "parameters", "startTime", "state", "step", "value"]
+        [
+            "attempts",
+            "endTime",
+            "labels",
+            "name",
+            "number",
+            "parameters",
+            "startTime",
+            "state",
+            "step",
+            "value",
+        ]
     ] * 3
     assert states(trials) == ["succeeded"] * 3
     assert trials[0]["attempts"][0]["exitCode"] == 0
@@ -63,13 +74,19 @@ def test_commands_show_a_finished_experiment(cli: Cli) -> None:
     assert experiment["reasonCode"] == "TrialsDone"
 
     rows = list(csv.DictReader(io.StringIO(cli.tuner("export", "tiny", "--format", "csv")[1])))
-    assert [float(row["parameters.x"]) for row in rows] == [trial["parameters"]["x"] for trial in trials]
+    assert [float(row["parameters.x"]) for row in rows] == [
+        trial["parameters"]["x"] for trial in trials
+    ]
     whole = cli.json("export", "tiny", "--format", "json")
     assert whole["trials"][1]["measurements"] == [
         {"attempt": 1, "metric": "score", "step": 1, "value": trials[1]["value"]}
     ]
-    assert cli.tuner("describe", "tiny")[1].splitlines()[-1].startswith("Why: all 3 trials are done")
-    assert cli.tuner("describe", "tiny/1")[1].splitlines()[-1].startswith("Why: it ended with score")
+    assert (
+        cli.tuner("describe", "tiny")[1].splitlines()[-1].startswith("Why: all 3 trials are done")
+    )
+    assert (
+        cli.tuner("describe", "tiny/1")[1].splitlines()[-1].startswith("Why: it ended with score")
+    )
     assert cli.tuner("logs", "tiny/1")[1] == f"step=1 score={trials[1]['value']}\n"
     assert cli.tuner("get", "trials", "tiny", "-o", "name")[1] == "tiny/0\ntiny/1\ntiny/2\n"
     assert cli.tuner("get", "trials", "tiny", "--no-headers")[1].splitlines()[0].startswith("0 ")
@@ -77,7 +94,9 @@ def test_commands_show_a_finished_experiment(cli: Cli) -> None:
 
 def test_each_attempt_records_its_provenance(cli: Cli) -> None:
     cli.write(command="[python, trial.py, '${x}', '0']", more="")
-    cli.file.write_text(cli.file.read_text().replace("gracePeriod: 60s", "env: {API_KEY: hush, MODE: fast}"))
+    cli.file.write_text(
+        cli.file.read_text().replace("gracePeriod: 60s", "env: {API_KEY: hush, MODE: fast}")
+    )
     cli.tuner("run", cli.file)
     (folder,) = (cli.folder / "state" / "experiments").iterdir()
     provenance = json.loads((folder / "trials" / "0" / "1" / "provenance.json").read_text())
@@ -109,7 +128,9 @@ def test_a_changed_file_is_refused_with_the_changes_and_the_cure(cli: Cli) -> No
 
 def test_an_invalid_file_starts_nothing(cli: Cli) -> None:
     cli.write()
-    cli.file.write_text(cli.file.read_text().replace("min: 0", "min: 3").replace("parallelism: 1", "paralelism: 1"))
+    cli.file.write_text(
+        cli.file.read_text().replace("min: 0", "min: 3").replace("parallelism: 1", "paralelism: 1")
+    )
     for verb in ("validate", "run"):
         code, out, err = cli.tuner(verb, cli.file)
         assert (code, out) == (2, "")
@@ -195,8 +216,11 @@ def test_the_best_trial_has_its_other_metrics(cli: Cli) -> None:
 
 
 def test_the_limit_of_failures_ends_the_experiment(cli: Cli) -> None:
-    # Each trial fails for another reason, because equal failures pause the experiment (test_retry.py).
-    program = "import os, sys; sys.exit(3 + int(os.environ['TUNER_TRIAL_NUMBER']))".replace("'", "''")
+    # Each trial fails for another reason, because equal failures pause the experiment
+    # (test_retry.py).
+    program = "import os, sys; sys.exit(3 + int(os.environ['TUNER_TRIAL_NUMBER']))".replace(
+        "'", "''"
+    )
     code, out, _ = cli.tuner("run", cli.write(command=f"[python, -c, '{program}']", trials=5))
     assert (code, out) == (1, "")
     assert states(cli.trials()) == ["failed", "failed"]
@@ -220,9 +244,7 @@ def test_ctrl_c_costs_nothing(cli: Cli) -> None:
 
 
 def test_a_second_ctrl_c_kills_what_ignores_the_first(cli: Cli) -> None:
-    stubborn = (
-        "import signal, time; signal.signal(15, signal.SIG_IGN); open('starts.txt', 'w').write('0'); time.sleep(60)"
-    )
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); open('starts.txt', 'w').write('0'); time.sleep(60)"
     run = cli.start("run", cli.write(command=f'[python, -c, "{stubborn}"]', trials=1))
     eventually(lambda: len(cli.starts()) == 1)
     run.send_signal(signal.SIGINT)
@@ -330,7 +352,10 @@ def test_delete_of_several_experiments_deletes_none_if_one_is_unknown_or_running
     assert "three cannot be deleted now" in err
     code, _, err = cli.tuner("delete", "one", "two", "one")
     assert code == 2
-    assert "this would delete 2 experiments (one, two), the logs and outputs of their 6 attempts in" in err
+    assert (
+        "this would delete 2 experiments (one, two), the logs and outputs of their 6 attempts in"
+        in err
+    )
     assert len(cli.json("get", "experiments", "-o", "json")) == 3
 
     code, _, err = cli.tuner("delete", "one", "two", "one", "--yes")
@@ -347,13 +372,22 @@ def test_delete_of_more_experiments_than_files_may_be_open(cli: Cli) -> None:
         service = ExperimentService(experiments)
         for name in names:
             document = read_path(str(cli.write(name=name)))
-            admitted = service.create(document, cli.folder, service.reserve(name), service="", context="")
+            admitted = service.create(
+                document, cli.folder, service.reserve(name), service="", context=""
+            )
             admitted.lease.release()
     delete = subprocess.run(
         ["sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh", TUNER, "delete", *names, "--yes"],
-        cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (delete.returncode, delete.stderr) == (0, "".join(f"{name} is deleted\n" for name in names))
+        cwd=cli.folder,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (delete.returncode, delete.stderr) == (
+        0,
+        "".join(f"{name} is deleted\n" for name in names),
+    )
 
 
 def test_delete_removes_everything(cli: Cli) -> None:
@@ -384,8 +418,13 @@ def test_a_file_can_come_from_stdin_and_flags_can_be_anywhere(cli: Cli) -> None:
     text = cli.write().read_text()
     done = subprocess.run(
         [TUNER, "-q", "--set", "spec.budget.trials=1", "run", "-"],
-        cwd=cli.folder, env=cli.env, input=text, text=True, capture_output=True, check=False,
-    )  # fmt: skip
+        cwd=cli.folder,
+        env=cli.env,
+        input=text,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(cli.trials()) == 1
 

@@ -1,4 +1,6 @@
-"""Metrics that are not in a trial's log, through all of `tuner`: files, event files, endpoints and `tuner.push`."""
+"""Metrics that are not in a trial's log, through all of `tuner`: files, event files, endpoints and
+`tuner.push`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 scraped.wait(20)
 time.sleep(0.1)
 """
-# Lines without a step, so that a line that is read twice is counted twice. The file is rotated twice.
+# Lines without a step, so that a line that is read twice is counted twice. The file is rotated
+# twice.
 ROTATES = """
 import os, pathlib, time
 path = pathlib.Path(os.environ["TUNER_METRICS_FILE"])
@@ -73,10 +76,14 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         yield cli
 
 
-def write(cli: Cli, program: str, metrics: str, *, words: tuple[str, ...] = (), more: str = "") -> None:
+def write(
+    cli: Cli, program: str, metrics: str, *, words: tuple[str, ...] = (), more: str = ""
+) -> None:
     (cli.folder / "train.py").write_text(program)
     text = experiment(["python", "train.py", *words], trials=1, trial="gracePeriod: 1s")
-    cli.file.write_text(text.replace("  parameters:", f"  metrics: {{{metrics}}}\n{more}  parameters:"))
+    cli.file.write_text(
+        text.replace("  parameters:", f"  metrics: {{{metrics}}}\n{more}  parameters:")
+    )
 
 
 def curve(cli: Cli, metric: str = "score") -> dict[int, float]:
@@ -85,21 +92,37 @@ def curve(cli: Cli, metric: str = "score") -> dict[int, float]:
         return dict(database.execute(query, [metric]))
 
 
-TO_A_FILE = "import os\nopen(os.environ['TUNER_METRICS_FILE'], 'w').write({text!r})\nprint('score=9')"
+TO_A_FILE = (
+    "import os\nopen(os.environ['TUNER_METRICS_FILE'], 'w').write({text!r})\nprint('score=9')"
+)
 
 
 @pytest.mark.parametrize(
     ("metrics", "text", "expected"),
     [
         ("file: m.txt", "epoch=1 score=0.1\nepoch=2 score=0.2", {1: 0.1, 2: 0.2}),
-        ("file: m.txt, pattern: ['(score) is (.+)', '(epoch) (.+)']", "epoch 4\nscore is 0.3\n", {1: 0.3}),
-        ("file: logs/m.json, format: json", '{"epoch": 3, "score": "0.3", "timestamp": 17}\n', {3: 0.3}),
+        (
+            "file: m.txt, pattern: ['(score) is (.+)', '(epoch) (.+)']",
+            "epoch 4\nscore is 0.3\n",
+            {1: 0.3},
+        ),
+        (
+            "file: logs/m.json, format: json",
+            '{"epoch": 3, "score": "0.3", "timestamp": 17}\n',
+            {3: 0.3},
+        ),
         ("file: m.json, format: json, step: batch", '{"batch": 30, "score": 0.3}\n', {30: 0.3}),
-        ("file: m.json, format: json", "score=1\n{}\n{\n" + "x" * 10_000_000 + '\n{"score": 0.3}\n', {1: 0.3}),
+        (
+            "file: m.json, format: json",
+            "score=1\n{}\n{\n" + "x" * 10_000_000 + '\n{"score": 0.3}\n',
+            {1: 0.3},
+        ),
     ],
     ids=["text", "patterns", "json", "step", "not json"],
 )
-def test_a_file_is_read_instead_of_the_log(cli: Cli, metrics: str, text: str, expected: dict[int, float]) -> None:
+def test_a_file_is_read_instead_of_the_log(
+    cli: Cli, metrics: str, text: str, expected: dict[int, float]
+) -> None:
     write(cli, TO_A_FILE.format(text=text), metrics)
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
@@ -108,8 +131,15 @@ def test_a_file_is_read_instead_of_the_log(cli: Cli, metrics: str, text: str, ex
 
 
 def test_a_containers_path_in_the_command_is_a_path_of_each_trial(cli: Cli) -> None:
-    program = "import sys\nprint(sys.argv[1])\nopen(sys.argv[1].split('=')[1], 'w').write('score=0.5')"
-    write(cli, program, "file: /var/log/katib/metrics.log", words=("--log=/var/log/katib/metrics.log",))
+    program = (
+        "import sys\nprint(sys.argv[1])\nopen(sys.argv[1].split('=')[1], 'w').write('score=0.5')"
+    )
+    write(
+        cli,
+        program,
+        "file: /var/log/katib/metrics.log",
+        words=("--log=/var/log/katib/metrics.log",),
+    )
     code, _, err = cli.tuner("run", cli.file)
     assert (code, curve(cli)) == (0, {1: 0.5}), err
     (log,) = (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
@@ -120,7 +150,9 @@ def test_event_files_are_read(cli: Cli) -> None:
     shutil.copytree(FIXTURES / "tensorflow", cli.folder / "recorded")
     program = "import os, shutil\nshutil.copytree('recorded', os.environ['TUNER_METRICS_FILE'], dirs_exist_ok=True)"
     write(cli, program, "file: runs, format: tensorboard")
-    cli.file.write_text(cli.file.read_text().replace("metric: score", "metric: validation/epoch_accuracy"))
+    cli.file.write_text(
+        cli.file.read_text().replace("metric: score", "metric: validation/epoch_accuracy")
+    )
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
     assert curve(cli, "validation/epoch_accuracy") == {0: 0.9, 1: 0.91, 2: 0.92}
@@ -146,7 +178,11 @@ def test_a_controller_that_is_killed_counts_no_line_twice_and_loses_none(cli: Cl
 
 
 def test_a_trial_reports_as_katibs_sdk_does(cli: Cli) -> None:
-    write(cli, f"{REPORTS}\nreport_metrics({{'epoch': 7, 'score': 0.5, 'loss': 'nan'}})", "dbManager: true")
+    write(
+        cli,
+        f"{REPORTS}\nreport_metrics({{'epoch': 7, 'score': 0.5, 'loss': 'nan'}})",
+        "dbManager: true",
+    )
     code, _, err = cli.tuner("run", cli.file)
     assert (code, curve(cli)) == (0, {7: 0.5}), err
 
@@ -170,7 +206,9 @@ def run_with_kills(cli: Cli, *, kills: int) -> None:
 
 
 def once_it_reads_more(cli: Cli, process: subprocess.Popen[str], read: set[int]) -> set[int]:
-    eventually(lambda: process.poll() is not None or len(curve_so_far(cli)) > len(read), within_s=120)
+    eventually(
+        lambda: process.poll() is not None or len(curve_so_far(cli)) > len(read), within_s=120
+    )
     return curve_so_far(cli)
 
 
@@ -213,5 +251,7 @@ def test_missing_metrics_are_explained(cli: Cli, program: str, metrics: str, rea
 def test_push_outside_of_a_trial_is_refused_with_the_cure() -> None:
     import tuner
 
-    with pytest.raises(RuntimeError, match=r"push works in trials of an experiment with metrics: {push: true}"):
+    with pytest.raises(
+        RuntimeError, match=r"push works in trials of an experiment with metrics: {push: true}"
+    ):
         tuner.push(score=1.0)

@@ -17,16 +17,28 @@ from tests.e2e.cli import Cli, cli_in, experiment
 from tests.forked import TUNER
 
 STARTS = {
-    "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1="> "; bind "set enable-bracketed-paste off"\n'),
-    "zsh": (["zsh", "-f", "-i"], 'PS1="> "; unset zle_bracketed_paste; autoload -Uz compinit; compinit -u -D\n'),
+    "bash": (
+        ["bash", "--norc", "--noprofile", "-i"],
+        'PS1="> "; bind "set enable-bracketed-paste off"\n',
+    ),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        'PS1="> "; unset zle_bracketed_paste; autoload -Uz compinit; compinit -u -D\n',
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     with cli_in(tmp_path_factory.mktemp("completion")) as cli:
-        cli.file.write_text(experiment(parameters="rate: {type: float, min: 0, max: 1}", name="digits", trials=12,
-                                          command=["sh", "-c", "echo score=$1 loss=2", "sh", "${rate}"]))  # fmt: skip
+        cli.file.write_text(
+            experiment(
+                parameters="rate: {type: float, min: 0, max: 1}",
+                name="digits",
+                trials=12,
+                command=["sh", "-c", "echo score=$1 loss=2", "sh", "${rate}"],
+            )
+        )
         assert cli.tuner("run", cli.file)[0] == 0
         yield cli
 
@@ -37,12 +49,16 @@ def offered(cli: Cli, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[
     try:
         assert main(["__complete", *words]) == 0
     finally:
-        os.environ.pop("TUNER_STATE_DIR") if before is None else os.environ.update(TUNER_STATE_DIR=before)
+        os.environ.pop("TUNER_STATE_DIR") if before is None else os.environ.update(
+            TUNER_STATE_DIR=before
+        )
     kind, *lines = capsys.readouterr().out.splitlines()
     return kind, [line.partition("\t")[0] for line in lines]
 
 
-def test_completions_match_what_the_parser_accepts(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completions_match_what_the_parser_accepts(
+    cli: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
     def words(*typed: str) -> list[str]:
         kind, found = offered(cli, capsys, *typed)
         assert kind == "words"
@@ -77,9 +93,20 @@ class Shell:
     def __init__(self, name: str, cli: Cli) -> None:
         command, setup = STARTS[name]
         self.terminal, other = pty.openpty()
-        environment = {**cli.env, "TERM": "dumb", "PATH": f"{TUNER.parent}:/usr/bin:/bin", "INPUTRC": "/dev/null"}
+        environment = {
+            **cli.env,
+            "TERM": "dumb",
+            "PATH": f"{TUNER.parent}:/usr/bin:/bin",
+            "INPUTRC": "/dev/null",
+        }
         self.process = subprocess.Popen(
-            command, cwd=cli.folder, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
+            command,
+            cwd=cli.folder,
+            env=environment,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
         )
         os.close(other)
         self.seen = ""
@@ -99,7 +126,9 @@ class Shell:
         self.seen = self.seen.partition(text)[2]
 
     def completes(self, typed: str, whole: str) -> None:
-        """Check that TAB after `typed` completes it to `whole`, by letting the shell echo the command line."""
+        """Check that TAB after `typed` completes it to `whole`, by letting the shell echo the
+        command line.
+        """
         self.type(f"{typed}\t")
         self.shows(whole)
         self.type("\x15")  # clear the line
@@ -137,9 +166,13 @@ def test_fish_completes_verbs_names_trials_and_files(cli: Cli) -> None:
     def offered(typed: str) -> list[str]:
         done = subprocess.run(
             [fish, "--no-config", "-c", f"tuner completion fish | source; complete -C '{typed}'"],
-            cwd=cli.folder, env={**cli.env, "HOME": str(cli.folder)}, capture_output=True, text=True,
-            timeout=60, check=True,
-        )  # fmt: skip
+            cwd=cli.folder,
+            env={**cli.env, "HOME": str(cli.folder)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         return [line.partition("\t")[0] for line in done.stdout.splitlines()]
 
     assert offered("tuner desc") == ["describe"]

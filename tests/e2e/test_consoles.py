@@ -1,4 +1,6 @@
-"""A console with another encoding than UTF-8, with closed streams, and with file names that are not text."""
+"""A console with another encoding than UTF-8, with closed streams, and with file names that are not
+text.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,14 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 def in_ascii(cli: Cli, *words: str) -> subprocess.CompletedProcess[bytes]:
     """Run a command whose streams are ASCII, which only a new interpreter reads."""
     env = {**cli.env, "PYTHONIOENCODING": "ascii"}
-    return subprocess.run([forked.TUNER, *words], cwd=cli.folder, env=env, capture_output=True, check=False)
+    return subprocess.run(
+        [forked.TUNER, *words], cwd=cli.folder, env=env, capture_output=True, check=False
+    )
 
 
 @pytest.mark.parametrize(
-    "words", ["run experiment.yaml", "get trials tiny", "describe tiny/0", "best tiny", "report tiny"]
+    "words",
+    ["run experiment.yaml", "get trials tiny", "describe tiny/0", "best tiny", "report tiny"],
 )
 def test_a_character_that_the_console_lacks_is_shown_as_its_escape(cli: Cli, words: str) -> None:
     done = in_ascii(cli, *words.split())
@@ -48,7 +53,9 @@ def test_a_character_that_the_console_lacks_is_shown_as_its_escape(cli: Cli, wor
 
 def test_an_error_with_such_a_character_has_its_own_exit_code(cli: Cli) -> None:
     done = in_ascii(cli, "get", "trials", CORPUS)
-    assert (done.returncode, rb"'\u65e5\u672c\u8a9e' is not a name" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, rb"'\u65e5\u672c\u8a9e' is not a name" in done.stderr) == (2, True), (
+        done.stderr
+    )
 
 
 def test_a_log_of_json_lines_is_json_on_every_console(cli: Cli) -> None:
@@ -68,7 +75,9 @@ def test_a_run_with_closed_streams_ends_as_usual(tmp_path: Path, closed: str) ->
         cli.write(trials=1)
         # The first files that a command opens take the closed descriptors, if nothing else has.
         command = f"{shlex.quote(str(forked.TUNER))} run experiment.yaml {closed}"
-        done = subprocess.run(["sh", "-c", command], cwd=cli.folder, env=cli.env, capture_output=True, check=False)
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=cli.folder, env=cli.env, capture_output=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert [trial["state"] for trial in cli.trials()] == ["succeeded"]
 
@@ -76,7 +85,9 @@ def test_a_run_with_closed_streams_ends_as_usual(tmp_path: Path, closed: str) ->
 @pytest.mark.parametrize("words", ["get trials tiny", "describe tiny", "export tiny --format csv"])
 def test_output_to_a_closed_stream_is_dropped(cli: Cli, words: str) -> None:
     command = f"{shlex.quote(str(forked.TUNER))} {words} >&-"
-    done = subprocess.run(["sh", "-c", command], cwd=cli.folder, env=cli.env, capture_output=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=cli.folder, env=cli.env, capture_output=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -84,6 +95,12 @@ def test_a_folder_whose_name_is_not_text_is_named(cli: Cli) -> None:
     folder = cli.folder / os.fsdecode(b"d\xff")
     folder.mkdir()
     (folder / "tiny.yaml").write_text(experiment(name="other"))
-    done = subprocess.run([forked.TUNER, "run", "tiny.yaml"], cwd=folder, env=cli.env, capture_output=True, check=False)
+    done = subprocess.run(
+        [forked.TUNER, "run", "tiny.yaml"],
+        cwd=folder,
+        env=cli.env,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert b"has a name that is not UTF-8; rename it" in done.stderr

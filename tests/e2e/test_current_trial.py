@@ -1,4 +1,6 @@
-"""`tuner.current_trial()` in scripts that `tuner run` starts, in scripts run by hand, and in objective functions."""
+"""`tuner.current_trial()` in scripts that `tuner run` starts, in scripts run by hand, and in
+objective functions.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,21 @@ def test_a_script_of_tuner_run_gets_its_parameters_and_its_reports_are_metrics(c
     assert [trial["metrics"] for trial in trials] == [{"other": 1}] * 3
 
 
-def test_outside_of_a_trial_a_script_runs_with_its_defaults_and_has_no_folders(tmp_path: Path) -> None:
+def test_outside_of_a_trial_a_script_runs_with_its_defaults_and_has_no_folders(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "script.py").write_text(SCRIPT + "trial.checkpoint_dir\n")
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["step=0", "score=7.0", "other=1.0", "step=1", "score=7.0", "other=1.0"]
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == [
+        "step=0",
+        "score=7.0",
+        "other=1.0",
+        "step=1",
+        "score=7.0",
+        "other=1.0",
+    ]
     assert done.stderr.endswith(
         "RuntimeError: TUNER_CHECKPOINT_DIR is not set; only a trial that tuner started has this folder\n"
     )
@@ -69,4 +82,6 @@ try:
 except tuner.SearchFailed as error:
     print(error)
 """)
-    assert "metric 'map@3': expected letters, digits and _ . / -, beginning with a letter or _" in out
+    assert (
+        "metric 'map@3': expected letters, digits and _ . / -, beginning with a letter or _" in out
+    )

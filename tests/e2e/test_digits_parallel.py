@@ -1,4 +1,6 @@
-"""Several processes train one network over loopback: the result equals that of one process, and no rank is left."""
+"""Several processes train one network over loopback: the result equals that of one process, and no
+rank is left.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,15 @@ def free_port() -> int:
         return port
 
 
-def rank(number: int, *arguments: str, size: int, port: int, address: str = "127.0.0.1") -> subprocess.Popen[str]:
-    world = {"WORLD_SIZE": str(size), "RANK": str(number), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+def rank(
+    number: int, *arguments: str, size: int, port: int, address: str = "127.0.0.1"
+) -> subprocess.Popen[str]:
+    world = {
+        "WORLD_SIZE": str(size),
+        "RANK": str(number),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
     return subprocess.Popen(
         [sys.executable, "train.py", *arguments],
         cwd=DIGITS,
@@ -48,7 +57,10 @@ def world(size: int, *arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
     """Start the ranks in reverse order, so that rank 0 is missing when the others connect."""
     port = free_port()
     with ExitStack() as stack:
-        ranks = [stack.enter_context(rank(i, *arguments, size=size, port=port)) for i in reversed(range(size))][::-1]
+        ranks = [
+            stack.enter_context(rank(i, *arguments, size=size, port=port))
+            for i in reversed(range(size))
+        ][::-1]
         try:
             yield ranks
         finally:
@@ -67,19 +79,29 @@ def trained(size: int, *arguments: str) -> list[tuple[float, ...]]:
         ends = [said(process) for process in ranks]
     assert [(code, err) for code, _, err in ends] == [(0, "")] * size
     assert [out for _, out, _ in ends[1:]] == [""] * (size - 1)
-    return [tuple(float(value) for value in re.findall(r"=(\S+)", line)) for line in ends[0][1].splitlines()]
+    return [
+        tuple(float(value) for value in re.findall(r"=(\S+)", line))
+        for line in ends[0][1].splitlines()
+    ]
 
 
-# Sums in another order differ in the last bit, and later epochs amplify this: few epochs, and approximate equality.
+# Sums in another order differ in the last bit, and later epochs amplify this: few epochs, and
+# approximate equality.
 @pytest.mark.parametrize(
-    ("size", "arguments"), [(2, ("--dropout=0.2", "--batch=32")), (3, ("--activation=tanh", "--batch=97"))]
+    ("size", "arguments"),
+    [(2, ("--dropout=0.2", "--batch=32")), (3, ("--activation=tanh", "--batch=97"))],
 )
 def test_several_ranks_train_the_same_network_as_one(size: int, arguments: tuple[str, ...]) -> None:
     alone = trained(1, "--epochs=3", *arguments)
     together = trained(size, "--epochs=3", *arguments)
     assert [epoch for epoch, _, _ in together] == [1, 2, 3]
-    assert [accuracy for _, accuracy, _ in together] == pytest.approx([a for _, a, _ in alone], abs=0.0013)  # one image
-    assert [loss for _, _, loss in together] == pytest.approx([loss for _, _, loss in alone], abs=1e-4)
+    # one image
+    assert [accuracy for _, accuracy, _ in together] == pytest.approx(
+        [a for _, a, _ in alone], abs=0.0013
+    )
+    assert [loss for _, _, loss in together] == pytest.approx(
+        [loss for _, _, loss in alone], abs=1e-4
+    )
 
 
 def test_a_batch_smaller_than_the_world_leaves_some_ranks_without_work() -> None:
@@ -94,7 +116,8 @@ def test_a_batch_smaller_than_the_world_leaves_some_ranks_without_work() -> None
         (signal.SIGKILL, 1),
         (signal.SIGKILL, 2),
         (signal.SIGTERM, 1),
-        (signal.SIGSTOP, 0),  # the rank hangs and keeps its connections, so it is detected after ten seconds of silence
+        # the rank hangs and keeps its connections, so it is detected after ten seconds of silence
+        (signal.SIGSTOP, 0),
         (signal.SIGSTOP, 2),
     ],
 )
@@ -105,7 +128,10 @@ def test_a_lost_rank_ends_all_the_others_and_is_named(way: signal.Signals, victi
         ranks[victim].send_signal(way)
         ends = {i: said(process) for i, process in enumerate(ranks) if i != victim}
     assert [code for code, _, _ in ends.values()] == [LOST, LOST]
-    assert all(err.startswith(f"rank {victim} of 3 was lost (") and err.count("\n") == 1 for _, _, err in ends.values())
+    assert all(
+        err.startswith(f"rank {victim} of 3 was lost (") and err.count("\n") == 1
+        for _, _, err in ends.values()
+    )
 
 
 def test_a_rank_lost_while_another_is_still_awaited_is_noticed_at_once() -> None:
@@ -113,7 +139,11 @@ def test_a_rank_lost_while_another_is_still_awaited_is_noticed_at_once() -> None
     with rank(0, size=3, port=port) as process:
         with caller(port) as second:
             second.sendall(parallel.HELLO.pack(parallel.GREETING, 1, 3))
-        assert said(process) == (LOST, "", "rank 1 of 3 was lost (before all had joined); rank 0 ends too\n")
+        assert said(process) == (
+            LOST,
+            "",
+            "rank 1 of 3 was lost (before all had joined); rank 0 ends too\n",
+        )
 
 
 def test_a_connection_that_is_not_a_rank_is_closed() -> None:
@@ -142,7 +172,9 @@ def test_sigterm_ends_a_rank_cleanly_while_it_waits_for_the_others() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_host_name_that_appears_late_is_resolved_again(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_that_appears_late_is_resolved_again(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, unknown = socket.getaddrinfo, iter([True, True])
 
     def headless_service(host: str, *arguments: object, **keywords: object) -> object:
@@ -164,7 +196,10 @@ def test_a_host_name_that_appears_late_is_resolved_again(number: int, monkeypatc
         ({"RANK": "0", "MASTER_PORT": "0"}, "rank 1, 2 of 3 did not join in time; rank 0 ends"),
         ({"RANK": "3"}, "train.py: RANK=3 is not below WORLD_SIZE=3: ranks count from 0"),
         ({"RANK": "first"}, "train.py: RANK=first is not a whole number"),
-        ({"RANK": ""}, "train.py: WORLD_SIZE is above 1, and RANK is not set: torchrun and tuner set it"),
+        (
+            {"RANK": ""},
+            "train.py: WORLD_SIZE is above 1, and RANK is not set: torchrun and tuner set it",
+        ),
     ],
 )
 def test_a_world_that_cannot_form_reports_why(environment: dict[str, str], last_line: str) -> None:

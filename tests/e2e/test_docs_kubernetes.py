@@ -1,4 +1,6 @@
-"""docs/kubernetes.md: its excerpts of experiment files are valid, and the files that it names exist."""
+"""docs/kubernetes.md: its excerpts of experiment files are valid, and the files that it names
+exist.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 EXAMPLE = ROOT / "examples" / "digits" / "experiment.yaml"
 # tests/unit/test_collectors_docs.py checks the piece of a pod.
 PIECES = [
-    piece for piece in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if not piece.startswith("initContainers:")
+    piece
+    for piece in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    if not piece.startswith("initContainers:")
 ]
 
 

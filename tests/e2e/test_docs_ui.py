@@ -34,8 +34,14 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_the_extras_to_install_exist() -> None:
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    wanted = [extra for line in COMMANDS for extra in re.findall(r"^pip install 'tuner-hpo\[(.*)\]'$", line)]
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    wanted = [
+        extra
+        for line in COMMANDS
+        for extra in re.findall(r"^pip install 'tuner-hpo\[(.*)\]'$", line)
+    ]
     assert wanted
     assert {extra for extras in wanted for extra in extras.split(",")} <= known.keys()
 
@@ -60,7 +66,10 @@ def test_a_command_serves_a_page_until_it_is_terminated(cli: Cli, line: str) -> 
     trusted = ssl.create_default_context(cafile=str(authority.own.certificate))
     with httpx.Client(verify=trusted, timeout=30, follow_redirects=True) as browser:
         answer = browser.get(link.replace("0.0.0.0", "localhost"))
-    assert (answer.status_code, "<title>" in answer.text) == (401 if "--tokens" in words else 200, True)
+    assert (answer.status_code, "<title>" in answer.text) == (
+        401 if "--tokens" in words else 200,
+        True,
+    )
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == (0 if words[1] == "ui" else 128 + signal.SIGTERM)

@@ -1,4 +1,6 @@
-"""What a model says of a search: the best trial where values are noisy, and an end when little is left to gain."""
+"""What a model says of a search: the best trial where values are noisy, and an end when little is
+left to gain.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 from tests.e2e.cli import Cli, cli_in
 
 # The noise of a trial is its line in noise.txt.
-PROGRAM = 'NR == ENVIRON["TUNER_TRIAL_NUMBER"] + 1 { printf "loss=%.17g\\n", (x - 0.3) ^ 2 + scale * $1 }'
+PROGRAM = (
+    'NR == ENVIRON["TUNER_TRIAL_NUMBER"] + 1 { printf "loss=%.17g\\n", (x - 0.3) ^ 2 + scale * $1 }'
+)
 EXPERIMENT = """
 apiVersion: tuner.dev/v1
 kind: Experiment
@@ -72,7 +76,9 @@ def test_few_values_have_no_estimate(cli: Cli) -> None:
 
 def test_a_regret_bound_requires_a_single_objective(cli: Cli) -> None:
     text = EXPERIMENT.format(budget="{trials: 5, regretBelow: 0.1}", noise=0)
-    cli.file.write_text(text.replace("  parameters:", "  constraints: [{metric: size, max: 2}]\n  parameters:"))
+    cli.file.write_text(
+        text.replace("  parameters:", "  constraints: [{metric: size, max: 2}]\n  parameters:")
+    )
     code, _, err = cli.tuner("validate", cli.file)
     assert code == 2
     assert "spec.budget.regretBelow: requires one objective without constraints" in err

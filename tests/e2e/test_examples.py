@@ -1,4 +1,6 @@
-"""The examples as users run them: with the installed `tuner`, real files, real training and a state directory."""
+"""The examples as users run them: with the installed `tuner`, real files, real training and a state
+directory.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from tests.torch_here import needs_torch
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 FINISHED = {"succeeded", "pruned", "infeasible", "failed"}
-UNTRAINED = '[sh, -c, "echo epoch=1 accuracy=$1; : $2 $3", sh, "${lr}", "${batch}", "${activation}"]'
+UNTRAINED = (
+    '[sh, -c, "echo epoch=1 accuracy=$1; : $2 $3", sh, "${lr}", "${batch}", "${activation}"]'
+)
 
 
 def tuner(*arguments: str | Path, state: Path) -> subprocess.CompletedProcess[str]:
-    return called.run_tuner([*arguments, "--state-dir", state], folder=DIGITS, env=os.environ, within_s=240)
+    return called.run_tuner(
+        [*arguments, "--state-dir", state], folder=DIGITS, env=os.environ, within_s=240
+    )
 
 
 def run(file: str, *settings: str, state: Path) -> None:
@@ -58,16 +64,22 @@ def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> Non
     trials = trials_of("digits", state=tmp_path)
     best = best_of("digits", state=tmp_path)
     states = collections.Counter(trial["state"] for trial in trials)
-    print(f"best accuracy {best['value']} with {best['parameters']}; {dict(states)}")  # shown by pytest -rP
+    # shown by pytest -rP
+    print(f"best accuracy {best['value']} with {best['parameters']}; {dict(states)}")
 
     # Fewer if one reached the target, which hardly any network of this size does.
-    assert [trial["number"] for trial in trials] == list(range(10 if best["value"] < 0.99 else len(trials)))
+    assert [trial["number"] for trial in trials] == list(
+        range(10 if best["value"] < 0.99 else len(trials))
+    )
     assert set(states) <= FINISHED
     assert states["failed"] == 0
     assert states["pruned"] > 0
     assert best["value"] == max(trial["value"] for trial in trials if trial["state"] == "succeeded")
     assert best["value"] >= 0.95
-    assert all(("dropout" in trial["parameters"]) == (trial["parameters"]["activation"] == "relu") for trial in trials)
+    assert all(
+        ("dropout" in trial["parameters"]) == (trial["parameters"]["activation"] == "relu")
+        for trial in trials
+    )
 
 
 def test_the_grid_tries_every_combination_once(tmp_path: Path) -> None:
@@ -93,7 +105,12 @@ def test_a_random_search_can_be_made_shorter_on_the_command_line(tmp_path: Path)
 
 
 def test_generations_go_on_from_the_checkpoints_of_the_best(tmp_path: Path) -> None:
-    run("generations.yaml", "spec.budget.trials=10", "spec.algorithm.settings.population=4", state=tmp_path)
+    run(
+        "generations.yaml",
+        "spec.budget.trials=10",
+        "spec.algorithm.settings.population=4",
+        state=tmp_path,
+    )
     trials = {trial["number"]: trial for trial in trials_of("digits-generations", state=tmp_path)}
     ended = [trial for trial in trials.values() if trial["state"] == "succeeded"]
     assert len(trials) == 10
@@ -101,7 +118,9 @@ def test_generations_go_on_from_the_checkpoints_of_the_best(tmp_path: Path) -> N
     for trial in ended:  # each has the epochs of its parent and two more
         parent = trials.get(trial.get("parent"))
         assert trial["step"] == (2 if parent is None else parent["step"] + 2)
-    moved = [t for t in ended if "parent" in t and t["parameters"] != trials[t["parent"]]["parameters"]]
+    moved = [
+        t for t in ended if "parent" in t and t["parameters"] != trials[t["parent"]]["parameters"]
+    ]
     assert moved
     best = best_of("digits-generations", state=tmp_path)
     assert best["step"] >= 4
@@ -110,42 +129,70 @@ def test_generations_go_on_from_the_checkpoints_of_the_best(tmp_path: Path) -> N
 
 def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
     run("distributed.yaml", "spec.budget.trials=1", state=tmp_path)
-    assert [trial["state"] for trial in trials_of("digits-distributed", state=tmp_path)] == ["succeeded"]
+    assert [trial["state"] for trial in trials_of("digits-distributed", state=tmp_path)] == [
+        "succeeded"
+    ]
     logs = sorted(tmp_path.glob("experiments/*/trials/*/1/log.*"))
-    assert [(log.name, bool(log.read_text())) for log in logs] == [("log.1.txt", False), ("log.txt", True)]
+    assert [(log.name, bool(log.read_text())) for log in logs] == [
+        ("log.1.txt", False),
+        ("log.txt", True),
+    ]
 
 
 @needs_torch
 def test_the_search_runs_with_torch_too(tmp_path: Path) -> None:
     run("torch.yaml", "spec.budget.trials=2", state=tmp_path)  # the first one diverges
-    assert {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)} == {"succeeded", "infeasible"}
+    assert {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)} == {
+        "succeeded",
+        "infeasible",
+    }
     assert best_of("digits-torch", state=tmp_path)["value"] > 0
 
 
-def train(*arguments: str, program: str = "train.py", without: str = "") -> subprocess.CompletedProcess[str]:
+def train(
+    *arguments: str, program: str = "train.py", without: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run the training program alone, as if the package `without` were not installed."""
     start = f"import runpy, sys; sys.modules[{without!r}] = None; sys.path.insert(0, '.')"
-    command = [sys.executable, "-c", f"{start}; runpy.run_path({program!r}, run_name='__main__')", *arguments]
-    return subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        f"{start}; runpy.run_path({program!r}, run_name='__main__')",
+        *arguments,
+    ]
+    return subprocess.run(
+        command, cwd=DIGITS, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_training_prints_only_one_line_per_epoch() -> None:
     done = train("--epochs=3", "--lr=0.1")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch=1", "epoch=2", "epoch=3"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "epoch=1",
+        "epoch=2",
+        "epoch=3",
+    ]
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_training_is_deterministic() -> None:
-    assert train("--epochs=2", "--dropout=0.3").stdout == train("--epochs=2", "--dropout=0.3").stdout
+    assert (
+        train("--epochs=2", "--dropout=0.3").stdout == train("--epochs=2", "--dropout=0.3").stdout
+    )
 
 
 def test_diverging_parameters_are_reported_as_infeasible() -> None:
     done = train("--lr=1000")
     assert done.returncode == 42
-    assert done.stdout.splitlines()[-1] == "the loss is no longer finite in epoch 1: lr=1000 is too large here"
+    assert (
+        done.stdout.splitlines()[-1]
+        == "the loss is no longer finite in epoch 1: lr=1000 is too large here"
+    )
 
 
-@pytest.mark.parametrize(("program", "package"), [("train.py", "scikit-learn"), ("train_torch.py", "torch")])
+@pytest.mark.parametrize(
+    ("program", "package"), [("train.py", "scikit-learn"), ("train_torch.py", "torch")]
+)
 def test_a_missing_package_is_named_with_the_cure(program: str, package: str) -> None:
     done = train(program=program, without={"scikit-learn": "sklearn"}.get(package, package))
     assert done.returncode == 1
@@ -170,7 +217,9 @@ def test_a_search_for_layers_tries_networks_of_several_depths(tmp_path: Path) ->
     assert {trial["state"] for trial in trials} == {"succeeded"}
     depths = {sum(name.startswith("units") for name in trial["parameters"]) for trial in trials}
     assert depths >= {1, 2}
-    assert all(("layer3" in t["parameters"]) == (t["parameters"]["layer2"] != "skip") for t in trials)
+    assert all(
+        ("layer3" in t["parameters"]) == (t["parameters"]["layer2"] != "skip") for t in trials
+    )
     assert best_of("layers", state=tmp_path)["value"] > 0.9
 
 
@@ -202,7 +251,8 @@ def test_every_example_of_katibs_is_run() -> None:
     assert {file.stem for file in (DIGITS.parent / "katib").glob("*.yaml")} == set(KATIB)
 
 
-# Most of a short training is the import of NumPy, so only the first trial of a file trains; the others print as much.
+# Most of a short training is the import of NumPy, so only the first trial of a file trains; the
+# others print as much.
 TRAINS_ONCE = f"""
 import os, runpy, sys
 
@@ -244,5 +294,8 @@ def test_a_katib_file_runs_unchanged(katib_files: Path, tmp_path: Path, name: st
         assert states == certain
     else:
         assert set(states) <= {"succeeded", "pruned"}
-        assert sum(states.values()) == {"hyperband": 9, "early-stopping": 6, "early-stopping-json": 5}[name]
+        assert (
+            sum(states.values())
+            == {"hyperband": 9, "early-stopping": 6, "early-stopping-json": 5}[name]
+        )
         assert states["succeeded"]

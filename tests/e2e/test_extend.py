@@ -12,7 +12,16 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, experiment
 
-WORDS = ("extend", "tiny", "--trials", "+2", "--set", "spec.parameters.x.max=2", "--set", "spec.parameters.k=[a, b]")
+WORDS = (
+    "extend",
+    "tiny",
+    "--trials",
+    "+2",
+    "--set",
+    "spec.parameters.x.max=2",
+    "--set",
+    "spec.parameters.k=[a, b]",
+)
 MOMENTS = (
     "controller.experiment_store.add_revision.after",
     "controller.store.save.before",
@@ -25,7 +34,10 @@ FILE = experiment(parameters="x: {type: float, min: 0, max: 1}, k: [a]", algorit
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """A command line with a finished experiment. Tests copy its state directory and do not change it."""
+    """A command line with a finished experiment.
+
+    Tests copy its state directory and do not change it.
+    """
     with cli_in(tmp_path_factory.mktemp("finished")) as cli:
         cli.file.write_text(FILE)
         assert cli.tuner("run", cli.file)[0] == 0
@@ -59,7 +71,9 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
     assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
     assert trials[2]["parameters"]["k"] == "b", "a new choice is tried first"
     assert past(cli.folder) == 1
-    assert [path.name for path in sorted((cli.folder / "state" / "experiments").glob("*/*.yaml"))] == [
+    assert [
+        path.name for path in sorted((cli.folder / "state" / "experiments").glob("*/*.yaml"))
+    ] == [
         "experiment.r2.yaml",
         "experiment.yaml",
     ]
@@ -78,19 +92,28 @@ def test_a_change_that_is_not_growth_is_refused_in_one_sentence(cli: Cli) -> Non
     assert code == 2
     assert "--set spec.parameters.x.max=0.5: 0.5 is below 1, and a range only grows" in err
     code, _, err = cli.tuner("extend", "tiny", "--trials", "2")
-    assert (code, "tiny would not change; it succeeded: all 2 trials are done" in err) == (6, True), err
+    assert (code, "tiny would not change; it succeeded: all 2 trials are done" in err) == (
+        6,
+        True,
+    ), err
     assert not list((cli.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
 
 
 def test_the_changed_file_extends_the_search_too(cli: Cli) -> None:
-    text = cli.file.read_text().replace("max: 1}, k: [a]", "max: 4}, k: [a, c]").replace("trials: 2", "trials: 3")
+    text = (
+        cli.file.read_text()
+        .replace("max: 1}, k: [a]", "max: 4}, k: [a, c]")
+        .replace("trials: 2", "trials: 3")
+    )
     cli.file.write_text(text)
     assert cli.tuner("extend", cli.file)[0] == 0
     assert len(cli.trials()) == 3
 
 
 def test_points_that_extend_has_added_are_no_change_of_a_file_without_them(cli: Cli) -> None:
-    assert cli.tuner("extend", "tiny", "--trials", "+1", "--set", "spec.parameters.k=[a, c]")[0] == 0
+    assert (
+        cli.tuner("extend", "tiny", "--trials", "+1", "--set", "spec.parameters.k=[a, c]")[0] == 0
+    )
     text = cli.file.read_text().replace("k: [a]", "k: [a, c]").replace("trials: 2", "trials: 4")
     cli.file.write_text(text)
     code, _, err = cli.tuner("extend", cli.file)

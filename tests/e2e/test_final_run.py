@@ -53,7 +53,11 @@ def test_the_final_run_survives_its_controller_and_best_lists_its_output(cli: Cl
     started = f"final {best['number']} final {best['parameters']['x']!r}"
     assert finals(cli) == [started]
     final = best["final"]
-    assert (final["trial"], final["state"], len(final["attempts"])) == (best["number"], "succeeded", 1)
+    assert (final["trial"], final["state"], len(final["attempts"])) == (
+        best["number"],
+        "succeeded",
+        1,
+    )
     assert final["outputs"] == [{"path": "sub/model.txt", "bytes": 3}]
     assert (Path(final["outputDirectory"]) / "sub/model.txt").read_text() == "abc"
     assert cli.tuner("logs", "tiny/final")[1] == "exported\n"

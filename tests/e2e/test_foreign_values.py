@@ -38,33 +38,45 @@ def cli(tmp_path: Path, member: Client) -> Iterator[Cli]:
 def grow(member: Client) -> StudyName:
     (study,) = member.list_studies()
     (parameter,) = study.spec.space.parameters
-    member.update_study(study.name, space=Space((replace(parameter, domain=Choice(("a", "b", EVIL))),)))
+    member.update_study(
+        study.name, space=Space((replace(parameter, domain=Choice(("a", "b", EVIL))),))
+    )
     return study.name
 
 
-def test_a_choice_added_by_another_member_is_refused_and_the_search_continues(cli: Cli, member: Client) -> None:
+def test_a_choice_added_by_another_member_is_refused_and_the_search_continues(
+    cli: Cli, member: Client
+) -> None:
     member.add_trial(grow(member), {"c": EVIL}, request_id="evil")
     code, _, err = cli.tuner("extend", "tiny", "--trials", "+4", "--server", member.address)
     assert code == 8, err
     assert f"c: '{EVIL}' is not one of the choices 'a', 'b'" in err
     assert "tuner resume tiny" in err
     assert [trial["state"] for trial in cli.trials()] == ["succeeded", "succeeded", "infeasible"]
-    for _ in range(4):  # the algorithm may propose the value again, and each refusal is reported once
+    # the algorithm may propose the value again, and each refusal is reported once
+    for _ in range(4):
         code, _, err = cli.tuner("resume", "tiny", "--server", member.address)
         if code != 8:
             break
     assert code == 0, err
     trials = cli.trials()
     assert len(trials) == 6
-    assert {trial["state"] for trial in trials if trial["parameters"]["c"] == EVIL} == {"infeasible"}
+    assert {trial["state"] for trial in trials if trial["parameters"]["c"] == EVIL} == {
+        "infeasible"
+    }
     assert {trial["state"] for trial in trials if trial["parameters"]["c"] != EVIL} == {"succeeded"}
     assert not (cli.folder / "pwned").exists()
     assert set((cli.folder / "ran.txt").read_text().split()) == {"run", "a", "b"}
 
 
-def test_a_best_trial_that_another_member_imported_does_not_reach_the_final_stage(cli: Cli, member: Client) -> None:
+def test_a_best_trial_that_another_member_imported_does_not_reach_the_final_stage(
+    cli: Cli, member: Client
+) -> None:
     best = FinishedTrial({"c": EVIL}, Outcome(TrialState.SUCCEEDED, 99.0))
-    assert member.import_trials(grow(member), [best], source="evil", request_id="evil")[0].number is not None
+    assert (
+        member.import_trials(grow(member), [best], source="evil", request_id="evil")[0].number
+        is not None
+    )
     final = '  final: {command: [sh, -c, "echo final ${c} >> ran.txt"]}\n'
     cli.file.write_text(FILE.replace("trials: 2,", "trials: 3,") + final)
     code, _, err = cli.tuner("resume", cli.file, "--server", member.address)

@@ -17,7 +17,9 @@ from tests.e2e.test_python_api import Scripts, scripts
 
 __all__ = ["scripts"]  # a fixture
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what it looks at is in /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="what it looks at is in /proc"
+)
 
 
 def test_a_trial_is_forked_and_looks_like_a_process_that_was_executed(scripts: Scripts) -> None:
@@ -89,7 +91,9 @@ print(study.state, len({each[1] for each in said}), {tuple(each[2:5]) for each i
         ("time.sleep(1000)", "failed", "timeout"),
     ],
 )
-def test_the_way_a_trials_process_ends_is_reported(scripts: Scripts, objective: str, state: str, said: str) -> None:
+def test_the_way_a_trials_process_ends_is_reported(
+    scripts: Scripts, objective: str, state: str, said: str
+) -> None:
     out = scripts.output(f"""
 def objective(trial):
     if trial.number == 1:
@@ -139,7 +143,9 @@ def _supervisor(folder: Path) -> int:
 
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("killed", ["script", "supervisor", "both"])
-def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(scripts: Scripts, killed: str, kills: int) -> None:
+def test_kills_at_random_moments_lose_nothing_and_run_nothing_twice(
+    scripts: Scripts, killed: str, kills: int
+) -> None:
     trials = 12 * kills  # more than run until the last kill; each kill may hit the same two
     spec = {"trial": {"retries": {"infrastructure": kills}}}
     body = f"""

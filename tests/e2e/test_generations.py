@@ -1,4 +1,6 @@
-"""Population based training on this machine: checkpoints go from parent to child, whenever the controller is killed."""
+"""Population based training on this machine: checkpoints go from parent to child, whenever the
+controller is killed.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ import pytest
 
 from tests.e2e.cli import Cli, cli_in, ended, eventually
 
-# The state of a training is the list of the trials and learning rates that made it. json and pathlib would take longer
-# than the rest of it.
+# The state of a training is the list of the trials and learning rates that made it. json and
+# pathlib would take longer than the rest of it.
 PROGRAM = """
 import os, sys, time
 lr, pace = float(sys.argv[1]), float(sys.argv[2])
@@ -86,7 +88,8 @@ def check_lines(cli: Cli) -> dict[int, Any]:
     began = [json.loads(text) for text in (cli.folder / "began.txt").read_text().splitlines()]
     assert {one["number"] for one in began} == set(trials)
     for one in began:
-        found = [number for number in one["past"] if number != one["number"]]  # an attempt finds its trial's own, too
+        # an attempt finds its trial's own, too
+        found = [number for number in one["past"] if number != one["number"]]
         assert found == line(trials, one["number"]), one
     assert not list(cli.folder.glob("state/experiments/*/trials/*/checkpoint.partial"))
     return trials
@@ -100,15 +103,28 @@ def test_children_go_on_from_a_copy_of_their_parents_checkpoint(cli: Cli) -> Non
     assert [n for n, trial in trials.items() if "parent" not in trial] == [0, 1, 2, 3]
     assert len(line(trials, 16)) == 4
     assert {trial["step"] for trial in trials.values()} == {1, 2, 3, 4, 5}
-    assert cli.json("best", "breed", "-o", "json")["value"] == min(trial["value"] for trial in trials.values())
+    assert cli.json("best", "breed", "-o", "json")["value"] == min(
+        trial["value"] for trial in trials.values()
+    )
     parent = trials[16]["parent"]
     rows = cli.tuner("get", "trials", "breed", "--columns", "number,parent")[1].splitlines()
-    assert [rows[0].split(), rows[1].split(), rows[17].split()] == [["TRIAL", "PARENT"], ["0"], ["16", str(parent)]]
-    assert f"trial {parent}, from whose checkpoint it continues\n" in cli.tuner("describe", "breed/16")[1]
+    assert [rows[0].split(), rows[1].split(), rows[17].split()] == [
+        ["TRIAL", "PARENT"],
+        ["0"],
+        ["16", str(parent)],
+    ]
+    assert (
+        f"trial {parent}, from whose checkpoint it continues\n"
+        in cli.tuner("describe", "breed/16")[1]
+    )
 
 
-@pytest.mark.parametrize("point", ["checkpoint.copy.before", "checkpoint.copy.after", "runtime.start.before"])
-def test_a_controller_killed_while_it_copies_leaves_all_of_a_checkpoint_or_nothing(cli: Cli, point: str) -> None:
+@pytest.mark.parametrize(
+    "point", ["checkpoint.copy.before", "checkpoint.copy.after", "runtime.start.before"]
+)
+def test_a_controller_killed_while_it_copies_leaves_all_of_a_checkpoint_or_nothing(
+    cli: Cli, point: str
+) -> None:
     write(cli, changes=(("trials: 18", "trials: 10"),))
     for hit in (1, 4):
         cli.env["TUNER_FAILPOINT"] = f"{point}:{hit}"
@@ -123,7 +139,10 @@ def test_a_controller_killed_at_any_time_goes_on_with_the_generation(cli: Cli) -
     began = cli.folder / "began.txt"
     for round in range(1, 4):
         controller = cli.start("run", "experiment.yaml")
-        eventually(lambda round=round: began.exists() and began.read_text().count("\n") >= 4 * round)  # type: ignore[misc]  # bound for this round
+        # bound for this round
+        eventually(
+            lambda round=round: began.exists() and began.read_text().count("\n") >= 4 * round
+        )  # type: ignore[misc]
         os.kill(controller.pid, signal.SIGKILL)
         ended(controller)
     run(cli)
@@ -149,6 +168,8 @@ def test_a_child_of_a_trial_without_a_checkpoint_starts_over_with_a_message(cli:
 
 
 def test_without_a_claim_a_cluster_loses_checkpoints_which_validate_says(cli: Cli) -> None:
-    write(cli, changes=(("trial: {command", "runtime: kubernetes\n  trial: {image: x/y:1, command"),))
+    write(
+        cli, changes=(("trial: {command", "runtime: kubernetes\n  trial: {image: x/y:1, command"),)
+    )
     _, out, err = cli.tuner("validate", "experiment.yaml")
     assert "without a claim, a trial that continues from another one starts over" in out + err

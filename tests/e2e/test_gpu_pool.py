@@ -1,4 +1,6 @@
-"""The GPU pool: two experiments in two state directories, the display of waiting trials, and `tuner doctor`."""
+"""The GPU pool: two experiments in two state directories, the display of waiting trials, and
+`tuner doctor`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ while ! test -e go; do sleep 0.02; done
 for gpu in $(echo $CUDA_VISIBLE_DEVICES | tr , ' '); do rmdir ../held-$gpu; done"""
 
 
-def on_gpus(name: str, *, gpu: float = 1, parallelism: int = 1, trials: int = 1, more: str = "") -> str:
+def on_gpus(
+    name: str, *, gpu: float = 1, parallelism: int = 1, trials: int = 1, more: str = ""
+) -> str:
     trial = f"gracePeriod: 60s\n    resources: {{gpu: {gpu}}}{more}"
-    return experiment(["sh", "trial.sh"], name=name, trials=trials, parallelism=parallelism, trial=trial)
+    return experiment(
+        ["sh", "trial.sh"], name=name, trials=trials, parallelism=parallelism, trial=trial
+    )
 
 
 def cli_with_gpus(folder: Path, gpus: str) -> Cli:
@@ -58,12 +64,19 @@ def waits(cli: Cli, name: str) -> str:
     return str(cli.tuner("describe", f"{name}/0")[1])
 
 
-def test_two_experiments_share_the_gpus_and_show_which_waits_for_which(two: tuple[Cli, Cli]) -> None:
+def test_two_experiments_share_the_gpus_and_show_which_waits_for_which(
+    two: tuple[Cli, Cli],
+) -> None:
     one, other = two
     (one.folder / "x.yaml").write_text(on_gpus("first", parallelism=2, trials=2))
     (other.folder / "x.yaml").write_text(on_gpus("second"))
     first = one.start("run", "x.yaml")
-    eventually(lambda: one.starts() == ["first gpu=0", "first gpu=1"] or one.starts() == ["first gpu=1", "first gpu=0"])
+    eventually(
+        lambda: (
+            one.starts() == ["first gpu=0", "first gpu=1"]
+            or one.starts() == ["first gpu=1", "first gpu=0"]
+        )
+    )
     second = other.start("run", "x.yaml")
     eventually(lambda: "needs 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
     assert "GPU 1 is held by first-" in other.tuner("top", "second")[1]
@@ -76,7 +89,9 @@ def test_two_experiments_share_the_gpus_and_show_which_waits_for_which(two: tupl
 
 
 @pytest.mark.parametrize("killed", ["controller", "supervisor", "both"])
-def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Cli, Cli], killed: str) -> None:
+def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(
+    two: tuple[Cli, Cli], killed: str
+) -> None:
     one, other = two
     only_one = "\n    devices: [0]"
     (one.folder / "x.yaml").write_text(on_gpus("first", more=only_one))
@@ -120,7 +135,11 @@ def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Cli, Cli]) ->
 @pytest.mark.parametrize(
     ("gpus", "asked", "said"),
     [
-        ("", "1", "a trial asks for 1 GPU, and TUNER_GPUS names none; name some there, or set gpu: 0 to train without"),
+        (
+            "",
+            "1",
+            "a trial asks for 1 GPU, and TUNER_GPUS names none; name some there, or set gpu: 0 to train without",
+        ),
         ("0", "2", "a trial asks for 2 GPUs, and TUNER_GPUS names 1; lower it"),
         ("0", "0.5", ""),
     ],

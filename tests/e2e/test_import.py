@@ -57,7 +57,9 @@ def test_results_imported_before_the_first_run_are_part_of_the_search_once(cli: 
 def test_an_export_is_imported_from_standard_input_as_it_was(cli: Cli) -> None:
     choices = r'x: [" a", "", "one\rtwo", "\r\n", é]'
     cli.file.write_text(
-        experiment(trials=5, parameters=choices, algorithm="grid, seed: 1", command=["echo", "score=1"])
+        experiment(
+            trials=5, parameters=choices, algorithm="grid, seed: 1", command=["echo", "score=1"]
+        )
     )
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
@@ -70,7 +72,11 @@ def test_an_export_is_imported_from_standard_input_as_it_was(cli: Cli) -> None:
     ours, theirs = (cli.json("get", "trials", name, "-o", "json") for name in ("tiny", "other"))
     assert [trial["parameters"] for trial in theirs] == [trial["parameters"] for trial in ours]
     latin = subprocess.run(
-        imported, env=cli.env, input="score,x\n1,é\n".encode("latin-1"), capture_output=True, check=False
+        imported,
+        env=cli.env,
+        input="score,x\n1,é\n".encode("latin-1"),
+        capture_output=True,
+        check=False,
     )
     assert latin.returncode == 2
     assert b"standard input: is not UTF-8 text" in latin.stderr
@@ -79,7 +85,10 @@ def test_an_export_is_imported_from_standard_input_as_it_was(cli: Cli) -> None:
 def test_a_file_without_the_right_columns_creates_no_experiment(cli: Cli) -> None:
     (cli.folder / "bad.csv").write_text("y,loss\n1,2\n")
     code, _, err = cli.tuner("import", cli.file, "--from", "bad.csv")
-    assert (code, "bad.csv: has no column for x; it has y, loss; or add --fill x=VALUE" in err) == (2, True), err
+    assert (code, "bad.csv: has no column for x; it has y, loss; or add --fill x=VALUE" in err) == (
+        2,
+        True,
+    ), err
     assert "has no column 'score' or 'value' for the value" in err
     assert list((cli.folder / "state" / "experiments").iterdir()) == []
 
@@ -87,7 +96,9 @@ def test_a_file_without_the_right_columns_creates_no_experiment(cli: Cli) -> Non
 def test_a_journal_of_optuna_with_several_objectives_is_imported(cli: Cli) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = JournalStorage(JournalFileBackend(str(cli.folder / "journal.log")))
-    study = optuna.create_study(storage=storage, study_name="mine", directions=["maximize", "minimize"])
+    study = optuna.create_study(
+        storage=storage, study_name="mine", directions=["maximize", "minimize"]
+    )
     x = {"x": FloatDistribution(0.0, 1.0)}
     study.add_trial(create_trial(values=[0.9, 3.0], params={"x": 0.25}, distributions=x))
     cli.file.write_text(

@@ -60,23 +60,37 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) ->
     nulls = [each for each in seen if each["parameters"]["optimizer"] is None]
     assert sorted(each["parameters"]["momentum"] for each in nulls) == [0.5, 0.9]
     lists = [each for each in seen if each["parameters"]["optimizer"] == [1, 2]]
-    assert [each["parameters"] for each in lists] == [{"optimizer": [1, 2]}], "an inactive parameter is absent"
+    assert [each["parameters"] for each in lists] == [{"optimizer": [1, 2]}], (
+        "an inactive parameter is absent"
+    )
     assert lists[0]["argv"] == ["[1,2]"]
     recorded = (cli.folder / "state").glob("experiments/*/trials/*/1/provenance.json")
     environments = [json.loads(file.read_text())["environment"] for file in recorded]
-    assert sum("MOMENTUM" in each for each in environments) == 4, "provenance has the variables that a trial had"
+    assert sum("MOMENTUM" in each for each in environments) == 4, (
+        "provenance has the variables that a trial had"
+    )
 
     trials = cli.json("get", "trials", "choices", "-o", "json")
-    assert [trial["parameters"] for trial in trials if trial["parameters"]["optimizer"] is None] != []
+    assert [
+        trial["parameters"] for trial in trials if trial["parameters"]["optimizer"] is None
+    ] != []
     rows = list(csv.DictReader(io.StringIO(cli.tuner("export", "choices", "--format", "csv")[1])))
     assert {row["parameters.optimizer"] for row in rows} == TEXTS
-    assert {row["parameters.momentum"] for row in rows if row["parameters.optimizer"] == "[1,2]"} == {""}
+    assert {
+        row["parameters.momentum"] for row in rows if row["parameters.optimizer"] == "[1,2]"
+    } == {""}
     for command in (
-        ["get", "trials", "choices"], ["describe", "choices"], ["describe", "choices/0"], ["report", "choices"],
-        ["report", "choices", "-o", "json"], ["report", "choices", "-o", "yaml"], ["best", "choices"],
-        ["best", "choices", "-o", "json"], ["export", "choices", "--format", "json"],
+        ["get", "trials", "choices"],
+        ["describe", "choices"],
+        ["describe", "choices/0"],
+        ["report", "choices"],
+        ["report", "choices", "-o", "json"],
+        ["report", "choices", "-o", "yaml"],
+        ["best", "choices"],
+        ["best", "choices", "-o", "json"],
+        ["export", "choices", "--format", "json"],
         ["get", "trials", "choices", "-o", "yaml"],
-    ):  # fmt: skip
+    ):
         code, out, err = cli.tuner(*command)
         assert code == 0, err
         assert '"kind"' in out, command
@@ -88,14 +102,18 @@ def test_an_export_can_be_imported_and_extended(cli: Cli) -> None:
     exported = cli.tuner("export", "choices", "--format", "csv")[1]
     (cli.folder / "old.csv").write_text(exported)
     other = cli.folder / "other.yaml"
-    other.write_text(FILE.replace("name: choices", "name: other").replace("name: grid", "name: random"))
+    other.write_text(
+        FILE.replace("name: choices", "name: other").replace("name: grid", "name: random")
+    )
     code, out, err = cli.tuner("import", other, "--from", "old.csv", "--value", "value")
     assert code == 0, out + err
     imported = cli.json("get", "trials", "other", "-o", "json")
     assert len(imported) == 9
     assert [1, 2] in [trial["parameters"]["optimizer"] for trial in imported]
 
-    set_choices = 'spec.parameters.optimizer=[null, [1, 2], {lr: 0.1, kind: a}, "null", 1, "1", true, [[3]]]'
+    set_choices = (
+        'spec.parameters.optimizer=[null, [1, 2], {lr: 0.1, kind: a}, "null", 1, "1", true, [[3]]]'
+    )
     code, out, err = cli.tuner("extend", "choices", "--set", set_choices)
     assert code == 0, out + err
     newest = cli.json("get", "trials", "choices", "-o", "json")
@@ -117,13 +135,27 @@ def test_null_is_a_value_on_the_command_line_too(cli: Cli) -> None:
     ("old", "new", "said"),
     [
         ("[1, 2],", "[.nan],", "8:23 spec.parameters.optimizer[1]: nan is not finite"),
-        ("[1, 2],", "{lr: 1.0e-1, kind: a},", "optimizer[2]: {\"kind\":\"a\",\"lr\":0.1} occurs twice"),
-        ("[1, 2],", "[" * 20 + "]" * 20 + ",", "spec.parameters.optimizer[1]: it is nested more than 16 levels deep"),
-        ("lr: 0.1, kind: a}]", "lr: 0.2}]", "can never be true: {\"lr\":0.2} is not one of the choices"),
-        ("optimizer: {lr: 0.1, kind: a}", "optimizer: [1, true]", "[1,true] is not one of the choices null, [1,2],"),
+        ("[1, 2],", "{lr: 1.0e-1, kind: a},", 'optimizer[2]: {"kind":"a","lr":0.1} occurs twice'),
+        (
+            "[1, 2],",
+            "[" * 20 + "]" * 20 + ",",
+            "spec.parameters.optimizer[1]: it is nested more than 16 levels deep",
+        ),
+        (
+            "lr: 0.1, kind: a}]",
+            "lr: 0.2}]",
+            'can never be true: {"lr":0.2} is not one of the choices',
+        ),
+        (
+            "optimizer: {lr: 0.1, kind: a}",
+            "optimizer: [1, true]",
+            "[1,true] is not one of the choices null, [1,2],",
+        ),
     ],
-)  # fmt: skip
-def test_an_invalid_value_is_reported_with_its_place(cli: Cli, old: str, new: str, said: str) -> None:
+)
+def test_an_invalid_value_is_reported_with_its_place(
+    cli: Cli, old: str, new: str, said: str
+) -> None:
     assert old in FILE
     cli.file.write_text(FILE.replace(old, new, 1))
     code, _, err = cli.tuner("validate", cli.file)

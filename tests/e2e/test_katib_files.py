@@ -39,11 +39,15 @@ WORKS = "echo accuracy=0.$1"
 
 
 def tuner(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return called.run_tuner([*words, "--state-dir", folder / "state"], folder=folder, env=os.environ)
+    return called.run_tuner(
+        [*words, "--state-dir", folder / "state"], folder=folder, env=os.environ
+    )
 
 
 def run(folder: Path, script: str, more: str = "") -> subprocess.CompletedProcess[str]:
-    text = FILE.replace("SCRIPT", script).replace("  maxTrialCount: 5\n", f"  maxTrialCount: 5\n{more}")
+    text = FILE.replace("SCRIPT", script).replace(
+        "  maxTrialCount: 5\n", f"  maxTrialCount: 5\n{more}"
+    )
     (folder / "katib.yaml").write_text(text)
     return tuner("run", "katib.yaml", folder=folder)
 
@@ -62,7 +66,9 @@ def test_a_parameter_named_after_its_flag_reaches_the_trial(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("script", ["exit 3", "no-such-program", "echo loss=1"])
-def test_as_many_failures_as_max_failed_trial_count_fail_the_experiment(tmp_path: Path, script: str) -> None:
+def test_as_many_failures_as_max_failed_trial_count_fail_the_experiment(
+    tmp_path: Path, script: str
+) -> None:
     done = run(tmp_path, script, "  maxFailedTrialCount: 4\n")
     assert (done.returncode, states(tmp_path)) == (1, ["failed"] * 4)
 
@@ -73,11 +79,21 @@ def test_without_max_failed_trial_count_failures_do_not_end_the_search(tmp_path:
 
 
 def test_a_trial_that_reports_nan_is_no_failure(tmp_path: Path) -> None:
-    done = run(tmp_path, f"if [ $1 -lt 5 ]; then echo accuracy=nan; else {WORKS}; fi", "  maxFailedTrialCount: 1\n")
+    done = run(
+        tmp_path,
+        f"if [ $1 -lt 5 ]; then echo accuracy=nan; else {WORKS}; fi",
+        "  maxFailedTrialCount: 1\n",
+    )
     assert (done.returncode, states(tmp_path)) == (0, [*["infeasible"] * 4, "succeeded"])
 
 
-NATIVE = ("spec.budget", "budget.failed", "objective.target", "spec.objective.metric:", "spec.parallelism")
+NATIVE = (
+    "spec.budget",
+    "budget.failed",
+    "objective.target",
+    "spec.objective.metric:",
+    "spec.parallelism",
+)
 
 
 def test_messages_name_katibs_keys_while_it_runs_and_afterwards(tmp_path: Path) -> None:
@@ -85,7 +101,9 @@ def test_messages_name_katibs_keys_while_it_runs_and_afterwards(tmp_path: Path) 
     assert "2 trials failed (maxFailedTrialCount: 2)" in done.stderr
     assert "Or continue without them: raise spec.maxFailedTrialCount, then: " in done.stderr
     assert "set spec.objective.objectiveMetricName to the name that is printed" in done.stderr
-    described = [tuner("describe", *what, folder=tmp_path).stdout for what in (["rules"], ["rules/1"])]
+    described = [
+        tuner("describe", *what, folder=tmp_path).stdout for what in (["rules"], ["rules/1"])
+    ]
     text = (tmp_path / "katib.yaml").read_text()
     (tmp_path / "katib.yaml").write_text(text.replace("maxTrialCount: 5", "maxTrialCount: 4"))
     changed = tuner("run", "katib.yaml", folder=tmp_path)
@@ -113,15 +131,23 @@ def test_a_file_is_checked_and_converted_without_the_packages_of_its_algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "cmaes" else there(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "cmaes" else there(name)
+    )
     more = '    - {name: lr, parameterType: double, feasibleSpace: {min: "0", max: "1"}}\n  trialTemplate:'
-    text = FILE.replace("algorithmName: grid", "algorithmName: cmaes").replace("  trialTemplate:", more)
-    (tmp_path / "katib.yaml").write_text(text.replace("[{name: depth,", "[{name: lr, reference: lr}, {name: depth,")
-                                         .replace("SCRIPT", "echo accuracy=1 ${trialParameters.lr}"))  # fmt: skip
+    text = FILE.replace("algorithmName: grid", "algorithmName: cmaes").replace(
+        "  trialTemplate:", more
+    )
+    (tmp_path / "katib.yaml").write_text(
+        text.replace("[{name: depth,", "[{name: lr, reference: lr}, {name: depth,").replace(
+            "SCRIPT", "echo accuracy=1 ${trialParameters.lr}"
+        )
+    )
     checked = tuner("validate", "katib.yaml", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert (
-        "warning: spec.algorithm.algorithmName: cmaes needs the package cmaes, which is not installed" in checked.stderr
+        "warning: spec.algorithm.algorithmName: cmaes needs the package cmaes, which is not installed"
+        in checked.stderr
     )
     converted = tuner("convert", "katib.yaml", folder=tmp_path)
     assert (converted.returncode, "name: cmaes" in converted.stdout) == (0, True)

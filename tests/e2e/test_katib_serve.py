@@ -1,5 +1,7 @@
-"""`tuner serve --katib` from outside: each algorithm to its end, while the server is killed and half of the trials are
-the caller's own. The caller knows Katib's contract and nothing of ours."""
+"""`tuner serve --katib` from outside: each algorithm to its end, while the server is killed and
+half of the trials are
+the caller's own. The caller knows Katib's contract and nothing of ours.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ OTHERS = ("random", "multivariate-tpe", "bayesianoptimization", "sobol")  # repl
 
 
 class KatibServer:
-    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started again.
+    """`tuner serve --katib` at ports that the system chose, which it keeps when it is started
+    again.
 
     failpoint: where the first process ends.
     """
@@ -81,7 +84,9 @@ class KatibServer:
     def validate(self, experiment: pb.Experiment) -> None:
         with grpc.insecure_channel(f"127.0.0.1:{self.ports.partition(',')[0]}") as channel:
             request = pb.ValidateAlgorithmSettingsRequest(experiment=experiment)
-            SuggestionStub(channel).ValidateAlgorithmSettings(request, timeout=60, wait_for_ready=True)
+            SuggestionStub(channel).ValidateAlgorithmSettings(
+                request, timeout=60, wait_for_ready=True
+            )
 
 
 @contextmanager
@@ -94,17 +99,25 @@ def serving(folder: Path, *flags: str) -> Iterator[KatibServer]:
 
 
 def of_numbers(rng: random.Random) -> dict[str, str]:
-    return {"x": str(rng.uniform(-1, 1)), "y": str(rng.uniform(-1, 1)), "n": str(rng.randint(1, 100))}
+    return {
+        "x": str(rng.uniform(-1, 1)),
+        "y": str(rng.uniform(-1, 1)),
+        "n": str(rng.randint(1, 100)),
+    }
 
 
 def of_grid(rng: random.Random) -> dict[str, str]:
     return {"n": str(rng.randint(1, 6)), "x": rng.choice(["0.0", "0.2", "0.4", "0.6", "0.8"])}
 
 
-@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)])
+@pytest.mark.parametrize(
+    "algorithm", [*ALGORITHMS, *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)]
+)
 def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm: str) -> None:
     parameters = GRID if algorithm == "grid" else NUMBERS
-    invent: Callable[[random.Random], dict[str, str]] = of_grid if algorithm == "grid" else of_numbers
+    invent: Callable[[random.Random], dict[str, str]] = (
+        of_grid if algorithm == "grid" else of_numbers
+    )
     settings = {"r_l": "81", "resource_name": "n"} if algorithm == "hyperband" else {}
     experiment = an_experiment(algorithm, parameters, settings=settings, trials=TRIALS)
     with serving(tmp_path) as server:
@@ -115,11 +128,17 @@ def test_a_search_ends_whatever_is_killed_or_repeated(tmp_path: Path, algorithm:
                 server.kill_and_restart()
             controller.turn(AT_ONCE, invent=invent)
     assert len(controller.suggested) == TRIALS == len(controller.trials)
-    ran = [{a.name: a.value for a in t.spec.parameter_assignments.assignments} for t in controller.trials.values()]
-    assert sum(point not in controller.suggested for point in ran) > (0 if algorithm == "grid" else TRIALS // 4)
+    ran = [
+        {a.name: a.value for a in t.spec.parameter_assignments.assignments}
+        for t in controller.trials.values()
+    ]
+    assert sum(point not in controller.suggested for point in ran) > (
+        0 if algorithm == "grid" else TRIALS // 4
+    )
     assert all(_is_inside(point, parameters) for point in controller.suggested)
     if algorithm != "grid":
-        # A suggestion that the client replaced by a point of its own was never run, and may be made again.
+        # A suggestion that the client replaced by a point of its own was never run, and may be made
+        # again.
         as_suggested = [str(point) for point in ran if point in controller.suggested]
         assert len(set(as_suggested)) == len(as_suggested)
 
@@ -129,7 +148,9 @@ LABELS = "pbt.suggestion.katib.kubeflow.org"
 
 
 def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: Path) -> None:
-    """Each trial adds a line with its name to the file in its folder, so the file names all that it descends from."""
+    """Each trial adds a line with its name to the file in its folder, so the file names all that it
+    descends from.
+    """
     volume = tmp_path / "checkpoints"
     volume.mkdir()
     experiment = an_experiment("pbt", NUMBERS, settings=PBT, trials=30)
@@ -152,14 +173,23 @@ def test_trials_of_pbt_go_on_from_copies_of_their_parents_checkpoints(tmp_path: 
                 with line.open("a") as file:
                     file.write(f"{name}\n")
                 point = {a.name: a.value for a in each.assignments}
-                trials[name] = a_trial(name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point)))
+                trials[name] = a_trial(
+                    name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point))
+                )
     assert sorted(generations.values()) == sorted(5 * list(range(6)))
-    longest = [(volume / "search" / name / "line").read_text().split() for name, at in generations.items() if at == 5]
+    longest = [
+        (volume / "search" / name / "line").read_text().split()
+        for name, at in generations.items()
+        if at == 5
+    ]
     assert [len(line) for line in longest] == 5 * [6]
 
 
 def test_a_search_of_pbt_counts_trials_that_its_client_invented(tmp_path: Path) -> None:
-    """Half of the trials have the client's own names and points. They have no checkpoint, and may be parents."""
+    """Half of the trials have the client's own names and points.
+
+    They have no checkpoint, and may be parents.
+    """
     rng = random.Random(3)
     experiment = an_experiment("pbt", NUMBERS, settings=PBT, trials=30)
     trials: dict[str, pb.Trial] = {}
@@ -170,13 +200,18 @@ def test_a_search_of_pbt_counts_trials_that_its_client_invented(tmp_path: Path) 
                 server.kill_and_restart()
             reply = server.ask(a_request(experiment, list(trials.values()), count=3))
             points = {
-                each.trial_name: {a.name: a.value for a in each.assignments} for each in reply.parameter_assignments
+                each.trial_name: {a.name: a.value for a in each.assignments}
+                for each in reply.parameter_assignments
             }
-            parents += [each.labels.get(f"{LABELS}/parent", "") for each in reply.parameter_assignments]
+            parents += [
+                each.labels.get(f"{LABELS}/parent", "") for each in reply.parameter_assignments
+            ]
             assert {parent for parent in parents if parent} <= trials.keys()
             points |= {f"invented-{turn}-{k}": of_numbers(rng) for k in range(3)}
             for name, point in points.items():
-                trials[name] = a_trial(name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point)))
+                trials[name] = a_trial(
+                    name, point, pb.TrialStatus.SUCCEEDED, str(accuracy_of(point))
+                )
     assert len(trials) == 30
     assert any(parent.startswith("invented-") for parent in parents)
 
@@ -187,7 +222,8 @@ def test_a_generation_of_pbt_that_has_to_end_first_is_waited_for(tmp_path: Path)
         begun = server.ask(a_request(experiment, count=5)).parameter_assignments
         points = [{a.name: a.value for a in each.assignments} for each in begun]
         trials = [
-            a_trial(each.trial_name, point, pb.TrialStatus.RUNNING) for each, point in zip(begun, points, strict=True)
+            a_trial(each.trial_name, point, pb.TrialStatus.RUNNING)
+            for each, point in zip(begun, points, strict=True)
         ]
         with pytest.raises(grpc.RpcError) as caught:
             server.ask(a_request(experiment, trials, count=2))
@@ -202,7 +238,8 @@ def test_a_generation_of_pbt_that_has_to_end_first_is_waited_for(tmp_path: Path)
 def _is_inside(point: dict[str, str], parameters: tuple[pb.ParameterSpec, ...]) -> bool:
     spaces = {p.name: p.feasible_space for p in parameters}
     return point.keys() == spaces.keys() and all(
-        float(spaces[name].min) <= float(text) <= float(spaces[name].max) for name, text in point.items()
+        float(spaces[name].min) <= float(text) <= float(spaces[name].max)
+        for name, text in point.items()
     )
 
 
@@ -216,12 +253,16 @@ def test_a_killed_server_repeats_what_it_had_answered(tmp_path: Path) -> None:
         assert server.ask(request) == before
 
 
-@pytest.mark.parametrize("point", ["add_trials.before", "add_trials.after", "hand_out.before", "hand_out.after"])
+@pytest.mark.parametrize(
+    "point", ["add_trials.before", "add_trials.after", "hand_out.before", "hand_out.after"]
+)
 def test_a_history_that_a_kill_interrupts_is_learned_once(tmp_path: Path, point: str) -> None:
     rng = random.Random(7)
     status = pb.TrialStatus
     conditions = [status.FAILED, status.SUCCEEDED, status.SUCCEEDED, status.RUNNING]
-    history = [a_trial(f"search-{k}", of_numbers(rng), conditions[k % 4], f"0.{k}") for k in range(60)]
+    history = [
+        a_trial(f"search-{k}", of_numbers(rng), conditions[k % 4], f"0.{k}") for k in range(60)
+    ]
     request = a_request(an_experiment("tpe", NUMBERS), history, count=2)
     server = KatibServer(tmp_path, failpoint=f"store.{point}")
     try:
@@ -242,10 +283,14 @@ def test_a_history_that_a_kill_interrupts_is_learned_once(tmp_path: Path, point:
 
 
 def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_path: Path) -> None:
-    [shown] = re.findall(r"^tuner (serve .*--katib)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    [shown] = re.findall(
+        r"^tuner (serve .*--katib)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     words = [str(TUNER), *shown.replace("0.0.0.0:7117", "127.0.0.1:0").split(), "0,0"]
     storage = f"sqlite:///{tmp_path}/studies.db"
-    server = subprocess.Popen([*words, "--storage", storage, "--quiet"], stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [*words, "--storage", storage, "--quiet"], stderr=subprocess.PIPE, text=True
+    )
     try:
         assert server.stderr is not None
         found = re.search(r"listening on (\S+), .*Katib at (\S+) and ", server.stderr.readline())
@@ -255,7 +300,9 @@ def test_the_command_on_the_page_serves_katib_and_its_studies_are_listed(tmp_pat
                 experiment=an_experiment(), current_request_number=1, total_request_number=1
             )
             SuggestionStub(channel).GetSuggestions(request, timeout=60, wait_for_ready=True)
-        listed = called.run_tuner(["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ)
+        listed = called.run_tuner(
+            ["get", "studies", "--server", found[1]], folder=tmp_path, env=os.environ
+        )
         assert "search-" in listed.stdout, listed.stderr
     finally:
         server.terminate()
@@ -272,9 +319,12 @@ def test_ports_are_checked_before_anything_starts(tmp_path: Path) -> None:
     assert "ok    katib         127.0.0.1:0 is free; Katib's clients need no token" in checked(
         "--insecure", "--katib", "0"
     )
-    assert "'six' is not a port; separate them with commas, such as 6789,6788" in checked("--katib", "six")
-    assert "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies" in checked(
-        "--address", "0.0.0.0:7117", "--katib", "0"
+    assert "'six' is not a port; separate them with commas, such as 6789,6788" in checked(
+        "--katib", "six"
+    )
+    assert (
+        "Katib's clients send no token, so anyone who reaches 0.0.0.0 could use its studies"
+        in checked("--address", "0.0.0.0:7117", "--katib", "0")
     )
 
 
@@ -283,7 +333,9 @@ PROBED = "manager.v1beta1.Suggestion"  # by Katib's controller, in the pod that 
 
 
 def entries() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["runtime"]["suggestions"]
+    found: list[dict[str, Any]] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["runtime"][
+        "suggestions"
+    ]
     return found
 
 
@@ -302,22 +354,32 @@ def shown_entry() -> list[str]:
 
 
 def test_the_container_of_katibs_config_answers_its_probe_and_a_request(tmp_path: Path) -> None:
-    """The arguments of the entry, after the image's `tuner serve`, with ports that the system chooses."""
+    """The arguments of the entry, after the image's `tuner serve`, with ports that the system
+    chooses.
+    """
     words = [word.replace(":7117", ":0").replace("=6789", "=0") for word in entries()[0]["args"]]
     assert "--katib=0" in words
-    process = forked.tuner(["serve", *words], folder=tmp_path, env={**os.environ, "TUNER_STATE_DIR": str(tmp_path)})
+    process = forked.tuner(
+        ["serve", *words], folder=tmp_path, env={**os.environ, "TUNER_STATE_DIR": str(tmp_path)}
+    )
     try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "Katib at" in line)
         port = line.rstrip().rpartition(":")[2]
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             health = health_pb2_grpc.HealthStub(channel).Check
-            answer = health(health_pb2.HealthCheckRequest(service=PROBED), timeout=30, wait_for_ready=True)
+            answer = health(
+                health_pb2.HealthCheckRequest(service=PROBED), timeout=30, wait_for_ready=True
+            )
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
             for name in (each["algorithmName"] for each in entries()):
                 settings = {"r_l": "81", "resource_name": "n"} if name == "hyperband" else {}
-                experiment = an_experiment(name, GRID if name == "grid" else NUMBERS, settings=settings, trials=TRIALS)
-                reply = SuggestionStub(channel).GetSuggestions(a_request(experiment, [], count=2), timeout=60)
+                experiment = an_experiment(
+                    name, GRID if name == "grid" else NUMBERS, settings=settings, trials=TRIALS
+                )
+                reply = SuggestionStub(channel).GetSuggestions(
+                    a_request(experiment, [], count=2), timeout=60
+                )
                 assert len(reply.parameter_assignments) == 2, name
     finally:
         process.kill()

@@ -43,7 +43,8 @@ spec:
       - "${x}"
 """
 
-# Writes of other commands. tests/service kills the server at writes that only a gRPC client can request.
+# Writes of other commands. tests/service kills the server at writes that only a gRPC client can
+# request.
 BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial", "store.add_trials")
 BY_REVISION = ("controller.experiment_store.add_revision", "study.update", "store.update_study")
 BY_DELETE = ("store.delete_study", "controller.experiment_store.delete_experiment")
@@ -84,7 +85,9 @@ class Killed:
         self.count = trials
         self.state_dir = folder / "state"
         self.log = folder / "tuner.log"
-        (folder / "experiment.yaml").write_text(EXPERIMENT.replace("PACE", pace).replace("TRIALS", str(trials)))
+        (folder / "experiment.yaml").write_text(
+            EXPERIMENT.replace("PACE", pace).replace("TRIALS", str(trials))
+        )
 
     def tuner(self, *words: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "TUNER_FAILPOINT": failpoint, "TUNER_STATE_DIR": str(self.state_dir)}
@@ -117,7 +120,9 @@ class Killed:
         return trials
 
     def check(self) -> None:
-        """Check that exactly the requested trials finished, each attempt's process ran once, and none is left."""
+        """Check that exactly the requested trials finished, each attempt's process ran once, and
+        none is left.
+        """
         trials = self.trials()
         assert [trial["number"] for trial in trials] == list(range(self.count))
         assert {str(trial["state"]) for trial in trials} <= {"succeeded", "pruned"}
@@ -139,7 +144,11 @@ def left_behind(folder: Path) -> list[str]:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         found = [str(pid) for pid in forked.running_with(f"TUNER_STATE_DIR={folder}/")]
-        found += [pid.name for pid in Path("/proc").iterdir() if pid.name.isdigit() and _names(pid, folder)]
+        found += [
+            pid.name
+            for pid in Path("/proc").iterdir()
+            if pid.name.isdigit() and _names(pid, folder)
+        ]
         if not found:
             return []
         time.sleep(0.05)
@@ -165,7 +174,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_run_killed_at_random_moments_loses_and_repeats_nothing(folder: Path, kills: int) -> None:
-    # Slow enough that the trials take longer than all kills, although many are pruned at their first step.
+    # Slow enough that the trials take longer than all kills, although many are pruned at their
+    # first step.
     killed = Killed(folder, pace="0.45", trials=2 * kills)
     moments = random.Random(20)
     for _ in range(kills):
@@ -178,18 +188,23 @@ def test_a_run_killed_at_random_moments_loses_and_repeats_nothing(folder: Path, 
 
 
 def test_a_run_killed_at_every_named_write_and_call_loses_and_repeats_nothing(folder: Path) -> None:
-    killed = Killed(folder, pace="0.05", trials=60)  # a slow controller finds three ended at each start
+    # a slow controller finds three ended at each start
+    killed = Killed(folder, pace="0.05", trials=60)
     points = [point for point in failpoints() if not point.startswith(LATER + ONCE)]
     assert len(points) >= 20
     for point in points:
-        assert killed.run(failpoint=point) == -signal.SIGKILL, f"{point} was not reached: {killed.said()}"
+        assert killed.run(failpoint=point) == -signal.SIGKILL, (
+            f"{point} was not reached: {killed.said()}"
+        )
     assert killed.run() == 0, killed.said()
     killed.check()
 
 
 @pytest.mark.parametrize("call", ONCE)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_at_a_call_that_happens_once_is_recovered_from(folder: Path, call: str, moment: str) -> None:
+def test_a_kill_at_a_call_that_happens_once_is_recovered_from(
+    folder: Path, call: str, moment: str
+) -> None:
     assert f"{call}.{moment}" in failpoints()
     killed = Killed(folder, pace="0.01", trials=3)
     assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
@@ -199,7 +214,9 @@ def test_a_kill_at_a_call_that_happens_once_is_recovered_from(folder: Path, call
 
 @pytest.mark.parametrize("call", BY_REGRET)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_while_the_regret_is_bounded_is_recovered_from(folder: Path, call: str, moment: str) -> None:
+def test_a_kill_while_the_regret_is_bounded_is_recovered_from(
+    folder: Path, call: str, moment: str
+) -> None:
     killed = Killed(folder, pace="0.1", trials=12)
     file = folder / "experiment.yaml"
     text = file.read_text().replace("{trials: 12}", "{trials: 12, regretBelow: 1.0e-9}")
@@ -228,7 +245,10 @@ def test_a_killed_revision_is_repeated(folder: Path, call: str, moment: str) -> 
 def test_a_killed_delete_is_finished_by_the_next(folder: Path, call: str, moment: str) -> None:
     killed = Killed(folder, pace="0.01", trials=2)
     assert killed.run() == 0, killed.said()
-    assert killed.tuner("delete", "killed", "--yes", failpoint=f"{call}.{moment}").returncode == -signal.SIGKILL
+    assert (
+        killed.tuner("delete", "killed", "--yes", failpoint=f"{call}.{moment}").returncode
+        == -signal.SIGKILL
+    )
     again = killed.tuner("delete", "killed", "--yes")
     gone = call == "controller.experiment_store.delete_experiment" and moment == "after"
     assert again.returncode == (5 if gone else 0), again.stderr
@@ -240,7 +260,10 @@ def test_a_killed_delete_is_finished_by_the_next(folder: Path, call: str, moment
 def test_a_killed_stop_is_finished_by_the_next(folder: Path, moment: str) -> None:
     killed = Killed(folder, pace="5", trials=3)
     assert killed.run(failpoint="runtime.start.after:2") == -signal.SIGKILL, killed.said()
-    assert killed.tuner("stop", "killed", failpoint=f"{BY_STOP[0]}.{moment}").returncode == -signal.SIGKILL
+    assert (
+        killed.tuner("stop", "killed", failpoint=f"{BY_STOP[0]}.{moment}").returncode
+        == -signal.SIGKILL
+    )
     assert killed.tuner("stop", "killed").returncode == 0
     assert {trial["state"] for trial in killed.trials()} == {"cancelled"}
     assert left_behind(folder) == []
@@ -249,4 +272,6 @@ def test_a_killed_stop_is_finished_by_the_next(folder: Path, moment: str) -> Non
 @cache
 def failpoints() -> list[str]:
     command = [sys.executable, "-m", "controller.cli", "debug", "failpoints"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout.split()

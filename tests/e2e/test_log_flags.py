@@ -9,7 +9,13 @@ import pytest
 
 from tests.e2e.cli import UNTIL_GO, Cli, cli_in, eventually, experiment
 
-TWICE = ["sh", "-c", "for i in 1 2 3; do echo attempt $TUNER_ATTEMPT line $i; done; kill -9 $$", "sh", "${x}"]
+TWICE = [
+    "sh",
+    "-c",
+    "for i in 1 2 3; do echo attempt $TUNER_ATTEMPT line $i; done; kill -9 $$",
+    "sh",
+    "${x}",
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +29,10 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 
 def test_the_last_lines_of_an_attempt(cli: Cli) -> None:
     assert cli.tuner("logs", "tiny/1", "--tail", "1") == (0, "attempt 2 line 3\n", "")
-    assert cli.tuner("logs", "tiny/1", "--attempt", "1", "--tail", "2")[1] == "attempt 1 line 2\nattempt 1 line 3\n"
+    assert (
+        cli.tuner("logs", "tiny/1", "--attempt", "1", "--tail", "2")[1]
+        == "attempt 1 line 2\nattempt 1 line 3\n"
+    )
     assert cli.tuner("logs", "tiny/1", "--since", "10m")[1].count("\n") == 3
     assert cli.tuner("logs", "-f", "tiny/1", "--since", "2999-01-01T00:00:00Z") == (0, "", "")
 
@@ -40,7 +49,11 @@ def test_a_missing_resource_is_reported(cli: Cli) -> None:
 
 
 def test_invalid_flags_are_usage_errors(cli: Cli) -> None:
-    for words in (("tiny/1", "--since", "soon"), ("tiny", "--attempt", "1"), ("tiny/1", "--tail", "-2")):
+    for words in (
+        ("tiny/1", "--since", "soon"),
+        ("tiny", "--attempt", "1"),
+        ("tiny/1", "--tail", "-2"),
+    ):
         assert cli.tuner("logs", *words)[0] == 2
 
 
@@ -49,15 +62,23 @@ def test_a_long_log_is_capped_while_the_trial_runs(tmp_path: Path) -> None:
         floods = ["sh", "-c", f"seq 1 700000; echo score=0.5; {UNTIL_GO}", "sh", "${x}"]
         cli.file.write_text(experiment(floods, trials=1, trial="logLimit: 1Mi"))
         run = cli.start("run", cli.file)
-        eventually(lambda: any(map(_is_capped, tmp_path.glob("state/experiments/*/trials/0/1/log.txt"))))
+        eventually(
+            lambda: any(map(_is_capped, tmp_path.glob("state/experiments/*/trials/0/1/log.txt")))
+        )
         cli.let_go()
         assert run.wait(timeout=60) == 0
         assert cli.trials()[0]["value"] == 0.5
         printed = cli.tuner("logs", "tiny")[1]
-        assert (printed[:4], printed.splitlines()[-1], printed.count("# tuner: gap: ")) == ("1\n2\n", "score=0.5", 1)
+        assert (printed[:4], printed.splitlines()[-1], printed.count("# tuner: gap: ")) == (
+            "1\n2\n",
+            "score=0.5",
+            1,
+        )
         assert len(printed) < 2 << 20
         limited = [
-            event for event in cli.json("export", "tiny", "--format", "json")["events"] if event["kind"] == "logLimit"
+            event
+            for event in cli.json("export", "tiny", "--format", "json")["events"]
+            if event["kind"] == "logLimit"
         ]
         assert len(limited) == 1
 

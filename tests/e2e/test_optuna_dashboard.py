@@ -1,4 +1,6 @@
-"""`tuner ui --optuna`: optuna-dashboard reads experiments, changes nothing, and is behind the page's guard."""
+"""`tuner ui --optuna`: optuna-dashboard reads experiments, changes nothing, and is behind the
+page's guard.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,12 @@ def test_experiments_are_studies_of_the_dashboard(cli: Cli, page: ServedPage) ->
 def test_the_dashboard_changes_nothing(cli: Cli, page: ServedPage) -> None:
     client = signed_in(page)
     study = client.get("/api/studies").json()["study_summaries"][0]["study_id"]
-    for method, path in (("DELETE", f"/api/studies/{study}"), ("POST", f"/api/studies/{study}/rename"),
-                         ("PUT", f"/api/studies/{study}/note"), ("POST", "/api/studies")):  # fmt: skip
+    for method, path in (
+        ("DELETE", f"/api/studies/{study}"),
+        ("POST", f"/api/studies/{study}/rename"),
+        ("PUT", f"/api/studies/{study}/note"),
+        ("POST", "/api/studies"),
+    ):
         answer = client.request(method, path, json={"study_name": "a", "body": "a", "version": 1})
         assert answer.status_code == 403, (method, path)
     assert len(cli.trials()) == 3

@@ -66,7 +66,9 @@ def first_event(client: httpx.Client, path: str, *, name: str = "") -> dict[str,
 
 
 def shown(client: httpx.Client, path: str = f"{TINY}/stream") -> dict[str, Any]:
-    """Follow the stream until all of the experiment is there, and return it in the form of a `reset`."""
+    """Follow the stream until all of the experiment is there, and return it in the form of a
+    `reset`.
+    """
     known: dict[str, Any] = {"rows": {}}
     with client.stream("GET", path) as answer:
         assert answer.status_code == 200, answer.read()
@@ -108,7 +110,9 @@ def test_without_the_link_every_request_is_refused(finished: Finished) -> None:
 def test_the_link_is_valid_once(page: ServedPage) -> None:
     client = signed_in(page)
     assert "used before" in refused(httpx.get(page.link, verify=NO_TLS))
-    assert client.get("/", params={"token": page.token}).status_code == 303, "the browser that has used it comes in"
+    assert client.get("/", params={"token": page.token}).status_code == 303, (
+        "the browser that has used it comes in"
+    )
 
 
 def test_the_cookie_is_kept_from_scripts_and_other_sites(page: ServedPage) -> None:
@@ -118,7 +122,8 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(page: ServedPage) -> No
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "", "[", "192.168.0.7"]
+    "host",
+    ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "", "[", "192.168.0.7"],
 )
 def test_another_host_is_refused(finished: Finished, host: str) -> None:
     client = finished.client
@@ -127,7 +132,9 @@ def test_another_host_is_refused(finished: Finished, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "localhost:9000", "127.0.0.1"])
-def test_requests_with_a_name_of_this_machine_are_served_through_a_tunnel_too(finished: Finished, host: str) -> None:
+def test_requests_with_a_name_of_this_machine_are_served_through_a_tunnel_too(
+    finished: Finished, host: str
+) -> None:
     answer = finished.client.get("/", headers={"host": host.format(port=finished.page.port)})
     assert answer.status_code == 200
 
@@ -148,13 +155,16 @@ def test_requests_with_a_name_of_this_machine_are_served_through_a_tunnel_too(fi
 )
 def test_another_page_cannot_act(finished: Finished, headers: dict[str, str | bytes]) -> None:
     client = finished.client
-    refused(client.post(f"{TINY}/delete", json={}, headers=headers))  # type: ignore[arg-type]  # bytes are sent as they are
+    # bytes are sent as they are
+    refused(client.post(f"{TINY}/delete", json={}, headers=headers))  # type: ignore[arg-type]
     assert finished.cli.json("get", "experiments", "-o", "json")[0]["name"] == "tiny"
 
 
 def test_another_page_cannot_read(finished: Finished) -> None:
     client = finished.client
-    refused(client.get("/api/stream", headers={"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}))
+    refused(
+        client.get("/api/stream", headers={"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"})
+    )
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert client.get("/", headers=link).status_code == 200, "a link to the page itself"
 
@@ -211,7 +221,12 @@ def test_an_experiment_that_ran_is_shown_with_its_trials(finished: Finished) -> 
     (one,) = listed(client)
     whole = shown(client)
     best = max(trial["value"] for trial in finished.cli.trials())
-    assert (one["name"], one["state"], one["best"]["value"], one["done"]) == ("tiny", "succeeded", best, 3)
+    assert (one["name"], one["state"], one["best"]["value"], one["done"]) == (
+        "tiny",
+        "succeeded",
+        best,
+        3,
+    )
     columns = [column["key"] for column in whole["columns"]]
     values = {row[columns.index("number")]: row[columns.index("value")] for row in whole["rows"]}
     assert values == {trial["number"]: trial["value"] for trial in finished.cli.trials()}
@@ -252,11 +267,15 @@ def test_a_page_that_comes_back_is_sent_what_has_changed_only(cli: Cli, page: Se
     before = shown(client)
     client.post(f"{TINY}/trials/1/labels", json={"labels": {"keep": "yes"}})
     with client.stream("GET", f"{TINY}/stream", headers={"last-event-id": before["id"]}) as answer:
-        data = next(json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        data = next(
+            json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")
+        )
     assert [row[0] for row in data["rows"]] == [1], "only this trial"
     assert "columns" not in data
     with client.stream("GET", f"{TINY}/stream?after=00000000.7") as answer:
-        data = next(json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        data = next(
+            json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")
+        )
     assert len(data["rows"]) == 3, "the position of another server is worth nothing"
 
 
@@ -276,11 +295,20 @@ def test_artifacts_of_a_trial_are_listed_and_sent_as_downloads(finished: Finishe
     assert answer.text == "<script>alert(1)</script>"
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
-    for outside in ("secret", "../log.txt", "..%2f..%2f..%2f..%2fui.json", "%2fetc%2fpasswd", "none", "model"):
+    for outside in (
+        "secret",
+        "../log.txt",
+        "..%2f..%2f..%2f..%2fui.json",
+        "%2fetc%2fpasswd",
+        "none",
+        "model",
+    ):
         assert client.get(f"{TINY}/trials/0/artifacts/1/{outside}").status_code == 404, outside
 
 
-@pytest.mark.parametrize("figure", ["history", "curves", "parallel", "slice", "contour", "importance", "timeline"])
+@pytest.mark.parametrize(
+    "figure", ["history", "curves", "parallel", "slice", "contour", "importance", "timeline"]
+)
 def test_figures_are_specifications_with_data(finished: Finished, figure: str) -> None:
     client = finished.client
     spec = client.get(f"{TINY}/figures/{figure}.json").json()
@@ -295,7 +323,10 @@ def test_the_queue_shows_what_runs(cli: Cli, page: ServedPage) -> None:
     eventually(lambda: len(cli.starts()) == 1)
     (namespace,) = first_event(client, "/api/queue")["namespaces"]
     assert namespace["namespace"] == "default"
-    assert (namespace["trials"][0]["experiment"], namespace["trials"][0]["state"]) == ("tiny", "running")
+    assert (namespace["trials"][0]["experiment"], namespace["trials"][0]["state"]) == (
+        "tiny",
+        "running",
+    )
     cli.let_go()
     ended(running)
     assert first_event(client, "/api/queue")["namespaces"] == []
@@ -320,11 +351,15 @@ def test_the_end_of_a_long_log_is_shown(finished: Finished) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        (f"{TINY}/trials/99", 404), ("/api/experiments/default/nobody/file", 404), (f"{TINY}/trials/x", 404),
-        (f"{TINY}/trials/0/log?attempt=0", 400), (f"{TINY}/trials/0/log?attempt=../../..", 400),
-        ("/api/experiments/..%2f..%2fetc/passwd/file", 404), ("/api/experiments/default/%F0%9F%92%A9/file", 404),
+        (f"{TINY}/trials/99", 404),
+        ("/api/experiments/default/nobody/file", 404),
+        (f"{TINY}/trials/x", 404),
+        (f"{TINY}/trials/0/log?attempt=0", 400),
+        (f"{TINY}/trials/0/log?attempt=../../..", 400),
+        ("/api/experiments/..%2f..%2fetc/passwd/file", 404),
+        ("/api/experiments/default/%F0%9F%92%A9/file", 404),
     ],
-)  # fmt: skip
+)
 def test_a_missing_resource_is_reported(finished: Finished, path: str, status: int) -> None:
     assert finished.client.get(path).status_code == status
 
@@ -371,7 +406,10 @@ def test_one_failed_trial_or_all_are_run_again(cli: Cli, page: ServedPage) -> No
     client = signed_in(page)
     assert client.get(f"{TINY}/trials/0").json()["actions"]["retry"]
     cli.let_go()
-    for number, path, then in ((0, "trials/0/retry", ["succeeded", "failed"]), (1, "retry", ["succeeded"] * 2)):
+    for number, path, then in (
+        (0, "trials/0/retry", ["succeeded", "failed"]),
+        (1, "retry", ["succeeded"] * 2),
+    ):
         eventually(lambda: shown(client)["summary"]["actions"].get("retry"))
         answer = client.post(f"{TINY}/{path}", json={})
         assert answer.status_code == 200, answer.text
@@ -380,10 +418,14 @@ def test_one_failed_trial_or_all_are_run_again(cli: Cli, page: ServedPage) -> No
         (cli.folder / f"end-{number}").touch()
         eventually(lambda then=then: [trial["state"] for trial in cli.trials()] == then)
     eventually(lambda: not shown(client)["summary"]["actions"].get("retry"))
-    assert "only failed trials can run again" in refused(client.post(f"{TINY}/trials/0/retry", json={}), status=409)
+    assert "only failed trials can run again" in refused(
+        client.post(f"{TINY}/trials/0/retry", json={}), status=409
+    )
 
 
-def test_an_imported_trial_that_failed_is_not_offered_for_a_retry(cli: Cli, page: ServedPage) -> None:
+def test_an_imported_trial_that_failed_is_not_offered_for_a_retry(
+    cli: Cli, page: ServedPage
+) -> None:
     (cli.folder / "earlier.csv").write_text("x,score,state\n0.5,,failed\n")
     cli.file.write_text(experiment(trials=1))
     cli.tuner("import", cli.file, "--from", "earlier.csv")
@@ -409,7 +451,9 @@ def test_a_resumed_search_goes_on_after_the_page_is_closed(cli: Cli) -> None:
 
 @pytest.mark.parametrize("trials", [0, -1, 1.5, "all", True, None, 10**9, "１"])
 def test_an_extension_needs_a_number_of_trials(finished: Finished, trials: object) -> None:
-    assert "whole number" in refused(finished.client.post(f"{TINY}/extend", json={"trials": trials}), status=400)
+    assert "whole number" in refused(
+        finished.client.post(f"{TINY}/extend", json={"trials": trials}), status=400
+    )
 
 
 def test_a_running_search_is_changed_without_stopping_a_trial(cli: Cli, page: ServedPage) -> None:
@@ -423,7 +467,9 @@ def test_a_running_search_is_changed_without_stopping_a_trial(cli: Cli, page: Se
     cli.let_go()
     assert ended(running)[0] == 0
     assert [len(trial["attempts"]) for trial in cli.trials()] == [1, 1, 1]
-    assert "tuner extend" in refused(client.post(f"{TINY}/set", json={"changes": ["spec.budget.trials=4"]}), status=409)
+    assert "tuner extend" in refused(
+        client.post(f"{TINY}/set", json={"changes": ["spec.budget.trials=4"]}), status=409
+    )
 
 
 @pytest.mark.parametrize("changes", [None, "spec.parallelism=2", [1], {}, []])
@@ -434,7 +480,9 @@ def test_a_change_needs_a_list_of_paths_with_values(finished: Finished, changes:
 def test_labels_of_a_trial_are_stored(cli: Cli, page: ServedPage) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     client = signed_in(page)
-    assert client.post(f"{TINY}/trials/0/labels", json={"labels": {"keep": "yes"}}).status_code == 200
+    assert (
+        client.post(f"{TINY}/trials/0/labels", json={"labels": {"keep": "yes"}}).status_code == 200
+    )
     assert cli.trials()[0]["labels"] == {"keep": "yes"}
     assert client.post(f"{TINY}/trials/0/labels", json={"labels": ["keep"]}).status_code == 400
 
@@ -445,7 +493,9 @@ def test_an_experiment_is_deleted(cli: Cli, page: ServedPage) -> None:
     assert client.post(f"{TINY}/delete", json={}).json() == {"message": "tiny is deleted"}
     assert cli.json("get", "experiments", "-o", "json") == []
     assert listed(client) == []
-    assert first_event(client, f"{TINY}/stream", name="gone")["message"].startswith("there is no experiment tiny")
+    assert first_event(client, f"{TINY}/stream", name="gone")["message"].startswith(
+        "there is no experiment tiny"
+    )
 
 
 def test_a_point_is_enqueued_and_tried_next(cli: Cli, page: ServedPage) -> None:
@@ -499,7 +549,10 @@ def test_ctrl_c_ends_the_server_while_pages_are_open(cli: Cli) -> None:
 def test_a_page_stays_signed_in_after_a_restart(cli: Cli) -> None:
     with served(cli) as first:
         before = signed_in(first)
-    with served(cli) as second, httpx.Client(base_url=second.base, cookies=before.cookies, verify=NO_TLS) as client:
+    with (
+        served(cli) as second,
+        httpx.Client(base_url=second.base, cookies=before.cookies, verify=NO_TLS) as client,
+    ):
         client.headers["x-tuner-token"] = before.headers["x-tuner-token"]
         assert second.port == first.port
         assert listed(client) == []

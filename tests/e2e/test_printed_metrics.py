@@ -69,11 +69,21 @@ def test_steps_continue_in_a_resumed_attempt(cli: Cli, line: str) -> None:
     ("line", "old", "new"),
     [
         ("val_acc=0.5", "metric: score", "metric: val_acc"),
-        ("score is 0.5", "  parameters:", "  metrics: {pattern: '(?P<name>score) is (?P<value>.*)'}\n  parameters:"),
+        (
+            "score is 0.5",
+            "  parameters:",
+            "  metrics: {pattern: '(?P<name>score) is (?P<value>.*)'}\n  parameters:",
+        ),
     ],
 )
-def test_resume_accepts_the_cure_of_a_metric_that_is_not_read(cli: Cli, line: str, old: str, new: str) -> None:
-    cli.file.write_text(experiment(["sh", "-c", f"echo '{line}'", "sh", "${x}"]).replace("canary: 0s", "canary: 10s"))
+def test_resume_accepts_the_cure_of_a_metric_that_is_not_read(
+    cli: Cli, line: str, old: str, new: str
+) -> None:
+    cli.file.write_text(
+        experiment(["sh", "-c", f"echo '{line}'", "sh", "${x}"]).replace(
+            "canary: 0s", "canary: 10s"
+        )
+    )
     assert cli.tuner("run", cli.file)[0] == 8
     cli.file.write_text(cli.file.read_text().replace(old, new))
     code, out, err = cli.tuner("resume", cli.file)
@@ -85,7 +95,9 @@ PRINTS_ANOTHER_NAME_LATER = 'test "$TUNER_TRIAL_NUMBER" -lt 2 && echo score=$1 |
 
 
 def test_a_metric_that_trials_no_longer_report_may_be_renamed_and_no_other(cli: Cli) -> None:
-    cli.file.write_text(experiment(["sh", "-c", PRINTS_ANOTHER_NAME_LATER, "sh", "${x}"], trials=20))
+    cli.file.write_text(
+        experiment(["sh", "-c", PRINTS_ANOTHER_NAME_LATER, "sh", "${x}"], trials=20)
+    )
     assert cli.tuner("run", cli.file)[0] == 8
     cli.file.write_text(cli.file.read_text().replace("metric: score", "metric: points"))
     code, _, err = cli.tuner("resume", cli.file)
@@ -135,7 +147,9 @@ def test_a_value_after_a_carriage_return_counts_for_pruning(cli: Cli) -> None:
         trials=3,
     )
     cli.file.write_text(
-        cli.file.read_text().replace("  parallelism", "  pruning: {name: median, minTrials: 2}\n  parallelism")
+        cli.file.read_text().replace(
+            "  parallelism", "  pruning: {name: median, minTrials: 2}\n  parallelism"
+        )
     )
     code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err

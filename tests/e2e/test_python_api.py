@@ -1,4 +1,6 @@
-"""The Python API with real processes: the search of a function survives kills, repeats nothing, and reports errors."""
+"""The Python API with real processes: the search of a function survives kills, repeats nothing, and
+reports errors.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ print(study.measurements(study.best.number)[0][:2], study.best.metrics.keys(), l
 """
 
 
-def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(scripts: Scripts) -> None:
+def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(
+    scripts: Scripts,
+) -> None:
     expected = "succeeded 6 True\n(0, 'loss') dict_keys(['value', 'loss']) ['x', 'kind']\n"
     assert scripts.output(SEARCH) == expected
     assert scripts.output(SEARCH) == expected
@@ -91,7 +95,8 @@ def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(s
 
 def test_a_killed_script_continues_when_started_again(scripts: Scripts) -> None:
     body = SEARCH.replace(
-        "started(trial)", "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)"
+        "started(trial)",
+        "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)",
     )
     first = scripts.start(body)
     eventually(lambda: len(scripts.starts()) == 4)  # two trials have ended and two run
@@ -124,7 +129,9 @@ except KeyboardInterrupt:
     assert scripts.starts() == ["0 1", "0 2", "1 1"]
 
 
-def test_a_changed_function_under_the_name_of_a_search_with_results_is_warned_of(scripts: Scripts) -> None:
+def test_a_changed_function_under_the_name_of_a_search_with_results_is_warned_of(
+    scripts: Scripts,
+) -> None:
     body = """
 def helper(x):
     return abs(x)
@@ -147,8 +154,16 @@ tuner.minimize(objective, X, trials=2, name="mixed", progress=False)
     assert warned(body) == ""
     assert warning in warned(changed)  # it has ended
     assert warning in warned(changed.replace("trials=2", "trials=3"))  # and continues
-    assert warned(changed.replace("trials=2", "trials=3")) == ""  # its newest results are of this function
-    assert warned(changed.replace("return 100", "# a comment\n    return 100").replace("trials=2", "trials=3")) == ""
+    # its newest results are of this function
+    assert warned(changed.replace("trials=2", "trials=3")) == ""
+    assert (
+        warned(
+            changed.replace("return 100", "# a comment\n    return 100").replace(
+                "trials=2", "trials=3"
+            )
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +176,10 @@ tuner.minimize(objective, X, trials=2, name="mixed", progress=False)
             "objective: metric='accuracy'",
         ),
         ("os.close(1), os.close(2)", "exit code 1, and nothing in its log"),
-        ("raise tuner.Pruned", "the objective raised tuner.Pruned, and nothing had asked the trial to stop"),
+        (
+            "raise tuner.Pruned",
+            "the objective raised tuner.Pruned, and nothing had asked the trial to stop",
+        ),
         ("return 'abc'", "the objective's return value: expected a number, got 'abc' (str)"),
         ("return float('nan')", 'the last "value" was nan, not a finite number'),
         ("return trial['y']", "trial 1 has no parameter 'y'; it has x, kind"),
@@ -214,15 +232,29 @@ told(lambda: tuner.run("echo.yaml", overrides="spec.parallelism=2"))
 for read in (short.result, short.log, short.measurements):
     told(lambda: read(99))
 """)
-    callbacks, one, initial, trials, metric, constraint, choice, settings, *of_study = out.splitlines()
-    assert callbacks == "minimize: callbacks: expected a list of functions, got <built-in function print>"
+    callbacks, one, initial, trials, metric, constraint, choice, settings, *of_study = (
+        out.splitlines()
+    )
+    assert (
+        callbacks
+        == "minimize: callbacks: expected a list of functions, got <built-in function print>"
+    )
     assert one == "minimize: callbacks: expected a list of functions, got [3]"
-    assert initial == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
-    assert trials == "tuner.minimize: trials: expected a whole number of at least 1, got the number 0"
-    assert metric == ("minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _")
+    assert (
+        initial
+        == "minimize: initial: expected a list of points, such as [{'lr': 0.1}], got {'x': 0.5}"
+    )
+    assert (
+        trials == "tuner.minimize: trials: expected a whole number of at least 1, got the number 0"
+    )
+    assert metric == (
+        "minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _"
+    )
     assert constraint.startswith("optimize: metric 'size in MB': expected letters")
     assert choice == "Choice: values[1]: expected a finite number, got inf (float)"
-    assert settings.startswith("tuner.minimize: spec.algorithm.settings.startupTrials[0]: expected text, a number,")
+    assert settings.startswith(
+        "tuner.minimize: spec.algorithm.settings.startupTrials[0]: expected text, a number,"
+    )
     for extend, given in zip(of_study[:2], ("-1", "'5'"), strict=True):
         assert extend.startswith("extend: expected trials above 0, or overrides")
         assert extend.endswith(f", got {given}")
@@ -272,7 +304,9 @@ except tuner.SearchFailed as error:
     assert scripts.starts() == ["0 1", "1 1", "0 2", "1 2", "2 1"]
 
 
-def test_a_search_that_failed_says_how_to_go_on_with_the_corrected_function(scripts: Scripts) -> None:
+def test_a_search_that_failed_says_how_to_go_on_with_the_corrected_function(
+    scripts: Scripts,
+) -> None:
     body = """
 def objective(trial):
     if trial.number:
@@ -289,7 +323,9 @@ except tuner.TunerError as error:
         "correct the function, then call tuner.minimize again with name='limited' and a larger "
         "spec={'budget': {'failedTrials': N}}"
     )
-    corrected = body.replace("if trial.number", "if False").replace('"failedTrials": 1', '"failedTrials": 2')
+    corrected = body.replace("if trial.number", "if False").replace(
+        '"failedTrials": 1', '"failedTrials": 2'
+    )
     assert scripts.output(corrected) == "succeeded\n"
 
 
@@ -309,7 +345,9 @@ for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (ob
         print(error)
 """)
     first, second, third, fourth = out.splitlines()
-    assert first.startswith("the objective cannot be sent to another process: it uses lock, which cannot be pickled")
+    assert first.startswith(
+        "the objective cannot be sent to another process: it uses lock, which cannot be pickled"
+    )
     assert second == "minimize: expected a function of one argument, the trial, got 7"
     assert third == "tuner.minimize: unknown argument 'trails'; did you mean trials?"
     assert fourth == (
@@ -335,8 +373,13 @@ try:
 except tuner.SearchFailed as failed:
     print(failed)
 """)
-    assert 'File "/tmp/ipykernel_7/8.py", line 5, in objective\n    return helper(trial["x"])\n' in out
-    assert 'File "/tmp/ipykernel_7/8.py", line 2, in helper\n    return 1 / (x - x)  # divides\n' in out
+    assert (
+        'File "/tmp/ipykernel_7/8.py", line 5, in objective\n    return helper(trial["x"])\n' in out
+    )
+    assert (
+        'File "/tmp/ipykernel_7/8.py", line 2, in helper\n    return 1 / (x - x)  # divides\n'
+        in out
+    )
 
 
 def test_an_accuracy_that_is_minimized_is_warned_of_at_the_callers_line(scripts: Scripts) -> None:
@@ -355,7 +398,9 @@ for warning in caught:
     )
 
 
-def test_an_objective_may_print_what_the_console_of_the_search_cannot_show(scripts: Scripts) -> None:
+def test_an_objective_may_print_what_the_console_of_the_search_cannot_show(
+    scripts: Scripts,
+) -> None:
     scripts.env["PYTHONIOENCODING"] = "ascii"
     out = scripts.output("""
 import json
@@ -372,7 +417,9 @@ print(json.dumps([[result.state, result.reason] for result in study.results()] +
     assert json.loads(out) == [["infeasible", "\u672c"], ["succeeded", ""], "\u65e5\n\u672c\n"]
 
 
-def test_a_search_that_is_not_stored_is_named_with_a_similar_one_and_a_short_traceback(scripts: Scripts) -> None:
+def test_a_search_that_is_not_stored_is_named_with_a_similar_one_and_a_short_traceback(
+    scripts: Scripts,
+) -> None:
     out = scripts.output("""
 import traceback
 
@@ -425,7 +472,9 @@ print([(r.state, len(study.measurements(r.number))) for r in study.results()])
     assert out == "[('succeeded', 1), ('succeeded', 1)]\n"
 
 
-def test_what_the_script_defines_can_be_pickled_and_sent_to_processes_of_the_objective(scripts: Scripts) -> None:
+def test_what_the_script_defines_can_be_pickled_and_sent_to_processes_of_the_objective(
+    scripts: Scripts,
+) -> None:
     out = scripts.output("""
 import functools, multiprocessing, pickle
 
@@ -449,7 +498,9 @@ for given in (objective, functools.partial(objective)):
     assert out == "16.0\n16.0\n"
 
 
-def test_spawned_processes_find_the_script_after_the_objective_cleared_its_environment(scripts: Scripts) -> None:
+def test_spawned_processes_find_the_script_after_the_objective_cleared_its_environment(
+    scripts: Scripts,
+) -> None:
     out = scripts.output("""
 import multiprocessing
 
@@ -466,7 +517,9 @@ print(tuner.minimize(objective, X, trials=1, trial_timeout=60, progress=False).b
     assert out == "4.0\n"
 
 
-def test_spawned_processes_that_cannot_load_the_objective_do_work_of_modules(scripts: Scripts) -> None:
+def test_spawned_processes_that_cannot_load_the_objective_do_work_of_modules(
+    scripts: Scripts,
+) -> None:
     out = scripts.output("""
 import math, multiprocessing
 
@@ -526,7 +579,9 @@ for given in (objective, functools.partial(logged(objective)), Objective()):
     assert out == "9.0\n9.0\n9.0\n"
 
 
-def test_processes_that_the_objective_forks_end_by_sigterm_without_a_traceback(scripts: Scripts) -> None:
+def test_processes_that_the_objective_forks_end_by_sigterm_without_a_traceback(
+    scripts: Scripts,
+) -> None:
     out = scripts.output("""
 import multiprocessing
 
@@ -562,7 +617,9 @@ print([result.value for result in study.results()][0], len(study.results()))
     assert out == "3.0 2\n"
 
 
-def test_an_objective_that_is_killed_or_reads_parameters_as_elsewhere_is_told_why(scripts: Scripts) -> None:
+def test_an_objective_that_is_killed_or_reads_parameters_as_elsewhere_is_told_why(
+    scripts: Scripts,
+) -> None:
     out = scripts.output("""
 import signal
 ONCE = {"trial": {"retries": {"infrastructure": 0}}}
@@ -579,7 +636,9 @@ for objective in (
 """)
     killed, item, elsewhere = out.splitlines()
     assert "SIGSEGV" in killed
-    assert "AttributeError: a trial has no attribute 'x'; its parameters are items: trial['x']" in item
+    assert (
+        "AttributeError: a trial has no attribute 'x'; its parameters are items: trial['x']" in item
+    )
     assert "its parameters are given to the search, as in tuner.minimize(" in elsewhere
 
 
@@ -693,7 +752,10 @@ except tuner.TunerError as error:
 
 
 def test_a_call_with_more_trials_under_the_same_name_goes_on(scripts: Scripts) -> None:
-    assert scripts.output(SEARCH) == "succeeded 6 True\n(0, 'loss') dict_keys(['value', 'loss']) ['x', 'kind']\n"
+    assert (
+        scripts.output(SEARCH)
+        == "succeeded 6 True\n(0, 'loss') dict_keys(['value', 'loss']) ['x', 'kind']\n"
+    )
     more = SEARCH.replace("trials=6, parallelism=2", "trials=8, parallelism=1")
     assert scripts.output(more).startswith("succeeded 8 True")
     assert sorted(scripts.starts()) == [f"{number} 1" for number in range(8)]
@@ -759,7 +821,8 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     programs = [
         block
         for block in re.findall(r"```python\n(.*?)```", shown, re.DOTALL)
-        if "suggest.client" not in block and 'runtime="kubernetes"' not in block  # see tests/kube/test_trial_files.py
+        # see tests/kube/test_trial_files.py
+        if "suggest.client" not in block and 'runtime="kubernetes"' not in block
     ]
     assert programs
     scripts.output("\n".join(programs))
@@ -768,10 +831,19 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
 @pytest.mark.parametrize(
     ("imported", "absent"),
     [
-        ("import tuner", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio", "pandas"}),
-        ("import tuner; tuner.minimize, tuner.Float", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich"}),
+        (
+            "import tuner",
+            {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio", "pandas"},
+        ),
+        (
+            "import tuner; tuner.minimize, tuner.Float",
+            {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich"},
+        ),
         # The supervisor imports this module, and each trial is a fork of the supervisor.
-        ("import tuner.worker", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio"}),
+        (
+            "import tuner.worker",
+            {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio"},
+        ),
     ],
 )
 def test_importing_tuner_loads_nothing_large(imported: str, absent: set[str]) -> None:

@@ -1,4 +1,6 @@
-"""Callbacks are called in the script with stored trials, can end a search, and their exceptions reach the caller."""
+"""Callbacks are called in the script with stored trials, can end a search, and their exceptions
+reach the caller.
+"""
 
 from __future__ import annotations
 

@@ -36,12 +36,16 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def test_ci_runs_the_commands_that_need_a_clean_machine() -> None:
-    ci = "".join((ROOT / ".ci" / script).read_text(encoding="utf-8") for script in ("run", "install"))
+    ci = "".join(
+        (ROOT / ".ci" / script).read_text(encoding="utf-8") for script in ("run", "install")
+    )
     assert [command for command in BY_CI if command in commands() and command not in ci] == []
 
 
 def test_every_other_command_does_what_the_readme_says(tmp_path: Path, env: dict[str, str]) -> None:
-    mine = [command for command in commands() if command not in BY_CI and "tuner serve" not in command]
+    mine = [
+        command for command in commands() if command not in BY_CI and "tuner serve" not in command
+    ]
     assert len(mine) >= 10
     for command in mine:
         program, *words = shlex.split(command)
@@ -54,12 +58,17 @@ def test_the_file_is_a_valid_experiment(tmp_path: Path, env: dict[str, str]) -> 
     (file,) = shown("yaml")
     (tmp_path / "digits.yaml").write_text(file)
     command = ["tuner", "validate", "digits.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
-def test_the_program_tunes_through_one_server_from_two_processes(tmp_path: Path, env: dict[str, str]) -> None:
-    (program,) = [each for each in shown("python") if "suggest.client" in each]  # test_python_api.py has the others
+def test_the_program_tunes_through_one_server_from_two_processes(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    # test_python_api.py has the others
+    (program,) = [each for each in shown("python") if "suggest.client" in each]
     assert len(program.strip().splitlines()) <= 15
     (serve,) = [command for command in commands() if command.startswith("tuner serve")]
     server = subprocess.Popen(
@@ -71,11 +80,19 @@ def test_the_program_tunes_through_one_server_from_two_processes(tmp_path: Path,
     )
     try:
         assert server.stderr is not None
-        (line,) = itertools.islice((each for each in server.stderr if each.startswith("listening on ")), 1)
+        (line,) = itertools.islice(
+            (each for each in server.stderr if each.startswith("listening on ")), 1
+        )
         address = line.split()[2].rstrip(",")
         (tmp_path / "parabola.py").write_text(program.replace("localhost:8765", address))
         both = [
-            subprocess.Popen([sys.executable, "parabola.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, "parabola.py"],
+                cwd=tmp_path,
+                env=env,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             for _ in range(2)
         ]
         output = [process.communicate(timeout=120)[0] for process in both]

@@ -1,4 +1,6 @@
-"""With a broken script, the run pauses before it uses up the budget, and failed trials can run again."""
+"""With a broken script, the run pauses before it uses up the budget, and failed trials can run
+again.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,15 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         yield cli
 
 
-def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True) -> str:
+def script(
+    text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True
+) -> str:
     # tpe prefetches no successors, so the number of trials does not depend on how fast they end.
     made = experiment(
-        ["sh", "-c", text, "sh", "${x}"], trials=trials, parallelism=parallelism, algorithm="tpe, seed: 1"
+        ["sh", "-c", text, "sh", "${x}"],
+        trials=trials,
+        parallelism=parallelism,
+        algorithm="tpe, seed: 1",
     )
     made = made.replace("failedTrials: 99", f"failedTrials: {failures}")
     return made.replace("canary: 0s", "canary: 10s") if canary else made
@@ -47,7 +54,10 @@ def test_a_broken_script_costs_only_two_trials_which_run_again_once_corrected(
         code, out, err = cli.tuner(*words)
         assert (code, out) == (8, ""), err
         assert "tiny is paused: the first 2 trials failed: exit code 1: KeyError: 0." in err
-        assert "Trial 1 printed last (all of it: tuner logs tiny/1):\n    starting\n    KeyError: 0." in err
+        assert (
+            "Trial 1 printed last (all of it: tuner logs tiny/1):\n    starting\n    KeyError: 0."
+            in err
+        )
         assert f"tuner resume {cli.file if again == 1 else 'FILE'}" in err
         assert states(cli) == [("queued", again)] * 2
     code, _, err = cli.tuner("run", cli.file)
@@ -61,7 +71,9 @@ def test_a_broken_script_costs_only_two_trials_which_run_again_once_corrected(
 
 
 def test_a_missing_script_pauses_the_run_too(cli: Cli) -> None:
-    cli.file.write_text(experiment(["python", "trian.py", "${x}"], trials=3).replace("canary: 0s", "canary: 10s"))
+    cli.file.write_text(
+        experiment(["python", "trian.py", "${x}"], trials=3).replace("canary: 0s", "canary: 10s")
+    )
     code, _, err = cli.tuner("run", cli.file)
     assert (code, "the first 2 trials failed: exit code 2: " in err) == (8, True), err
     (cli.folder / "train.py").write_text("import sys\nprint(f'score={sys.argv[1]}')\n")
@@ -76,7 +88,9 @@ def test_a_script_that_breaks_later_pauses_too(cli: Cli) -> None:
     cli.file.write_text(script(later, trials=9))
     code, _, err = cli.tuner("run", cli.file)
     assert code == 8, err
-    assert "tiny is paused: the last 3 trials failed for one reason: exit code 1: KeyError: 0." in err
+    assert (
+        "tiny is paused: the last 3 trials failed for one reason: exit code 1: KeyError: 0." in err
+    )
     assert states(cli) == [("succeeded", 1)] * 2 + [("queued", 1)] * 3
     cli.file.write_text(script(BROKEN, trials=9))
     (cli.folder / "fixed").touch()
@@ -123,8 +137,13 @@ def test_failed_trials_run_again_and_the_search_continues(failed: Cli) -> None:
     assert code == 0, err
     assert "tiny: trials 1-2 run again as new attempts; their failures no longer count" in err
     assert states(failed) == [
-        ("succeeded", 1), ("succeeded", 2), ("failed", 2), ("succeeded", 1), ("failed", 1), ("succeeded", 1),
-    ]  # fmt: skip
+        ("succeeded", 1),
+        ("succeeded", 2),
+        ("failed", 2),
+        ("succeeded", 1),
+        ("failed", 1),
+        ("succeeded", 1),
+    ]
     _, told, _ = failed.tuner("describe", "tiny/1")
     assert "retried    trial 1 runs again; it failed: exit code 1: lazy" in told
     (failed.folder / "bad").unlink()
@@ -175,7 +194,11 @@ def test_resume_at_the_failure_limit_names_the_cure_or_continues(failed: Cli) ->
     assert (code, "tuner retry tiny --failed" in err, "resuming" in err) == (1, True, False), err
     failed.file.write_text(failed.file.read_text().replace("trials: 6", "trials: 7"))
     code, _, err = failed.tuner("resume", failed.file)
-    assert (code, "its budget is still used up: 3 trials failed" in err, "--failed" in err) == (6, True, True), err
+    assert (code, "its budget is still used up: 3 trials failed" in err, "--failed" in err) == (
+        6,
+        True,
+        True,
+    ), err
     failed.file.write_text(failed.file.read_text().replace("failedTrials: 3", "failedTrials: 4"))
     code, _, err = failed.tuner("resume", failed.file)
     assert (code, "revision 2:" in err, "resuming tiny (was failed)" in err) == (0, True, True), err
@@ -187,7 +210,10 @@ def test_retry_refuses_while_the_experiment_runs(cli: Cli) -> None:
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)
     code, _, err = cli.tuner("retry", "tiny", "0")
-    assert (code, "trials of tiny cannot be retried while it runs: tiny is being run by process" in err) == (6, True)
+    assert (
+        code,
+        "trials of tiny cannot be retried while it runs: tiny is being run by process" in err,
+    ) == (6, True)
     cli.let_go()
     assert run.wait(timeout=60) == 0
 
@@ -196,7 +222,10 @@ def test_an_experiment_without_any_value_fails(cli: Cli) -> None:
     cli.file.write_text(experiment(["sh", "-c", "echo too big; exit 42", "sh", "${x}"], trials=2))
     for _ in range(2):
         code, _, err = cli.tuner("run", cli.file)
-        assert (code, "tiny failed: all 2 trials are done; no trial succeeded" in err) == (3, True), err
+        assert (code, "tiny failed: all 2 trials are done; no trial succeeded" in err) == (
+            3,
+            True,
+        ), err
     _, out, _ = cli.tuner("get", "experiments")
     assert out.splitlines()[1].split()[:4] == ["tiny", "default", "failed", "2/2"]
     assert "failed, all 2 trials are done; no trial succeeded" in cli.tuner("describe", "tiny")[1]

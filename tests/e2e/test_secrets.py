@@ -56,7 +56,11 @@ def test_no_command_shows_the_stores_password(cli: Cli, storage: str) -> None:
         ("doctor", str(cli.file), "--storage", storage),
     ):
         tuner(*words)
-    kept = [path.read_text(errors="replace") for path in cli.folder.rglob("trials/**/*") if path.is_file()]
+    kept = [
+        path.read_text(errors="replace")
+        for path in cli.folder.rglob("trials/**/*")
+        if path.is_file()
+    ]
     assert kept
     assert [text for text in (*lines, *kept) if any(secret in text for secret in SECRETS)] == []
 
@@ -65,7 +69,9 @@ def test_a_server_logs_its_store_without_secrets(storage: str, tmp_path: Path) -
     program = Path(sys.executable).parent / "tuner"
     address = f"unix:{tmp_path}/s.sock"
     with subprocess.Popen(
-        [program, "serve", "--address", address, "--storage", storage], stderr=subprocess.PIPE, text=True
+        [program, "serve", "--address", address, "--storage", storage],
+        stderr=subprocess.PIPE,
+        text=True,
     ) as server:
         assert server.stderr is not None
         lines = [server.stderr.readline(), server.stderr.readline()]

@@ -1,4 +1,6 @@
-"""`tuner` with a service that requires TLS and tokens: everything works with a token, else the exit code is 4."""
+"""`tuner` with a service that requires TLS and tokens: everything works with a token, else the exit
+code is 4.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ FILE = experiment(["sh", "-c", 'echo "token=[$TUNER_TOKEN]"; echo score=${x}'])
 
 
 class Closed:
-    """A server over TLS with tokens of `me` and `reader`. `tuner` gets its credentials from the environment."""
+    """A server over TLS with tokens of `me` and `reader`.
+
+    `tuner` gets its credentials from the environment.
+    """
 
     def __init__(self, folder: Path, address: str, authority: Authority) -> None:
         self.folder = folder
@@ -44,8 +49,12 @@ class Closed:
 def closed(tmp_path: Path) -> Iterator[Closed]:
     authority = Authority(tmp_path)
     pair = authority.issue("server", "/CN=tuner", ("localhost",))
-    tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]), reader=(["read"], "all"))
-    protection = Protection(tokens=str(tokens), tls_cert=str(pair.certificate), tls_key=str(pair.key))
+    tokens = tokens_file(
+        tmp_path / "tokens.yaml", me=("all", ["default"]), reader=(["read"], "all")
+    )
+    protection = Protection(
+        tokens=str(tokens), tls_cert=str(pair.certificate), tls_key=str(pair.key)
+    )
     with a_server(tmp_path / "s.db", protection=protection) as server:
         yield Closed(tmp_path, server.address, authority)
 
@@ -55,7 +64,11 @@ def test_an_experiment_runs_over_tls_with_a_token_that_is_kept_nowhere(closed: C
     assert done.returncode == 0, done.stderr
     listed = closed.tuner("get", "trials", "tiny", "-o", "json", token=secret("me"))
     assert [trial["state"] for trial in json.loads(listed.stdout)] == ["succeeded"] * 2
-    kept = [path for path in closed.folder.rglob("*") if path.is_file() and secret("me").encode() in path.read_bytes()]
+    kept = [
+        path
+        for path in closed.folder.rglob("*")
+        if path.is_file() and secret("me").encode() in path.read_bytes()
+    ]
     assert kept == []
     logs = [path.read_text() for path in (closed.folder / "state").rglob("log.txt")]
     assert [log.splitlines()[0] for log in logs] == ["token=[]"] * 2, "trials have no need of it"
@@ -66,15 +79,22 @@ def test_a_call_without_permission_ends_with_exit_code_4(closed: Closed) -> None
     run = ("run", "experiment.yaml", "--server", closed.address)
     denied = closed.tuner(*run, token=secret("reader"))
     assert (denied.returncode, denied.stdout) == (4, "")
-    assert denied.stderr.startswith("tuner: the token reader lacks the verb manage, which CreateStudy needs")
-    unknown = closed.tuner("validate", "experiment.yaml", *run[2:], token="a-token-of-somebody-else")
+    assert denied.stderr.startswith(
+        "tuner: the token reader lacks the verb manage, which CreateStudy needs"
+    )
+    unknown = closed.tuner(
+        "validate", "experiment.yaml", *run[2:], token="a-token-of-somebody-else"
+    )
     assert unknown.returncode == 4
     assert unknown.stderr.startswith("tuner: unknown or revoked token")
     assert "somebody-else" not in unknown.stderr
 
 
-def test_only_its_user_can_reach_the_embedded_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # not needed with an embedded service
+def test_only_its_user_can_reach_the_embedded_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # not needed with an embedded service
+    monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))
     home = StateDirectory(tmp_path)
     home.make()
 
@@ -83,6 +103,10 @@ def test_only_its_user_can_reach_the_embedded_service(tmp_path: Path, monkeypatc
             assert await client.list_studies() == []
             path = Path(client.address.removeprefix("unix:"))
             found = path.stat()
-            return stat.S_IMODE(found.st_mode), stat.S_IMODE(path.parent.stat().st_mode), found.st_uid
+            return (
+                stat.S_IMODE(found.st_mode),
+                stat.S_IMODE(path.parent.stat().st_mode),
+                found.st_uid,
+            )
 
     assert asyncio.run(look()) == (0o600, 0o700, os.getuid())

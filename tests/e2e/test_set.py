@@ -1,4 +1,6 @@
-"""`tuner set` and `study.set`: a change takes effect while the search runs, stops no trial, and survives a kill."""
+"""`tuner set` and `study.set`: a change takes effect while the search runs, stops no trial, and
+survives a kill.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,25 @@ def test_a_running_experiment_takes_up_a_change_and_stops_no_trial(cli: Cli) -> 
     assert "revision 2 of tiny takes effect now:" in err
     assert "spec.parallelism: 1 -> 3" in err
     eventually(lambda: sorted(started(cli)) == ["0", "1", "2"])
-    assert cli.tuner("set", "tiny", "spec.parallelism=3") == (0, "", "tiny has these values already\n")
+    assert cli.tuner("set", "tiny", "spec.parallelism=3") == (
+        0,
+        "",
+        "tiny has these values already\n",
+    )
     assert cli.tuner("set", "tiny", "spec.budget.trials=3")[0] == 0
     eventually(lambda: "revision 3 is in effect" in cli.tuner("describe", "tiny")[1])
     cli.let_go()
     assert ended(run)[0] == 0
-    assert sorted(started(cli)) == ["0", "1", "2"], "no trial ran twice, and none beyond the new budget"
+    assert sorted(started(cli)) == ["0", "1", "2"], (
+        "no trial ran twice, and none beyond the new budget"
+    )
     described = cli.json("describe", "tiny", "-o", "json")
     assert (described["revision"], described["file"]["spec"]["pruning"]["name"]) == (3, "median")
     code, _, err = cli.tuner("set", "tiny", "spec.parallelism=4")
-    assert (code, "tiny has succeeded; to add trials: tuner extend tiny --trials +20" in err) == (6, True), err
+    assert (code, "tiny has succeeded; to add trials: tuner extend tiny --trials +20" in err) == (
+        6,
+        True,
+    ), err
 
 
 @pytest.mark.parametrize(
@@ -52,7 +63,9 @@ def test_a_running_experiment_takes_up_a_change_and_stops_no_trial(cli: Cli) -> 
         ("spec.paralelism=2", 2, "did you mean parallelism?"),
     ],
 )
-def test_what_cannot_change_is_refused_with_the_way_on(cli: Cli, value: str, code: int, told: str) -> None:
+def test_what_cannot_change_is_refused_with_the_way_on(
+    cli: Cli, value: str, code: int, told: str
+) -> None:
     cli.file.write_text(experiment(trials=2, waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: started(cli) == ["0"])

@@ -65,7 +65,11 @@ def test_the_front_is_printed_listed_and_exported(cli: Cli) -> None:
     assert {each["number"] for each in shown["front"]} == front
     assert shown["dominatedShare"] == pytest.approx(pareto.dominated_share(points))
     best = min(kept, key=lambda t: t["value"])
-    assert shown["best"]["number"] == cli.json("best", "goals", "-o", "json")["number"] == best["number"]
+    assert (
+        shown["best"]["number"]
+        == cli.json("best", "goals", "-o", "json")["number"]
+        == best["number"]
+    )
     assert f"(trial {best['number']})" in out
     _, table, _ = cli.tuner("best", "goals")
     heading, columns, *rows = table.splitlines()
@@ -91,7 +95,11 @@ def test_an_exported_search_fills_another_one_with_the_same_front(cli: Cli) -> N
 
 
 def test_one_objective_may_have_constraints(cli: Cli) -> None:
-    write(cli, ("    - {metric: size, direction: minimize}\n", ""), ("latency_ms, max: 20", "latency_ms, min: 9"))
+    write(
+        cli,
+        ("    - {metric: size, direction: minimize}\n", ""),
+        ("latency_ms, max: 20", "latency_ms, min: 9"),
+    )
     assert cli.tuner("run", cli.file)[0] == 0
     trials = cli.json("get", "trials", "goals", "-o", "json")
     best = min((t for t in trials if t["metrics"]["latency_ms"] >= 9), key=lambda t: t["value"])
@@ -110,10 +118,18 @@ def test_an_experiment_without_a_feasible_trial_has_no_result(cli: Cli) -> None:
 
 
 def test_a_search_ends_when_one_trial_reaches_every_target(cli: Cli) -> None:
-    write(cli, ("direction: minimize}", "direction: minimize, target: 0.9}"), ("trials: 20", "trials: 200"))
+    write(
+        cli,
+        ("direction: minimize}", "direction: minimize, target: 0.9}"),
+        ("trials: 20", "trials: 200"),
+    )
     code, _, err = cli.tuner("run", cli.file)
     assert (code, "goals succeeded: the target was reached: loss" in err) == (0, True), err
-    reached = [t for t in cli.json("get", "trials", "goals", "-o", "json") if "values" in t and t["feasible"]]
+    reached = [
+        t
+        for t in cli.json("get", "trials", "goals", "-o", "json")
+        if "values" in t and t["feasible"]
+    ]
     assert any(max(t["values"].values()) <= 0.9 for t in reached)
 
 
@@ -127,7 +143,9 @@ def test_a_search_without_improvement_ends(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("old", "place"), [("metric: size", "objectives[1]"), ("metric: latency_ms", "constraints[0]")]
 )
-def test_a_metric_that_never_appears_is_named_with_its_place(cli: Cli, old: str, place: str) -> None:
+def test_a_metric_that_never_appears_is_named_with_its_place(
+    cli: Cli, old: str, place: str
+) -> None:
     write(cli, (old, old + "s"))
     code, _, err = cli.tuner("run", cli.file)
     assert code == 8
@@ -137,14 +155,25 @@ def test_a_metric_that_never_appears_is_named_with_its_place(cli: Cli, old: str,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("  objectives:", "  objective: {metric: a, direction: minimize}\n  objectives:"), "beside objective"),
-        (("latency_ms, max: 20", "latency_ms"), "spec.constraints[0]: no bound; write min, max or both"),
+        (
+            ("  objectives:", "  objective: {metric: a, direction: minimize}\n  objectives:"),
+            "beside objective",
+        ),
+        (
+            ("latency_ms, max: 20", "latency_ms"),
+            "spec.constraints[0]: no bound; write min, max or both",
+        ),
         (("max: 20", "max: 20, min: 30"), "spec.constraints[0]: min 30 is above max 20"),
-        (("metric: size", "metric: loss"), "spec.objectives[1].metric: loss is already an objective"),
+        (
+            ("metric: size", "metric: loss"),
+            "spec.objectives[1].metric: loss is already an objective",
+        ),
         (("name: tpe", "name: cmaes"), "spec.algorithm.name: cmaes takes one objective"),
     ],
 )
-def test_an_unsupported_combination_is_refused_with_its_place(cli: Cli, change: tuple[str, str], message: str) -> None:
+def test_an_unsupported_combination_is_refused_with_its_place(
+    cli: Cli, change: tuple[str, str], message: str
+) -> None:
     write(cli, change)
     code, _, err = cli.tuner("validate", cli.file)
     assert (code, message in err) == (2, True), err
@@ -176,9 +205,14 @@ def test_the_final_stage_takes_the_knee_of_the_front(cli: Cli) -> None:
 def test_a_choice_on_the_front_is_checked(cli: Cli) -> None:
     write(cli, ("  trial: {", "  final: {choose: {loss: 1, sizes: 2}}\n  trial: {"))
     code, _, err = cli.tuner("validate", cli.file)
-    assert (code, "spec.final.choose.sizes: is not an objective; there are loss, size" in err) == (2, True), err
+    assert (code, "spec.final.choose.sizes: is not an objective; there are loss, size" in err) == (
+        2,
+        True,
+    ), err
     write(
-        cli, ("    - {metric: size, direction: minimize}\n", ""), ("  trial: {", "  final: {choose: knee}\n  trial: {")
+        cli,
+        ("    - {metric: size, direction: minimize}\n", ""),
+        ("  trial: {", "  final: {choose: knee}\n  trial: {"),
     )
     code, _, err = cli.tuner("validate", cli.file)
     assert (code, "spec.final.choose: there is one objective" in err) == (2, True), err

@@ -1,4 +1,6 @@
-"""Experiments whose trials run in steps of a fidelity: the file, a kill, stopping, and a lost checkpoint."""
+"""Experiments whose trials run in steps of a fidelity: the file, a kill, stopping, and a lost
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def test_the_best_continue_from_their_checkpoints_and_the_others_are_pruned(cli:
     assert best["value"] == min(trial["value"] for trial in whole)
     pruned = next(trial for trial in trials if trial["state"] == "pruned")
     assert pruned["reason"].startswith("not promoted beyond epochs ")
-    provenance = next(cli.folder.glob(f"state/experiments/*/trials/{best['number']}/3/provenance.json"))
+    provenance = next(
+        cli.folder.glob(f"state/experiments/*/trials/{best['number']}/3/provenance.json")
+    )
     assert json.loads(provenance.read_text())["parameters"]["epochs"] == 9
 
 
@@ -95,7 +99,11 @@ def test_a_killed_controller_continues_with_paused_and_promoted_trials(cli: Cli)
     write(cli, pace=0.02)
     for _ in range(3):
         controller = cli.start("run", "experiment.yaml")
-        before = (cli.folder / "ran.txt").read_text().count("\n") if (cli.folder / "ran.txt").exists() else 0
+        before = (
+            (cli.folder / "ran.txt").read_text().count("\n")
+            if (cli.folder / "ran.txt").exists()
+            else 0
+        )
         eventually(
             lambda before=before: (
                 (cli.folder / "ran.txt").exists()  # type: ignore[misc]  # bound for this round
@@ -116,7 +124,11 @@ def test_stop_cancels_paused_trials_and_describe_says_what_they_wait_for(cli: Cl
     eventually(lambda: "paused" in cli.tuner("get", "trials", "steps")[1])
     paused = next(trial for trial in trials_of(cli) if trial["state"] == "paused")
     told = why(cli, f"steps/{paused['number']}")
-    assert "of 9; it continues when it is among the best 1/3" in told or "it runs" in told or "not promoted" in told
+    assert (
+        "of 9; it continues when it is among the best 1/3" in told
+        or "it runs" in told
+        or "not promoted" in told
+    )
     assert "paused: " in cli.tuner("describe", "steps")[1]
     assert cli.tuner("stop", "steps")[0] == 0
     ended(controller)
@@ -130,21 +142,38 @@ def test_a_trial_without_a_checkpoint_starts_over_with_a_message(cli: Cli) -> No
     assert code == 0, err
     best = cli.json("best", "steps", "-o", "json")["number"]
     assert epochs_run(cli)[best, 1] == 3
-    assert "starts over: TUNER_CHECKPOINT_DIR is empty after epochs 3" in cli.tuner("describe", f"steps/{best}")[1]
+    assert (
+        "starts over: TUNER_CHECKPOINT_DIR is empty after epochs 3"
+        in cli.tuner("describe", f"steps/{best}")[1]
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("parameter: epochs", "parameter: x", "spec.fidelity.parameter: x is also in spec.parameters"),
-        ("max: 9}\n  algorithm", "max: 2}\n  algorithm", "spec.fidelity.max: 2 is below min times eta, 3"),
-        ("max: 9}\n  algorithm", "maximum: 9}\n  algorithm", "spec.fidelity.maximum: no such key; did you mean max?"),
+        (
+            "parameter: epochs",
+            "parameter: x",
+            "spec.fidelity.parameter: x is also in spec.parameters",
+        ),
+        (
+            "max: 9}\n  algorithm",
+            "max: 2}\n  algorithm",
+            "spec.fidelity.max: 2 is below min times eta, 3",
+        ),
+        (
+            "max: 9}\n  algorithm",
+            "maximum: 9}\n  algorithm",
+            "spec.fidelity.maximum: no such key; did you mean max?",
+        ),
         ("canary: 0s", "pruning: {name: asha, eta: 4}", "spec.pruning.eta"),
         ("  fidelity: {parameter: epochs, min: 1, max: 9}\n", "", "${epochs} is not a parameter"),
         ("name: random", "name: hyperband, settings: {eta: 3}", "eta"),
     ],
 )
-def test_an_invalid_fidelity_is_refused_with_its_place(cli: Cli, old: str, new: str, words: str) -> None:
+def test_an_invalid_fidelity_is_refused_with_its_place(
+    cli: Cli, old: str, new: str, words: str
+) -> None:
     write(cli, changes=((old, new),))
     code, out, err = cli.tuner("validate", "experiment.yaml")
     assert code == 2
@@ -152,7 +181,14 @@ def test_an_invalid_fidelity_is_refused_with_its_place(cli: Cli, old: str, new: 
 
 
 def test_one_mistake_in_the_fidelity_gives_one_problem(cli: Cli) -> None:
-    write(cli, changes=(("parameter: epochs", "parameter: x"), ("name: random", "name: bohb"), ('"${epochs}", ', "")))
+    write(
+        cli,
+        changes=(
+            ("parameter: epochs", "parameter: x"),
+            ("name: random", "name: bohb"),
+            ('"${epochs}", ', ""),
+        ),
+    )
     _, out, err = cli.tuner("validate", "experiment.yaml")
     assert "1 problem\n" in out + err, out + err
     write(cli, changes=(("max: 9", "max: many"), ("name: random", "name: hyperband")))

@@ -1,7 +1,7 @@
 """The script that builds the images: the choice of the builder, its arguments, and errors.
 
-The builders are replaced by programs that print their arguments. A real buildah builds digits and the server in
-tests/cluster.
+The builders are replaced by programs that print their arguments. A real buildah builds digits and
+the server in tests/cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ done
 """
 
 
-def build(folder: Path, *builders: str, trial: str = "digits", **settings: str) -> subprocess.CompletedProcess[str]:
+def build(
+    folder: Path, *builders: str, trial: str = "digits", **settings: str
+) -> subprocess.CompletedProcess[str]:
     """Run the script with these builders installed; `docker-client` is docker without its daemon."""
     path = folder / "bin"
     path.mkdir()
@@ -39,7 +41,10 @@ def build(folder: Path, *builders: str, trial: str = "digits", **settings: str) 
         stand_in = path / builder.removesuffix("-client")
         stand_in.write_text("#!/bin/sh\nexit 1\n" if builder == "docker-client" else WORKING)
         stand_in.chmod(0o755)
-    env = {**{name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}, "PATH": str(path)}
+    env = {
+        **{name: os.environ[name] for name in ("TMPDIR",) if name in os.environ},
+        "PATH": str(path),
+    }
     return subprocess.run(
         ["sh", BUILD, trial],
         env={**env, "PYTHON": sys.executable, **settings},
@@ -54,7 +59,13 @@ def test_the_builder_gets_the_programs_and_the_images_and_nothing_else(tmp_path:
     done = build(tmp_path, "docker")
     call, *context, last = done.stdout.splitlines()
     assert call.startswith("docker build --build-arg BASE=python:3.11-slim --tag tuner/digits:1 /")
-    assert context == ["Dockerfile", "digits.csv.gz", "parallel.py", "train.py", "train_generations.py"]
+    assert context == [
+        "Dockerfile",
+        "digits.csv.gz",
+        "parallel.py",
+        "train.py",
+        "train_generations.py",
+    ]
     assert last == "built tuner/digits:1 on python:3.11-slim with docker"
     assert (done.returncode, done.stderr) == (0, "")
     assert not Path(call.split()[-1]).exists()
@@ -95,9 +106,21 @@ def test_podman_and_buildah_use_the_image_name_that_a_kubelet_looks_up(
 @pytest.mark.parametrize(
     ("builders", "settings", "problem"),
     [
-        (["docker-client"], {}, "it takes docker with its daemon running, podman or buildah, and none is here"),
-        (["buildah"], {"BUILDER": "docker"}, "docker does not work here; is it installed, and its daemon running?"),
-        (["buildah"], {"BUILDER": "kaniko"}, "BUILDER=kaniko is none of docker, podman and buildah"),
+        (
+            ["docker-client"],
+            {},
+            "it takes docker with its daemon running, podman or buildah, and none is here",
+        ),
+        (
+            ["buildah"],
+            {"BUILDER": "docker"},
+            "docker does not work here; is it installed, and its daemon running?",
+        ),
+        (
+            ["buildah"],
+            {"BUILDER": "kaniko"},
+            "BUILDER=kaniko is none of docker, podman and buildah",
+        ),
     ],
 )
 def test_missing_requirements_are_reported(
@@ -133,7 +156,11 @@ def test_the_cifar10_image_can_include_wheels_and_data(tmp_path: Path) -> None:
     (tmp_path / "wheels" / "torch-2.15.0.whl").touch()
     (tmp_path / "wheels" / "notes.txt").touch()
     (tmp_path / "my data" / "cifar-10-batches-py").mkdir(parents=True)
-    settings = {"WHEELS": str(tmp_path / "wheels"), "DATA": str(tmp_path / "my data"), "TORCH": "cpu"}
+    settings = {
+        "WHEELS": str(tmp_path / "wheels"),
+        "DATA": str(tmp_path / "my data"),
+        "TORCH": "cpu",
+    }
     done = build(tmp_path, "podman", trial="cifar10", TAG="registry.example/cifar10:1", **settings)
     call, *context, _ = done.stdout.splitlines()
     assert "--build-arg TORCH=cpu --tag registry.example/cifar10:1 /" in call
@@ -153,7 +180,11 @@ def test_invalid_settings_of_the_cifar10_image_are_reported(
     settings: dict[str, str], problem: str, tmp_path: Path
 ) -> None:
     done = build(tmp_path, "docker", **{"trial": "cifar10", **settings})
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        f"trial_image/build.sh: {problem}\n",
+    )
 
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -168,10 +199,16 @@ def test_a_base_image_by_digest_reaches_the_builder_unchanged(trial: str, tmp_pa
 
 
 @pytest.mark.parametrize("digest", ["sha256:abc", DIGEST.upper(), DIGEST + "0", "md5:" + "0" * 64])
-def test_a_base_image_with_a_truncated_digest_is_refused_before_building(digest: str, tmp_path: Path) -> None:
+def test_a_base_image_with_a_truncated_digest_is_refused_before_building(
+    digest: str, tmp_path: Path
+) -> None:
     done = build(tmp_path, "docker", BASE=f"python@{digest}")
     problem = f"BASE=python@{digest}: a digest is sha256: and 64 hexadecimal digits"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        f"trial_image/build.sh: {problem}\n",
+    )
 
 
 def test_the_server_gets_its_wheel_its_lock_file_and_its_bill_of_materials(tmp_path: Path) -> None:

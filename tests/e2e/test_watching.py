@@ -20,7 +20,9 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def said_after(process: subprocess.Popen[str]) -> str:
-    """Return the output after the lines that were read one by one, and check that the process succeeds."""
+    """Return the output after the lines that were read one by one, and check that the process
+    succeeds.
+    """
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = process.stdout.read(), process.stderr.read()
@@ -58,7 +60,10 @@ def test_a_watched_table_shows_each_change_and_ends_with_the_experiment(cli: Cli
     lists = json.loads("[" + (begun + said_after(as_json)).replace("]\n[", "],[") + "]")
     assert cli.tuner("top") == (0, "no experiment is running or paused\n", "")
     assert [each["state"] for each in lists[0]] == ["running"]
-    assert {(each["number"], each["state"]) for part in lists for each in part} >= {(0, "succeeded"), (1, "succeeded")}
+    assert {(each["number"], each["state"]) for part in lists for each in part} >= {
+        (0, "succeeded"),
+        (1, "succeeded"),
+    }
 
 
 def test_ctrl_c_ends_watching(cli: Cli) -> None:
@@ -70,7 +75,9 @@ def test_ctrl_c_ends_watching(cli: Cli) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().split()
         process.send_signal(signal.SIGINT)
-    assert [(process.wait(timeout=30), process.communicate()[1]) for process in watching] == [(130, "")] * 2
+    assert [(process.wait(timeout=30), process.communicate()[1]) for process in watching] == [
+        (130, "")
+    ] * 2
     cli.let_go()
     assert run.wait(timeout=60) == 0
     assert cli.tuner("top", "tiny", "-w")[0] == 0

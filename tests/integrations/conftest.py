@@ -1,6 +1,8 @@
-"""The fixtures of the tests of tuner.integrations. `make test-integrations` runs them; `make test` does not.
+"""The fixtures of the tests of tuner.integrations. `make test-integrations` runs them; `make test`
+does not.
 
-Where a library is missing, all of them are skipped with one line; with TUNER_TEST_INTEGRATIONS_REQUIRED=1 they fail.
+Where a library is missing, all of them are skipped with one line; with
+TUNER_TEST_INTEGRATIONS_REQUIRED=1 they fail.
 """
 
 from __future__ import annotations
@@ -17,9 +19,21 @@ import pytest
 from tests.e2e.cli import eventually, processes_of
 
 LIBRARIES = (
-    "hydra", "keras", "lightgbm", "lightning", "mlflow", "nbclient", "pandas", "sklearn", "tensorboard", "torch",
-    "torchvision", "transformers", "wandb", "xgboost",
-)  # fmt: skip
+    "hydra",
+    "keras",
+    "lightgbm",
+    "lightning",
+    "mlflow",
+    "nbclient",
+    "pandas",
+    "sklearn",
+    "tensorboard",
+    "torch",
+    "torchvision",
+    "transformers",
+    "wandb",
+    "xgboost",
+)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -28,7 +42,9 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")} | {
+        self.env = {
+            key: value for key, value in os.environ.items() if not key.startswith("TUNER_")
+        } | {
             "TUNER_STATE_DIR": str(folder / "state"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",  # several trials share few cores
@@ -38,7 +54,12 @@ class Programs:
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*map(str, words)], cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*map(str, words)],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def run(self, *words: str | Path) -> tuple[str, str]:

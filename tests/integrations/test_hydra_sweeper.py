@@ -1,4 +1,6 @@
-"""`hydra/sweeper: tuner`: the jobs of a multirun are trials, with Hydra's folders, logs and overrides."""
+"""`hydra/sweeper: tuner`: the jobs of a multirun are trials, with Hydra's folders, logs and
+overrides.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,12 @@ def trials(programs: Programs, name: str = "swept") -> list[dict[str, object]]:
 
 
 def test_each_job_is_a_trial_with_its_folder_and_overrides(application: Programs) -> None:
-    arguments = ["--multirun", "kind=shuffle('u p',down)", "note='a, b'", "hydra.sweeper.parallelism=2"]
+    arguments = [
+        "--multirun",
+        "kind=shuffle('u p',down)",
+        "note='a, b'",
+        "hydra.sweeper.parallelism=2",
+    ]
     out, err = application.run(sys.executable, "app.py", *arguments)
     found = trials(application)
     assert [each["state"] for each in found] == ["succeeded"] * 4
@@ -103,19 +110,36 @@ def test_a_job_that_fails_ends_the_sweep_with_its_traceback(application: Program
     ("arguments", "said"),
     [
         (["hydra.sweeper.params=null", "lr=0.1"], "nothing to search: give a parameter a range"),
-        (["hydra.sweeper.direction=up"], "hydra.sweeper.direction: expected minimize, maximize, or a mapping"),
-        (["hydra.sweeper.direction={loss: up}"], "such as {loss: minimize, accuracy: maximize}, got {'loss': 'up'}"),
+        (
+            ["hydra.sweeper.direction=up"],
+            "hydra.sweeper.direction: expected minimize, maximize, or a mapping",
+        ),
+        (
+            ["hydra.sweeper.direction={loss: up}"],
+            "such as {loss: minimize, accuracy: maximize}, got {'loss': 'up'}",
+        ),
     ],
 )
-def test_a_sweep_that_cannot_begin_says_why(application: Programs, arguments: list[str], said: str) -> None:
+def test_a_sweep_that_cannot_begin_says_why(
+    application: Programs, arguments: list[str], said: str
+) -> None:
     with application.start(sys.executable, "app.py", "--multirun", *arguments) as process:
         _, err = process.communicate(timeout=250)
     assert process.returncode != 0
     assert said in err
 
 
-RANGES = ("range(0,1,step=0.25)", "range(0.1,0.7,step=0.1)", "range(1,0,step=-0.3)", "range(10,1,step=-3)", "range(3)",
-          "range(1,2,0.7)", "range(-1,-0.5,step=0.1)", "float(range(1,4))", "shuffle(range(1,9,2))")  # fmt: skip
+RANGES = (
+    "range(0,1,step=0.25)",
+    "range(0.1,0.7,step=0.1)",
+    "range(1,0,step=-0.3)",
+    "range(10,1,step=-3)",
+    "range(3)",
+    "range(1,2,0.7)",
+    "range(-1,-0.5,step=0.1)",
+    "float(range(1,4))",
+    "shuffle(range(1,9,2))",
+)
 
 
 @pytest.mark.parametrize("text", RANGES)
@@ -135,7 +159,10 @@ def test_a_range_has_the_values_that_hydra_gives_it(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("range(1,10,step=-1)", "x=range(1,10,step=-1): the range is empty; to count down, write a negative step"),
+        (
+            "range(1,10,step=-1)",
+            "x=range(1,10,step=-1): the range is empty; to count down, write a negative step",
+        ),
         ("range(10,1)", "the range is empty; to count down, write a negative step"),
         ("range(0.5,0.5)", "the range is empty"),
         ("range(0,1,step=0)", "a step of 0 never reaches the stop"),
@@ -154,20 +181,30 @@ def test_a_range_without_values_is_named(text: str, said: str) -> None:
 
 def test_several_objectives_have_a_front(application: Programs) -> None:
     file = application.folder / "app.py"
-    file.write_text(file.read_text().replace("return -config.lr", 'return {"loss": config.lr, "size": config.units}#'))
+    file.write_text(
+        file.read_text().replace(
+            "return -config.lr", 'return {"loss": config.lr, "size": config.units}#'
+        )
+    )
     arguments = ["--multirun", "hydra.sweeper.direction={loss: minimize, size: maximize}"]
     application.run(sys.executable, "app.py", *arguments)
     from omegaconf import OmegaConf
 
-    found = OmegaConf.to_container(OmegaConf.load(application.folder / "jobs" / "optimization_results.yaml"))
+    found = OmegaConf.to_container(
+        OmegaConf.load(application.folder / "jobs" / "optimization_results.yaml")
+    )
     points = [(-each["value"], each["metrics"]["size"]) for each in trials(application)]
     front = [p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)]
     solutions = [each["values"] for each in found["solutions"]]
     assert sorted((-each["loss"], each["size"]) for each in solutions) == sorted(front)
     assert solutions == sorted(solutions, key=lambda each: each["loss"])
-    assert [each["params"]["lr"] for each in found["solutions"]] == [each["loss"] for each in solutions]
+    assert [each["params"]["lr"] for each in found["solutions"]] == [
+        each["loss"] for each in solutions
+    ]
 
 
 def test_the_plugin_is_installed_with_the_package(tmp_path: Path, programs: Programs) -> None:
-    out, _ = programs.script("import hydra_plugins.tuner_sweeper as plugin; print(plugin.SETTINGS['_target_'])")
+    out, _ = programs.script(
+        "import hydra_plugins.tuner_sweeper as plugin; print(plugin.SETTINGS['_target_'])"
+    )
     assert out == "hydra_plugins.tuner_sweeper.TunerSweeper\n"

@@ -1,4 +1,6 @@
-"""Every example of examples/integrations runs as a user runs it; docs/integrations.md shows parts of these files."""
+"""Every example of examples/integrations runs as a user runs it; docs/integrations.md shows parts
+of these files.
+"""
 
 from __future__ import annotations
 
@@ -86,13 +88,19 @@ def test_the_hydra_application_runs_once_or_searches(examples: Programs) -> None
 
 
 def blocks(language: str) -> list[str]:
-    found: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found: list[str] = re.findall(
+        rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
     return found
 
 
 def test_the_page_shows_what_the_examples_run() -> None:
     """Each snippet is a part of a file that a test above runs; `...` marks left-out lines."""
-    files = {path: path.read_text(encoding="utf-8") for path in FOLDER.rglob("*") if path.suffix in (".py", ".yaml")}
+    files = {
+        path: path.read_text(encoding="utf-8")
+        for path in FOLDER.rglob("*")
+        if path.suffix in (".py", ".yaml")
+    }
     shown = [*blocks("python"), *blocks("yaml")]
     assert len(shown) > 10
     missing = [

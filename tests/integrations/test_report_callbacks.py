@@ -1,4 +1,6 @@
-"""The callbacks of training libraries print each evaluation as metrics, and let Pruned through the library's loop."""
+"""The callbacks of training libraries print each evaluation as metrics, and let Pruned through the
+library's loop.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.integrations.conftest import Programs
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries
 
-Train = Callable[[tuner.Trial, "str | None", int, Path], None]  # the trial, its metric, rounds or epochs, a folder
+# the trial, its metric, rounds or epochs, a folder
+Train = Callable[[tuner.Trial, "str | None", int, Path], None]
 
 
 def xgboost_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:
@@ -27,9 +30,13 @@ def xgboost_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: P
     data = xgboost.DMatrix(numpy.eye(8), numpy.arange(8) % 2)
     settings = {"objective": "binary:logistic", "eval_metric": ["logloss", "error"], "nthread": 1}
     xgboost.train(
-        settings, data, rounds, evals=[(data, "train")], callbacks=[XGBoostReport(metric, trial=trial)],
+        settings,
+        data,
+        rounds,
+        evals=[(data, "train")],
+        callbacks=[XGBoostReport(metric, trial=trial)],
         verbose_eval=False,
-    )  # fmt: skip
+    )
 
 
 def lightgbm_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:
@@ -39,8 +46,15 @@ def lightgbm_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: 
     from tuner.integrations.lightgbm import LightGBMReport
 
     data = lightgbm.Dataset(numpy.eye(40), numpy.arange(40) % 2)
-    settings = {"objective": "binary", "metric": ["auc", "binary_error"], "num_threads": 1, "verbose": -1}
-    lightgbm.train(settings, data, rounds, valid_sets=[data], callbacks=[LightGBMReport(metric, trial=trial)])
+    settings = {
+        "objective": "binary",
+        "metric": ["auc", "binary_error"],
+        "num_threads": 1,
+        "verbose": -1,
+    }
+    lightgbm.train(
+        settings, data, rounds, valid_sets=[data], callbacks=[LightGBMReport(metric, trial=trial)]
+    )
 
 
 def keras_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Path) -> None:
@@ -56,7 +70,9 @@ def keras_train(trial: tuner.Trial, metric: str | None, rounds: int, folder: Pat
     model.fit(x, x[:, :1], epochs=rounds, verbose=0, callbacks=[KerasReport(metric, trial=trial)])
 
 
-def lightning_fit(reporting: Any, epochs: int, folder: Path, *, resume: Path | None = None, **options: Any) -> Any:
+def lightning_fit(
+    reporting: Any, epochs: int, folder: Path, *, resume: Path | None = None, **options: Any
+) -> Any:
     """Return the trainer."""
     import lightning
     import torch
@@ -78,9 +94,16 @@ def lightning_fit(reporting: Any, epochs: int, folder: Path, *, resume: Path | N
 
     data = torch.utils.data.DataLoader(torch.zeros(4, 1))
     trainer = lightning.Trainer(
-        max_epochs=epochs, callbacks=reporting, default_root_dir=folder, accelerator="cpu", logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **options,
-    )  # fmt: skip
+        max_epochs=epochs,
+        callbacks=reporting,
+        default_root_dir=folder,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
     trainer.fit(Module(), data, data, ckpt_path=resume)
     return trainer
 
@@ -121,7 +144,10 @@ def test_two_callbacks_of_one_trainer_continue_after_a_resume(
     from tuner.integrations.lightning import LightningReport
 
     def both() -> list[LightningReport]:
-        return [LightningReport(metric, trial=tuner.Trial({}, ["value"])) for metric in ("val/loss", "val/norm")]
+        return [
+            LightningReport(metric, trial=tuner.Trial({}, ["value"]))
+            for metric in ("val/loss", "val/norm")
+        ]
 
     checkpoint = tmp_path / "last.ckpt"
     lightning_fit(both(), 2, tmp_path).save_checkpoint(checkpoint)
@@ -138,14 +164,25 @@ def transformers_train(trial: tuner.Trial, metric: str | None, rounds: int, fold
     from tuner.integrations.transformers import TransformersReport
 
     config = BertConfig(
-        vocab_size=8, hidden_size=4, intermediate_size=4, num_hidden_layers=1, num_attention_heads=1,
+        vocab_size=8,
+        hidden_size=4,
+        intermediate_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=1,
         max_position_embeddings=4,
-    )  # fmt: skip
-    data = [{"input_ids": torch.tensor([1, 2]), "labels": torch.tensor(each % 2)} for each in range(4)]
+    )
+    data = [
+        {"input_ids": torch.tensor([1, 2]), "labels": torch.tensor(each % 2)} for each in range(4)
+    ]
     arguments = TrainingArguments(
-        output_dir=str(folder), num_train_epochs=rounds, eval_strategy="epoch", save_strategy="no",
-        report_to="none", use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
+        output_dir=str(folder),
+        num_train_epochs=rounds,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
     callbacks = [TransformersReport(metric, trial=trial)]
     model = BertForSequenceClassification(config)
     Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks).train()
@@ -163,23 +200,38 @@ LIBRARIES = [
 
 def printed(text: str) -> list[dict[str, float]]:
     lines = [line for line in text.splitlines() if line.startswith("tuner.step=")]
-    return [{name: float(value) for name, value in re.findall(r"tuner\.(\S+?)=(\S+)", line)} for line in lines]
+    return [
+        {name: float(value) for name, value in re.findall(r"tuner\.(\S+?)=(\S+)", line)}
+        for line in lines
+    ]
 
 
 @pytest.mark.parametrize(("train", "metric", "other", "first"), LIBRARIES)
 def test_a_chosen_metric_is_the_objective_at_each_step(
-    train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    train: Train,
+    metric: str,
+    other: str,
+    first: int,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     train(tuner.Trial({}, ["value"]), metric, 3, tmp_path)
     found = printed(capfd.readouterr().out)
     assert [each["step"] for each in found] == [first, first + 1, first + 2]
     name = metric.replace(" ", "_")
-    assert all(each.keys() == {"step", name, "value"} and each["value"] == each[name] for each in found)
+    assert all(
+        each.keys() == {"step", name, "value"} and each["value"] == each[name] for each in found
+    )
 
 
 @pytest.mark.parametrize(("train", "metric", "other", "first"), LIBRARIES)
 def test_without_a_choice_all_metrics_are_reported(
-    train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    train: Train,
+    metric: str,
+    other: str,
+    first: int,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     train(tuner.Trial({}, ["value"]), None, 1, tmp_path)
     (found,) = printed(capfd.readouterr().out)
@@ -189,7 +241,12 @@ def test_without_a_choice_all_metrics_are_reported(
 
 @pytest.mark.parametrize(("train", "metric", "other", "first"), LIBRARIES)
 def test_pruned_ends_the_training(
-    train: Train, metric: str, other: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    train: Train,
+    metric: str,
+    other: str,
+    first: int,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     trial = tuner.Trial({}, ["value"])
     with pytest.raises(tuner.Pruned):
@@ -203,7 +260,9 @@ def test_pruned_ends_the_training(
 def test_a_metric_that_is_not_computed_is_an_error_that_names_those_that_are(
     train: Train, metric: str, other: str, first: int, tmp_path: Path
 ) -> None:
-    with pytest.raises(KeyError, match=rf"metric 'accuracy' was not computed at step {first}; there are .*{metric}"):
+    with pytest.raises(
+        KeyError, match=rf"metric 'accuracy' was not computed at step {first}; there are .*{metric}"
+    ):
         train(tuner.Trial({}, ["value"]), "accuracy", 1, tmp_path)
 
 

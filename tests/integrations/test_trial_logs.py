@@ -1,4 +1,6 @@
-"""MLflow, W&B and TensorBoard have every trial once, also after a kill; one that fails does not end the search."""
+"""MLflow, W&B and TensorBoard have every trial once, also after a kill; one that fails does not end
+the search.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,18 @@ study = tuner.minimize(
 print(study.unique_name)
 """
 TOOLS = {
-    "mlflow": ("from tuner.integrations.mlflow import MLflowLog", 'MLflowLog("sqlite:///mlflow.db")'),
-    "wandb": ("from tuner.integrations.wandb import WandbLog", 'WandbLog("project", mode="offline")'),
-    "tensorboard": ("from tuner.integrations.tensorboard import TensorBoardLog", 'TensorBoardLog("runs")'),
+    "mlflow": (
+        "from tuner.integrations.mlflow import MLflowLog",
+        'MLflowLog("sqlite:///mlflow.db")',
+    ),
+    "wandb": (
+        "from tuner.integrations.wandb import WandbLog",
+        'WandbLog("project", mode="offline")',
+    ),
+    "tensorboard": (
+        "from tuner.integrations.tensorboard import TensorBoardLog",
+        'TensorBoardLog("runs")',
+    ),
 }
 Logged = dict[int, tuple[dict[str, Any], list[float]]]  # of each trial: its parameters, its losses
 
@@ -79,11 +90,15 @@ def in_tensorboard(folder: Path, label: str) -> Logged:
         events = EventAccumulator(str(trial))
         events.Reload()
         kept = {
-            tag: HParamsPluginData.FromString(content) for tag, content in events.PluginTagToContent("hparams").items()
+            tag: HParamsPluginData.FromString(content)
+            for tag, content in events.PluginTagToContent("hparams").items()
         }
         started = kept[SESSION_START_INFO_TAG].session_start_info
         assert SESSION_END_INFO_TAG in kept
-        parameters = {name: f"{value.number_value:g}{value.string_value}" for name, value in started.hparams.items()}
+        parameters = {
+            name: f"{value.number_value:g}{value.string_value}"
+            for name, value in started.hparams.items()
+        }
         parameters["kind"] = parameters["kind"].lstrip("0")
         found[int(trial.name)] = (parameters, [scalar.value for scalar in events.Scalars("loss")])
     assert list((folder / "runs").iterdir()) == [folder / "runs" / label]
@@ -96,8 +111,14 @@ def in_wandb(folder: Path, label: str) -> Logged:
         parameters: dict[str, Any] = {}
         losses: list[float] = []
         for record in wandb_records(file.read_bytes()):
-            parameters |= {each.key: each.value_json.strip('"') for each in record.run.config.update}
-            losses += [float(each.value_json) for each in record.history.item if "loss" in (each.key, *each.nested_key)]
+            parameters |= {
+                each.key: each.value_json.strip('"') for each in record.run.config.update
+            }
+            losses += [
+                float(each.value_json)
+                for each in record.history.item
+                if "loss" in (each.key, *each.nested_key)
+            ]
         number = int(file.stem.rpartition("-")[2])
         assert file.stem == f"run-{label}-{number}"
         assert number not in found
@@ -106,7 +127,10 @@ def in_wandb(folder: Path, label: str) -> Logged:
 
 
 def wandb_records(data: bytes) -> Iterator[Any]:
-    """The records of an offline run: a LevelDB log behind a header of seven bytes. W&B has no reader in Python."""
+    """The records of an offline run: a LevelDB log behind a header of seven bytes.
+
+    W&B has no reader in Python.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     at, record = 7, b""
@@ -137,7 +161,8 @@ def test_every_trial_is_logged_once_though_the_script_is_killed_and_started_agai
     (programs.folder / "go").touch()
     label = programs.run(sys.executable, "script.py")[0].split()[-1]
     assert read(programs.folder, label) == {
-        number: ({"x": f"{number + 1}", "kind": "a"}, [number + 1, number + 2, number + 3]) for number in range(3)
+        number: ({"x": f"{number + 1}", "kind": "a"}, [number + 1, number + 2, number + 3])
+        for number in range(3)
     }
 
 
@@ -159,7 +184,9 @@ class Broken(TrialLog):
 """
 
 
-def test_a_failing_tracking_tool_is_reported_once_and_gets_the_missed_data_later(programs: Programs) -> None:
+def test_a_failing_tracking_tool_is_reported_once_and_gets_the_missed_data_later(
+    programs: Programs,
+) -> None:
     (programs.folder / "go").touch()
     text = SEARCH.replace("(1, 2, 3)", "(1, 2, 3, 3, 3)").replace("trials=3", "trials=5")
     out, err = programs.script(text.format(imports=BROKEN, log="Broken()"))

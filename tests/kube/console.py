@@ -1,5 +1,7 @@
-"""Runs `tuner` with a FakeApi, whose server runs in the test's loop: in a thread of the test process, or as a process
-that can be killed."""
+"""Runs `tuner` with a FakeApi, whose server runs in the test's loop: in a thread of the test
+process, or as a process
+that can be killed.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,25 @@ class CommandResult:
     err: str
 
 
-async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = None) -> CommandResult:
-    """Run `tuner` with a state directory in the folder, and a kubeconfig of the server unless another one is given."""
+async def tuner(
+    api: FakeApi, folder: Path, *words: str, config: Raw | None = None
+) -> CommandResult:
+    """Run `tuner` with a state directory in the folder, and a kubeconfig of the server unless
+    another one is given.
+    """
     out, err = Captured(), Captured()
-    with kubeconfig_of(config or api.kubeconfig()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        kubeconfig_of(config or api.kubeconfig()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         code = await asyncio.to_thread(main, [*words, "--state-dir", str(folder / "state")])
     return CommandResult(code, out.text, err.text)
 
 
-def start(folder: Path, config: Raw, *words: str, state: str = "state", failpoint: str = "") -> subprocess.Popen[str]:
+def start(
+    folder: Path, config: Raw, *words: str, state: str = "state", failpoint: str = ""
+) -> subprocess.Popen[str]:
     """Start `tuner` as a process in the folder, with a state directory and the kubeconfig there."""
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
     env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}

@@ -33,8 +33,10 @@ LONG_S = 10.0
 
 
 class Experiment:
-    """The server runs as long as the test; `open` creates a runtime like a new controller. An attempt is named by the
-    number of its trial."""
+    """The server runs as long as the test; `open` creates a runtime like a new controller. An
+    attempt is named by the
+    number of its trial.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,15 +50,31 @@ class Experiment:
     async def __aexit__(self, *_: object) -> None:
         await self._alive.aclose()
 
-    async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True,
-                   collects: bool = False,
-                   clock: Callable[[], float] = time.monotonic) -> KubernetesRuntime:  # fmt: skip
-        """Open a runtime. `holder`: its state directory, "" without others. `own`: the queue is ours, not Kueue's."""
+    async def open(
+        self,
+        *,
+        template: Raw | None = None,
+        holder: str = "",
+        own: bool = True,
+        collects: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> KubernetesRuntime:
+        """Open a runtime. `holder`: its state directory, "" without others.
+
+        `own`: the queue is ours, not Kueue's.
+        """
         with kubeconfig_of(self.api.kubeconfig()):
             cluster = Cluster(await KubernetesClient.connect(), labels=f"{UID_LABEL}={UID}")
         self._alive.push_async_callback(cluster.close)
         target = ClusterTarget(
-            cluster, NAMESPACE, UID, ANCHOR, self.directory, template, self.holder(holder) if holder else None, collects
+            cluster,
+            NAMESPACE,
+            UID,
+            ANCHOR,
+            self.directory,
+            template,
+            self.holder(holder) if holder else None,
+            collects,
         )
         runtime = KubernetesRuntime(target, queue=AdmissionQueue(is_own=own), clock=clock)
         self._alive.push_async_callback(runtime.close)
@@ -73,19 +91,41 @@ class Experiment:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def launch(self, trial: int, *, timeout_s: float | None = None, lr: float = 0.1,
-               manifest: Mapping[str, object] | None = None, attempt: int = 1,
-               cluster: Mapping[str, object] | None = None,
-               collection: Collection | None = None) -> Launch:  # fmt: skip
+    def launch(
+        self,
+        trial: int,
+        *,
+        timeout_s: float | None = None,
+        lr: float = 0.1,
+        manifest: Mapping[str, object] | None = None,
+        attempt: int = 1,
+        cluster: Mapping[str, object] | None = None,
+        collection: Collection | None = None,
+    ) -> Launch:
         part = ClusterPart(
-            NAMESPACE, "tiny", UID, trial, attempt, {"lr": lr}, TrialTemplate(("true",), image="tiny:1",
-            resources=Resources(cpu=1.0), cluster=cluster or {}), manifest=manifest, collection=collection,
-        )  # fmt: skip
+            NAMESPACE,
+            "tiny",
+            UID,
+            trial,
+            attempt,
+            {"lr": lr},
+            TrialTemplate(
+                ("true",), image="tiny:1", resources=Resources(cpu=1.0), cluster=cluster or {}
+            ),
+            manifest=manifest,
+            collection=collection,
+        )
         env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
         return Launch(
-            self.name(trial, attempt), ("true",), env, self.folder, self.directory(trial, attempt), timeout_s=timeout_s,
-            grace_s=1.0, cluster=part,
-        )  # fmt: skip
+            self.name(trial, attempt),
+            ("true",),
+            env,
+            self.folder,
+            self.directory(trial, attempt),
+            timeout_s=timeout_s,
+            grace_s=1.0,
+            cluster=part,
+        )
 
     def asked(self, method: str, path: str) -> int:
         """Return the number of such requests."""
@@ -99,7 +139,9 @@ Test: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_a_loop(test: Test) -> Callable[..., None]:
-    """Run a coroutine test with the fixture `experiment` in a loop, because pytest calls plain functions."""
+    """Run a coroutine test with the fixture `experiment` in a loop, because pytest calls plain
+    functions.
+    """
 
     @functools.wraps(test)
     def wrapped(experiment: Experiment, **more: Any) -> None:
@@ -118,9 +160,16 @@ async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
     return await runtime.observe()
 
 
-async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, AttemptStatus]], bool], *,
-                     refusals: list[str] | None = None) -> Mapping[str, AttemptStatus]:  # fmt: skip
-    """Return the statuses once they satisfy the condition. `refusals`: the errors that may occur meanwhile, if any."""
+async def look_until(
+    runtime: KubernetesRuntime,
+    condition: Callable[[Mapping[str, AttemptStatus]], bool],
+    *,
+    refusals: list[str] | None = None,
+) -> Mapping[str, AttemptStatus]:
+    """Return the statuses once they satisfy the condition.
+
+    `refusals`: the errors that may occur meanwhile, if any.
+    """
     give_up_at, seen = time.monotonic() + LONG_S, None
     while time.monotonic() < give_up_at:
         try:

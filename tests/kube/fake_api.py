@@ -1,29 +1,34 @@
-"""A small API server for tests, in the test's process and loop: plain objects, real HTTP, and injected faults.
+"""A small API server for tests, in the test's process and loop: plain objects, real HTTP, and
+injected faults.
 
-    async with FakeApi() as api, api.client() as client:      # namespaces default and user1 are there
+    async with FakeApi() as api, api.client() as client:      # namespaces default and user1 are
+    there
         await client.create(JOBS, "user1", {"metadata": {"name": "a"}, "spec": {…}})
-        await api.kubelet.run_pod("user1", "a", lines=["x=1"], seconds=0.1, exit_code=0)  # Job controller and kubelet
-        api.kubelet.play(lambda job: Script(lines=("x=1",)))  # the same for every Job created from now on
+        await api.kubelet.run_pod("user1", "a", lines=["x=1"], seconds=0.1, exit_code=0)  # Job
+        controller and kubelet api.kubelet.play(lambda job: Script(lines=("x=1",)))  # the same for
+        every Job created from now on
 
-Direct access to objects (without a request, like another client; every change gets a version and reaches watches):
+Direct access to objects (without a request, like another client; every change gets a version and
+reaches watches):
     api.get("jobs", "user1", "a")    api.all("pods")    api.put("resourcequotas", {…})
     api.remove("pods", "user1", "a-x")
     api.change("jobs", "user1", "a", lambda job: job["status"].update(active=1))
-As the real one: uids, growing versions, creationTimestamp, generateName, label selectors (=, !=, in, notin, exists) and
-field selectors (any dotted path, = and !=), 404/409/410, pages, watches whose selectors turn a change into ADDED or
-DELETED, dry runs, deletion of owned objects, logs whose sinceTime counts whole seconds (the API server cuts the
-fraction off on its way to the kubelet, so lines of that second repeat). Missing: schemas, defaults, versions of one
-kind, finalizers other than foreground deletion. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
+As the real one: uids, growing versions, creationTimestamp, generateName, label selectors (=, !=,
+in, notin, exists) and field selectors (any dotted path, = and !=), 404/409/410, pages, watches
+whose selectors turn a change into ADDED or DELETED, dry runs, deletion of owned objects, logs whose
+sinceTime counts whole seconds (the API server cuts the fraction off on its way to the kubelet, so
+lines of that second repeat). Missing: schemas, defaults, versions of one kind, finalizers other
+than foreground deletion. `api.define(…)` adds a kind; with `fields`, its OpenAPI document too.
 
-Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") … mend() ·
-hold("POST", "/jobs") … release() (delays such requests; `held` counts them) · forbid("create", "jobs") ·
-silent = True (accepts, never answers; open streams go quiet) · quiet = True (only streams) · late = True (lists are
-made, but held back) · await stop() / await start() (same port) · compact() · gone_as = "event" or "status" (how a 410
-comes) · bookmark() · say({…}) (sends this to watches) · refuse = callable(plural, object) -> message or ""
-(admission; 403) · lose_events(2) (hides the next two changes from watches) · token = "…" (others get 401) ·
-log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
-`api.requests` lists (method, path, query) of all requests; `api.headers` are the last one's, `api.impersonated` those
-of them that impersonate.
+Faults: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") …
+mend() · hold("POST", "/jobs") … release() (delays such requests; `held` counts them) ·
+forbid("create", "jobs") · silent = True (accepts, never answers; open streams go quiet) · quiet =
+True (only streams) · late = True (lists are made, but held back) · await stop() / await start()
+(same port) · compact() · gone_as = "event" or "status" (how a 410 comes) · bookmark() · say({…})
+(sends this to watches) · refuse = callable(plural, object) -> message or "" (admission; 403) ·
+lose_events(2) (hides the next two changes from watches) · token = "…" (others get 401) · log_pieces
+= 7 (bytes per write) · ahead_s = 60 (its clock). `api.requests` lists (method, path, query) of all
+requests; `api.headers` are the last one's, `api.impersonated` those of them that impersonate.
 """
 
 from __future__ import annotations
@@ -184,12 +189,15 @@ class FakeApi:
         """Listen, on the same port after stop()."""
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True
+        )
         await self._runner.setup()
         assert self._runner.server is not None
         self._servers.append(self._runner.server)
         if self._reserved is None:
-            # Bound but not listening: while stopped, no other process gets the port, and connections are refused.
+            # Bound but not listening: while stopped, no other process gets the port, and
+            # connections are refused.
             self._reserved = _bound(self._port)
         self._port = self._reserved.getsockname()[1]
         self._listening = _bound(self._port)
@@ -198,7 +206,8 @@ class FakeApi:
     async def stop(self) -> None:
         """Close all connections and stop listening. The objects are kept."""
         if self._runner is not None:
-            # Accept no more, and close only after the connections that were accepted in this turn of the loop are
+            # Accept no more, and close only after the connections that were accepted in this turn
+            # of the loop are
             # known: asyncio forgets those of a closed server and leaves their sockets open.
             asyncio.get_running_loop().remove_reader(self._listening)
             for _ in range(5):
@@ -217,7 +226,12 @@ class FakeApi:
             "current-context": "fake",
             "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
             "users": [{"name": "tester", "user": {"token": token} if token else {}}],
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "tester", "namespace": namespace}}],
+            "contexts": [
+                {
+                    "name": "fake",
+                    "context": {"cluster": "fake", "user": "tester", "namespace": namespace},
+                }
+            ],
         }
 
     @contextlib.asynccontextmanager
@@ -232,15 +246,26 @@ class FakeApi:
     # Objects, by direct access.
 
     def define(
-        self, api_version: str, plural: str, kind: str, *, namespaced: bool = True, fields: tuple[str, ...] = ()
+        self,
+        api_version: str,
+        plural: str,
+        kind: str,
+        *,
+        namespaced: bool = True,
+        fields: tuple[str, ...] = (),
     ) -> None:
-        """fields: those of its spec that the OpenAPI document names; without any there is no document."""
+        """fields: those of its spec that the OpenAPI document names; without any there is no
+        document.
+        """
         self._kinds[api_version, plural] = (kind, namespaced)
         group, _, version = api_version.rpartition("/")
         named = [{"group": group, "version": version, "kind": kind}]
         spec = {"type": "object", "properties": {field: {} for field in fields}}
         if fields:
-            self._schemas[api_version] = {"properties": {"spec": spec}, "x-kubernetes-group-version-kind": named}
+            self._schemas[api_version] = {
+                "properties": {"spec": spec},
+                "x-kubernetes-group-version-kind": named,
+            }
 
     def find(self, plural: str, namespace: str | None, name: str) -> Raw | None:
         return copy.deepcopy(self._objects.get((plural, namespace or "", name)))
@@ -266,7 +291,9 @@ class FakeApi:
             obj.setdefault("status", {"phase": "Pending"} if plural == "pods" else {})
         about = obj.setdefault("metadata", {})
         if "generateName" in about and "name" not in about:
-            about["name"] = about["generateName"] + "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+            about["name"] = about["generateName"] + "".join(
+                random.choices("bcdfghjklmnpqrstvwxz2456789", k=5)
+            )
         if namespaced:
             about.setdefault("namespace", "default")
         key = (plural, about.get("namespace", "") if namespaced else "", about["name"])
@@ -276,7 +303,9 @@ class FakeApi:
         self._record(key, before, obj)
         return copy.deepcopy(obj)
 
-    def change(self, plural: str, namespace: str | None, name: str, how: Callable[[Raw], object]) -> Raw:
+    def change(
+        self, plural: str, namespace: str | None, name: str, how: Callable[[Raw], object]
+    ) -> Raw:
         """Change an object, including its status, by `how`, which changes its argument."""
         obj = self.get(plural, namespace, name)
         obj.setdefault("status", {})
@@ -325,10 +354,19 @@ class FakeApi:
                 if connection.transport is not None:
                     connection.transport.abort()
 
-    def answer(self, status: int, *, times: int = 1, retry_after_s: float | None = None, method: str = "",
-               path: str = "") -> None:  # fmt: skip
-        """The next `times` requests (of that HTTP method, to a path with that in it) are answered with this and not
-        looked at."""
+    def answer(
+        self,
+        status: int,
+        *,
+        times: int = 1,
+        retry_after_s: float | None = None,
+        method: str = "",
+        path: str = "",
+    ) -> None:
+        """The next `times` requests (of that HTTP method, to a path with that in it) are answered
+        with this and not
+        looked at.
+        """
         self._answers += [(status, retry_after_s, method, path)] * times
 
     def mend(self) -> None:
@@ -346,7 +384,11 @@ class FakeApi:
     async def _wait_if_held(self, request: web.Request) -> None:
         self.held += 1
         try:
-            while self._holding is not None and self._holding[0] == request.method and self._holding[1] in request.path:
+            while (
+                self._holding is not None
+                and self._holding[0] == request.method
+                and self._holding[1] in request.path
+            ):
                 await self._move(1.0)
         finally:
             self.held -= 1
@@ -388,7 +430,9 @@ class FakeApi:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
         self.headers = request.headers
-        self.impersonated = [each for each in request.headers.items() if each[0].startswith("Impersonate-")]
+        self.impersonated = [
+            each for each in request.headers.items() if each[0].startswith("Impersonate-")
+        ]
         request[_SAID] = len(self._said)
         try:
             while self.silent:
@@ -409,7 +453,9 @@ class FakeApi:
     async def _serve(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         if request.path == "/version":
             date = format_datetime(datetime.now(UTC) + timedelta(seconds=self.ahead_s), usegmt=True)
-            return web.json_response({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}, headers={"Date": date})
+            return web.json_response(
+                {"major": "1", "minor": "34", "gitVersion": "v1.34.4"}, headers={"Date": date}
+            )
         if request.path.startswith("/openapi/v3/apis/"):
             return web.json_response(self._openapi(request.path.removeprefix("/openapi/v3/apis/")))
         target = self._target(request.path)
@@ -418,20 +464,31 @@ class FakeApi:
         body = json.loads(await request.text() or "{}")
         if target.plural == "selfsubjectaccessreviews":
             asked = body["spec"]["resourceAttributes"]
-            resource = asked["resource"] + (f"/{asked['subresource']}" if asked.get("subresource") else "")
+            resource = asked["resource"] + (
+                f"/{asked['subresource']}" if asked.get("subresource") else ""
+            )
             return web.json_response(
-                body | {"status": {"allowed": (asked["verb"], resource) not in self._forbidden}}, status=201
+                body | {"status": {"allowed": (asked["verb"], resource) not in self._forbidden}},
+                status=201,
             )
         if target.plural == "selfsubjectreviews":
-            return web.json_response(body | {"status": {"userInfo": {"username": USER}}}, status=201)
+            return web.json_response(
+                body | {"status": {"userInfo": {"username": USER}}}, status=201
+            )
         watching = query.get("watch") in ("true", "1")
-        verb = _VERBS.get(request.method) or ("watch" if watching else "get" if target.name else "list")
+        verb = _VERBS.get(request.method) or (
+            "watch" if watching else "get" if target.name else "list"
+        )
         self._authorize(verb, target)
         match verb:
             case "create":
-                return web.json_response(self._create(target, body, dry_run="dryRun" in query), status=201)
+                return web.json_response(
+                    self._create(target, body, dry_run="dryRun" in query), status=201
+                )
             case "update" | "patch":
-                return web.json_response(self._update(target, body, verb=verb, dry_run="dryRun" in query))
+                return web.json_response(
+                    self._update(target, body, verb=verb, dry_run="dryRun" in query)
+                )
             case "delete":
                 return web.json_response(self._delete(target, body))
             case "watch":
@@ -458,16 +515,31 @@ class FakeApi:
         plural, name, subresource = [*parts, "", ""][:3]
         if (api_version, plural) not in self._kinds:
             raise Failure(404, "NotFound", "the server could not find the requested resource")
-        if namespace is not None and ("namespaces", "", namespace) not in self._objects and not name:
-            raise Failure(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
+        if (
+            namespace is not None
+            and ("namespaces", "", namespace) not in self._objects
+            and not name
+        ):
+            raise Failure(
+                404,
+                "NotFound",
+                f'namespaces "{namespace}" not found',
+                name=namespace,
+                kind="namespaces",
+            )
         return Target(api_version, plural, namespace, name, subresource)
 
     def _openapi(self, api_version: str) -> Raw:
         if ("get", "openapi") in self._forbidden:
-            raise Failure(403, "Forbidden", f'forbidden: User "{USER}" cannot get path "/openapi/v3"')
+            raise Failure(
+                403, "Forbidden", f'forbidden: User "{USER}" cannot get path "/openapi/v3"'
+            )
         if api_version not in self._schemas:
             raise Failure(404, "NotFound", "the server could not find the requested resource")
-        return {"openapi": "3.0.0", "components": {"schemas": {"a.Kind": self._schemas[api_version]}}}
+        return {
+            "openapi": "3.0.0",
+            "components": {"schemas": {"a.Kind": self._schemas[api_version]}},
+        }
 
     def _discovery(self, api_version: str) -> Raw:
         resources = [
@@ -484,7 +556,9 @@ class FakeApi:
         if (verb, resource) not in self._forbidden:
             return
         named = f' "{target.name}"' if target.name else ""
-        where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+        where = (
+            f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+        )
         raise Failure(
             403,
             "Forbidden",
@@ -515,7 +589,9 @@ class FakeApi:
         about = body.setdefault("metadata", {})
         if target.namespace:
             about["namespace"] = target.namespace
-        target = Target(target.api_version, target.plural, target.namespace, about.get("name", ""), "")
+        target = Target(
+            target.api_version, target.plural, target.namespace, about.get("name", ""), ""
+        )
         if not target.name and "generateName" not in about:
             raise Failure(
                 422,
@@ -530,7 +606,9 @@ class FakeApi:
         for key in ("uid", "resourceVersion", "creationTimestamp"):
             about.pop(key, None)
         if dry_run:
-            return body | {"metadata": about | {"uid": str(uuid.uuid4()), "creationTimestamp": now()}}
+            return body | {
+                "metadata": about | {"uid": str(uuid.uuid4()), "creationTimestamp": now()}
+            }
         return self.put(target.plural, body)
 
     def _update(self, target: Target, body: Raw, *, verb: str, dry_run: bool) -> Raw:
@@ -539,7 +617,9 @@ class FakeApi:
         if asked not in (None, before["metadata"]["resourceVersion"]):
             what = "the object has been modified; please apply your changes to the latest version and try again"
             raise Failure(
-                409, "Conflict", f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}'
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}',
             )
         after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
         return after if dry_run else self.put(target.plural, after)
@@ -558,12 +638,16 @@ class FakeApi:
                 kind=target.plural,
             )
         # Without a policy a Job's pods stay: the old default of its API.
-        policy = options.get("propagationPolicy") or ("Orphan" if target.plural == "jobs" else "Background")
+        policy = options.get("propagationPolicy") or (
+            "Orphan" if target.plural == "jobs" else "Background"
+        )
         self.kubelet.delete(target.key, grace_s=options.get("gracePeriodSeconds"), policy=policy)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def end(self, key: tuple[str, str, str], *, orphans: bool) -> list[tuple[str, str, str]]:
-        """Remove this object only, and return the objects that it owned, for the caller to delete or release."""
+        """Remove this object only, and return the objects that it owned, for the caller to delete
+        or release.
+        """
         before = self._objects.get(key)
         if before is None:
             return []
@@ -604,9 +688,16 @@ class FakeApi:
         for item in items:
             item.pop("kind", None)
             item.pop("apiVersion", None)
-        return {"kind": f"{kind}List", "apiVersion": target.api_version, "metadata": about, "items": items[:limit]}
+        return {
+            "kind": f"{kind}List",
+            "apiVersion": target.api_version,
+            "metadata": about,
+            "items": items[:limit],
+        }
 
-    async def _watch(self, request: web.Request, target: Target, query: dict[str, str]) -> web.StreamResponse:
+    async def _watch(
+        self, request: web.Request, target: Target, query: dict[str, str]
+    ) -> web.StreamResponse:
         chosen, seen = _selection(query), int(query.get("resourceVersion") or 0)
         gone = Failure(410, "Expired", f"too old resource version: {seen} ({self._compacted})")
         if 0 < seen < self._compacted and self.gone_as == "status":
@@ -641,7 +732,9 @@ class FakeApi:
             for event in self._said[said:]:
                 said += 1
                 await response.write(json.dumps(event).encode() + b"\n")
-            if (self._bookmarks > bookmarks or now_s >= next_bookmark) and "allowWatchBookmarks" in query:
+            if (
+                self._bookmarks > bookmarks or now_s >= next_bookmark
+            ) and "allowWatchBookmarks" in query:
                 bookmarks, next_bookmark = self._bookmarks, now_s + self.bookmark_s
                 kind, _ = self._kinds[target.api_version, target.plural]
                 await tell(
@@ -653,7 +746,9 @@ class FakeApi:
                     },
                 )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(moved.wait(), max(0.0, min(end, next_bookmark) - clock.time()))
+                await asyncio.wait_for(
+                    moved.wait(), max(0.0, min(end, next_bookmark) - clock.time())
+                )
         return response
 
     def _since(self, version: int) -> list[Change]:
@@ -663,13 +758,17 @@ class FakeApi:
         first = max(0, version + 1 - self._changes[0].version)  # one version is one change
         return self._changes[first:]
 
-    async def _log(self, request: web.Request, target: Target, query: dict[str, str]) -> web.StreamResponse:
+    async def _log(
+        self, request: web.Request, target: Target, query: dict[str, str]
+    ) -> web.StreamResponse:
         pod = self._existing(target)
         log = self.kubelet.log_of(target.namespace or "", target.name, query.get("container", ""))
         if log is None:
             name = query.get("container") or pod["spec"]["containers"][0]["name"]
             raise Failure(
-                400, "BadRequest", f'container "{name}" in pod "{target.name}" is waiting to start: ContainerCreating'
+                400,
+                "BadRequest",
+                f'container "{name}" in pod "{target.name}" is waiting to start: ContainerCreating',
             )
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
@@ -735,7 +834,11 @@ def _event(change: Change, target: Target, chosen: Predicate) -> tuple[str, Raw]
         return None
 
     def shown(obj: Raw | None) -> bool:
-        return obj is not None and target.namespace in (None, obj["metadata"].get("namespace")) and chosen(obj)
+        return (
+            obj is not None
+            and target.namespace in (None, obj["metadata"].get("namespace"))
+            and chosen(obj)
+        )
 
     match shown(change.before), shown(change.after):
         case True, True:
@@ -750,10 +853,15 @@ def _event(change: Change, target: Target, chosen: Predicate) -> tuple[str, Raw]
 
 
 def _selection(query: dict[str, str]) -> Predicate:
-    labels = [_label_rule(part) for part in re.split(r",(?![^(]*\))", query.get("labelSelector", "")) if part]
+    labels = [
+        _label_rule(part)
+        for part in re.split(r",(?![^(]*\))", query.get("labelSelector", ""))
+        if part
+    ]
     fields = [_field_rule(part) for part in query.get("fieldSelector", "").split(",") if part]
     return lambda obj: (
-        all(rule(obj["metadata"].get("labels") or {}) for rule in labels) and all(rule(obj) for rule in fields)
+        all(rule(obj["metadata"].get("labels") or {}) for rule in labels)
+        and all(rule(obj) for rule in fields)
     )
 
 

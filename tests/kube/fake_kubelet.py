@@ -1,13 +1,16 @@
-"""A fake Job controller and kubelet on a FakeApi: pods for Jobs, and containers that print, end, and stop on request.
+"""A fake Job controller and kubelet on a FakeApi: pods for Jobs, and containers that print, end,
+and stop on request.
 
-run_pod() simulates one Job from its pod to its condition; play() does so for every Job from now on. Step by step:
+run_pod() simulates one Job from its pod to its condition; play() does so for every Job from now on.
+Step by step:
     pod = kubelet.make_pod("user1", "a")             # Pending, bound to no node
     kubelet.start(pod)                               # Running, on node1
     kubelet.print(pod, "accuracy=0.5")               # a line of its log
     kubelet.end(pod, exit_code=1, reason="OOMKilled")
     kubelet.finish_job("user1", "a")                 # what the Job controller then says
-Deleting (through the API) a pod with a running container stops it: it ends with 143 at once, or, if its script
-ignores SIGTERM, with 137 after its grace period; then the pod is gone. Deleting a Job deletes its pods in this way.
+Deleting (through the API) a pod with a running container stops it: it ends with 143 at once, or, if
+its script ignores SIGTERM, with 137 after its grace period; then the pod is gone. Deleting a Job
+deletes its pods in this way.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Script:
-    """The behavior of a Job's containers. Lines are printed evenly over the seconds; `forever`: until stopped."""
+    """The behavior of a Job's containers.
+
+    Lines are printed evenly over the seconds; `forever`: until stopped.
+    """
 
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -56,7 +62,9 @@ class FakeKubelet:
         self._last_stamp = datetime.now(UTC)
 
     def play(self, plan: Callable[[Raw], Script | None]) -> None:
-        """Set the script of every Job that is created or resumed from now on; None leaves a Job alone."""
+        """Set the script of every Job that is created or resumed from now on; None leaves a Job
+        alone.
+        """
         self._plan = plan
 
     async def close(self) -> None:
@@ -131,7 +139,12 @@ class FakeKubelet:
                 "status": {"phase": "Pending"},
             },
         )
-        self._api.change("jobs", namespace, job, lambda obj: obj["status"].update(active=1, ready=0, startTime=stamp()))
+        self._api.change(
+            "jobs",
+            namespace,
+            job,
+            lambda obj: obj["status"].update(active=1, ready=0, startTime=stamp()),
+        )
         return str(pod["metadata"]["name"])
 
     def start(self, pod: tuple[str, str] | str, *, node: str = "") -> None:
@@ -158,7 +171,8 @@ class FakeKubelet:
             }
             if sidecars := _sidecars(obj):
                 obj["status"]["initContainerStatuses"] = [
-                    {"name": each, "restartCount": 0, "state": {"running": {"startedAt": stamp()}}} for each in sidecars
+                    {"name": each, "restartCount": 0, "state": {"running": {"startedAt": stamp()}}}
+                    for each in sidecars
                 ]
             for container in [each["name"] for each in obj["spec"]["containers"]] + sidecars:
                 self._logs[namespace, name, container] = Log()
@@ -189,8 +203,12 @@ class FakeKubelet:
 
         self._api.change("pods", namespace, name, waiting)
 
-    def print(self, pod: tuple[str, str] | str, line: str | bytes, *, container: str = "", at: str = "") -> None:
-        """Print a line. `at` is its timestamp; otherwise the present time with increasing nanoseconds."""
+    def print(
+        self, pod: tuple[str, str] | str, line: str | bytes, *, container: str = "", at: str = ""
+    ) -> None:
+        """Print a line. `at` is its timestamp; otherwise the present time with increasing
+        nanoseconds.
+        """
         namespace, name = _named(pod)
         log = self.log_of(namespace, name, container)
         if log is None or log.ended:
@@ -217,7 +235,10 @@ class FakeKubelet:
         signal: int = 0,
         sidecars_too: bool = True,
     ) -> None:
-        """End all containers of a pod. Without `sidecars_too` its sidecars run on until end_sidecars()."""
+        """End all containers of a pod.
+
+        Without `sidecars_too` its sidecars run on until end_sidecars().
+        """
         namespace, name = _named(pod)
 
         def ended(obj: Raw) -> None:
@@ -225,7 +246,12 @@ class FakeKubelet:
             for status in obj["status"].get("containerStatuses", []):
                 started = status["state"].get("running", {}).get("startedAt", stamp())
                 how = reason or ("Completed" if exit_code == 0 else "Error")
-                end = {"exitCode": exit_code, "reason": how, "startedAt": started, "finishedAt": stamp()}
+                end = {
+                    "exitCode": exit_code,
+                    "reason": how,
+                    "startedAt": started,
+                    "finishedAt": stamp(),
+                }
                 status["state"] = {"terminated": end | ({"signal": signal} if signal else {})}
                 status["ready"] = status["started"] = False
             if not sidecars_too:
@@ -247,7 +273,10 @@ class FakeKubelet:
         def ended(obj: Raw) -> None:
             for status in obj["status"].get("initContainerStatuses", []):
                 status["state"] = {"terminated": {"exitCode": exit_code, "finishedAt": stamp()}}
-            codes = [each["state"]["terminated"]["exitCode"] for each in obj["status"]["containerStatuses"]]
+            codes = [
+                each["state"]["terminated"]["exitCode"]
+                for each in obj["status"]["containerStatuses"]
+            ]
             obj["status"]["phase"] = "Failed" if any(codes) else "Succeeded"
 
         for (of, pod_name, _), log in self._logs.items():
@@ -257,21 +286,39 @@ class FakeKubelet:
         self._api._wake()
 
     def finish_job(self, namespace: str, job: str, *, lost: int = 0) -> None:
-        """Set the status of a Job whose pods have ended. `lost` is the number of pods that no longer exist."""
+        """Set the status of a Job whose pods have ended.
+
+        `lost` is the number of pods that no longer exist.
+        """
         if self._api.find("jobs", namespace, job) is None:
             return
-        pods = [pod for pod in self._api.all("pods", namespace) if pod["metadata"]["labels"].get("job-name") == job]
+        pods = [
+            pod
+            for pod in self._api.all("pods", namespace)
+            if pod["metadata"]["labels"].get("job-name") == job
+        ]
         failed = max(lost, sum(pod["status"]["phase"] == "Failed" for pod in pods))
         kind, first = ("Failed", "FailureTarget") if failed else ("Complete", "SuccessCriteriaMet")
         why = (
-            {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+            {
+                "reason": "BackoffLimitExceeded",
+                "message": "Job has reached the specified backoff limit",
+            }
             if failed
-            else {"reason": "CompletionsReached", "message": "Reached expected number of succeeded pods"}
+            else {
+                "reason": "CompletionsReached",
+                "message": "Reached expected number of succeeded pods",
+            }
         )
-        conditions = [{"type": name, "status": "True", "lastTransitionTime": stamp(), **why} for name in (first, kind)]
+        conditions = [
+            {"type": name, "status": "True", "lastTransitionTime": stamp(), **why}
+            for name in (first, kind)
+        ]
 
         def finished(obj: Raw) -> None:
-            obj["status"].update(active=0, conditions=conditions, failed=failed, succeeded=max(0, len(pods) - failed))
+            obj["status"].update(
+                active=0, conditions=conditions, failed=failed, succeeded=max(0, len(pods) - failed)
+            )
             if not failed:
                 obj["status"]["completionTime"] = stamp()
 
@@ -280,7 +327,12 @@ class FakeKubelet:
     def log_of(self, namespace: str, pod: str, container: str) -> Log | None:
         """Return a container's log; None before it has started. "" means the first container."""
         return next(
-            (log for key, log in self._logs.items() if key[:2] == (namespace, pod) and container in ("", key[2])), None
+            (
+                log
+                for key, log in self._logs.items()
+                if key[:2] == (namespace, pod) and container in ("", key[2])
+            ),
+            None,
         )
 
     # What the API tells.
@@ -288,14 +340,18 @@ class FakeKubelet:
     def saw(self, plural: str, before: Raw | None, after: Raw | None) -> None:
         if plural == "pods" and after is None and before is not None:
             about = before["metadata"]
-            for key in [key for key in self._logs if key[:2] == (about["namespace"], about["name"])]:
+            for key in [
+                key for key in self._logs if key[:2] == (about["namespace"], about["name"])
+            ]:
                 self._logs.pop(key).ended = True
         if plural != "jobs" or after is None or self._plan is None or after["spec"].get("suspend"):
             return
         if before is None or before["spec"].get("suspend"):
             script = self._plan(after)
             if script is not None:
-                self._begin(self._played(after["metadata"]["namespace"], after["metadata"]["name"], script))
+                self._begin(
+                    self._played(after["metadata"]["namespace"], after["metadata"]["name"], script)
+                )
 
     async def _played(self, namespace: str, job: str, script: Script) -> None:
         if self._api.find("jobs", namespace, job) is not None:
@@ -313,7 +369,10 @@ class FakeKubelet:
 
     async def _delete_last(self, key: Key, grace_s: float | None) -> None:
         self._api.change(
-            *key, lambda obj: obj["metadata"].update(deletionTimestamp=stamp(), finalizers=["foregroundDeletion"])
+            *key,
+            lambda obj: obj["metadata"].update(
+                deletionTimestamp=stamp(), finalizers=["foregroundDeletion"]
+            ),
         )
         for owned in self._api.owned_by(key):
             self.delete(owned, grace_s=grace_s, policy="Background")
@@ -329,7 +388,9 @@ class FakeKubelet:
             "pods",
             namespace,
             name,
-            lambda obj: obj["metadata"].update(deletionTimestamp=stamp(), deletionGracePeriodSeconds=grace),
+            lambda obj: obj["metadata"].update(
+                deletionTimestamp=stamp(), deletionGracePeriodSeconds=grace
+            ),
         )
         if self._scripts.get(("pods", namespace, name), Script()).ignores_sigterm:
             for _ in range(int(grace / 0.01)):
@@ -358,7 +419,11 @@ class FakeKubelet:
 
 
 def _sidecars(pod: Raw) -> list[str]:
-    return [each["name"] for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    return [
+        each["name"]
+        for each in pod["spec"].get("initContainers") or ()
+        if each.get("restartPolicy") == "Always"
+    ]
 
 
 def stamp() -> str:

@@ -1,8 +1,9 @@
-"""Simulates an operator like the Training Operator on a FakeApi: a `TrainingJob` with a master and a worker.
+"""Simulates an operator like the Training Operator on a FakeApi: a `TrainingJob` with a master and
+a worker.
 
-It differs from the Job controller: its pods have fixed names, so that recreated pods have the names of the
-first ones; it keeps the pods of a failed job, even running ones; containers are restarted in place
-(`restartPolicy: OnFailure`).
+It differs from the Job controller: its pods have fixed names, so that recreated pods have the names
+of the first ones; it keeps the pods of a failed job, even running ones; containers are restarted in
+place (`restartPolicy: OnFailure`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ READING = {
     "failure": {"type": "Failed"},
     "primary": {"labels": {"role": "master"}},
 }
-_CONTAINER = {"name": "main", "image": "tiny:1", "command": ["true"], "resources": {"requests": {"cpu": "1"}}}
+_CONTAINER = {
+    "name": "main",
+    "image": "tiny:1",
+    "command": ["true"],
+    "resources": {"requests": {"cpu": "1"}},
+}
 TRAINING_JOB: Raw = {
     "apiVersion": API_VERSION,
     "kind": KIND,
@@ -51,10 +57,24 @@ class FakeOperator:
         name = f"{owner['metadata']['name']}-{role.lower()}-0"
         template = owner["spec"]["replicaSpecs"][role]["template"]
         labels = {**template["metadata"]["labels"], "role": role.lower()}
-        reference = {"apiVersion": API_VERSION, "kind": KIND, "name": owner["metadata"]["name"],
-                     "uid": owner["metadata"]["uid"], "controller": True}  # fmt: skip
-        about = {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [reference]}
-        spec = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 30, **template["spec"]}
+        reference = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        about = {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": labels,
+            "ownerReferences": [reference],
+        }
+        spec = {
+            "restartPolicy": "OnFailure",
+            "terminationGracePeriodSeconds": 30,
+            **template["spec"],
+        }
         self._api.put("pods", {"metadata": about, "spec": spec, "status": {"phase": "Pending"}})
         self._api.kubelet.start(name)
         return name
@@ -76,14 +96,25 @@ class FakeOperator:
         """Let it fail, and keep its pods."""
         self._say(job, "Failed", "True")
 
-    def restart(self, pod: str, *, exit_code: int = 1, started_s_ago: float = 0, runs: bool = False) -> None:
-        """Its container has ended and is started again, or (not runs) waits for that. started_s_ago: the life that
-        ended."""
+    def restart(
+        self, pod: str, *, exit_code: int = 1, started_s_ago: float = 0, runs: bool = False
+    ) -> None:
+        """Its container has ended and is started again, or (not runs) waits for that.
+        started_s_ago: the life that
+        ended.
+        """
 
         def restarted(obj: Raw) -> None:
             (status,) = obj["status"]["containerStatuses"]
-            began = (datetime.now(UTC) - timedelta(seconds=started_s_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
-            last = {"exitCode": exit_code, "reason": "Error", "startedAt": began, "finishedAt": stamp()}
+            began = (datetime.now(UTC) - timedelta(seconds=started_s_ago)).strftime(
+                "%Y-%m-%dT%H:%M:%SZ"
+            )
+            last = {
+                "exitCode": exit_code,
+                "reason": "Error",
+                "startedAt": began,
+                "finishedAt": stamp(),
+            }
             status["restartCount"] += 1
             status["lastState"] = {"terminated": last}
             again = "back-off 10s restarting failed container"
@@ -104,15 +135,25 @@ class FakeOperator:
 
     async def until_made(self, job: str, *, within_s: float = 10) -> None:
         async with asyncio.timeout(within_s):
-            while self._api.find(PLURAL, NAMESPACE, job) is None:  # noqa: ASYNC110 - made by another task of this loop
+            # made by another task of this loop
+            while self._api.find(PLURAL, NAMESPACE, job) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     def _pods(self, job: str) -> list[Raw]:
-        return [pod for pod in self._api.all("pods", NAMESPACE) if pod["metadata"]["ownerReferences"][0]["name"] == job]
+        return [
+            pod
+            for pod in self._api.all("pods", NAMESPACE)
+            if pod["metadata"]["ownerReferences"][0]["name"] == job
+        ]
 
     def _say(self, job: str, kind: str, status: str) -> None:
         def said(obj: Raw) -> None:
-            conditions = [each for each in obj["status"].get("conditions", ()) if each["type"] != kind]
-            obj["status"]["conditions"] = [*conditions, {"type": kind, "status": status, "lastTransitionTime": stamp()}]
+            conditions = [
+                each for each in obj["status"].get("conditions", ()) if each["type"] != kind
+            ]
+            obj["status"]["conditions"] = [
+                *conditions,
+                {"type": kind, "status": status, "lastTransitionTime": stamp()},
+            ]
 
         self._api.change(PLURAL, NAMESPACE, job, said)

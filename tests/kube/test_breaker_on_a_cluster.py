@@ -1,4 +1,6 @@
-"""A broken script on a fake cluster: two Jobs, a pause with the output of the pod, and both run again on resume."""
+"""A broken script on a fake cluster: two Jobs, a pause with the output of the pod, and both run
+again on resume.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ def broken(job: dict[str, Any]) -> Script:
     name = job["metadata"]["name"]
     if "-r2" in name or name.endswith("-2"):
         return Script(lines=("score=0.5",), seconds=0.05)
-    return Script(lines=("Traceback (most recent call last):", f"KeyError: '{name}'"), seconds=0.05, exit_code=1)
+    return Script(
+        lines=("Traceback (most recent call last):", f"KeyError: '{name}'"),
+        seconds=0.05,
+        exit_code=1,
+    )
 
 
 def test_a_broken_script_pauses_after_two_jobs_and_both_run_again(tmp_path: Path) -> None:

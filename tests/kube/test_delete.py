@@ -20,9 +20,13 @@ def test_local_data_is_deleted_without_the_cluster_only_with_local_only(tmp_path
                 await api.stop()
                 refused = await tuner(api, tmp_path, "delete", "tiny", "--yes", config=config)
                 assert refused.code == 7
-                cure = "tiny was not deleted; if the cluster is gone: tuner delete tiny --local-only"
+                cure = (
+                    "tiny was not deleted; if the cluster is gone: tuner delete tiny --local-only"
+                )
                 assert cure in refused.err
-            done = await tuner(api, tmp_path, "delete", "tiny", "--yes", "--local-only", config=gone)
+            done = await tuner(
+                api, tmp_path, "delete", "tiny", "--yes", "--local-only", config=gone
+            )
             assert done.code == 0, done.err
             assert "(kubectl --context fake -n user1 delete configmap tiny-aaaaa)" in done.err
             assert api.requests == []

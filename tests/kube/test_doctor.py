@@ -38,7 +38,9 @@ def see(
             if prepare is not None:
                 prepare(api)
             before = api.version
-            answer = await tuner(api, folder, "doctor", *words, config=None if config is None else config(api))
+            answer = await tuner(
+                api, folder, "doctor", *words, config=None if config is None else config(api)
+            )
             assert api.version == before, "something was changed on the server"
             assert not (folder / "state").exists(), "something was stored here"
             return answer
@@ -66,7 +68,9 @@ def test_a_healthy_cluster_is_all_ok(tmp_path: Path) -> None:
     assert lines["nodes"] == "ok 0, none with GPUs"
 
 
-def test_without_a_cluster_this_machine_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cluster_this_machine_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from controller.cli.main import main
 
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
@@ -79,25 +83,68 @@ def test_without_a_cluster_this_machine_is_checked(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("prepare", "code", "what", "line"),
     [
-        pytest.param(lambda api: setattr(api, "ahead_s", 90), 0, "clock", "warn this machine is 90s behind the server",
-                     id="clock"),
-        pytest.param(lambda api: api.remove("namespaces", None, "user1"), 7, "namespace",
-                     "FAIL there is no namespace user1; create it, or name another one with -n", id="no namespace"),
-        pytest.param(lambda api: (api.remove("namespaces", None, "user1"), api.forbid("get", "namespaces")), 7,
-                     "namespace", 'FAIL namespaces "user1" not found; create it', id="no namespace, no right to look"),
-        pytest.param(lambda api: api.forbid("get", "namespaces"), 0, "namespace", "ok user1", id="no right to look"),
-        pytest.param(lambda api: (api.forbid("create", "jobs"), api.forbid("watch", "jobs")), 4, "right jobs",
-                     "FAIL create, watch denied; add to your Role in user1: "
-                     "- {apiGroups: [batch], resources: [jobs], verbs: [create, watch]}", id="rights"),
-        pytest.param(lambda api: api.forbid("get", "pods/log"), 4, "right pods/log",
-                     'FAIL get denied; add to your Role in user1: - {apiGroups: [""], resources: [pods/log], verbs: [',
-                     id="a subresource"),
-        pytest.param(lambda api: api.forbid("list", "resourcequotas"), 0, "right resourcequotas",
-                     "warn list denied (lost: waiting for room", id="what trials can do without"),
-        pytest.param(lambda api: setattr(api, "token", "secret"), 4, "credentials", "FAIL http://127", id="401"),
+        pytest.param(
+            lambda api: setattr(api, "ahead_s", 90),
+            0,
+            "clock",
+            "warn this machine is 90s behind the server",
+            id="clock",
+        ),
+        pytest.param(
+            lambda api: api.remove("namespaces", None, "user1"),
+            7,
+            "namespace",
+            "FAIL there is no namespace user1; create it, or name another one with -n",
+            id="no namespace",
+        ),
+        pytest.param(
+            lambda api: (api.remove("namespaces", None, "user1"), api.forbid("get", "namespaces")),
+            7,
+            "namespace",
+            'FAIL namespaces "user1" not found; create it',
+            id="no namespace, no right to look",
+        ),
+        pytest.param(
+            lambda api: api.forbid("get", "namespaces"),
+            0,
+            "namespace",
+            "ok user1",
+            id="no right to look",
+        ),
+        pytest.param(
+            lambda api: (api.forbid("create", "jobs"), api.forbid("watch", "jobs")),
+            4,
+            "right jobs",
+            "FAIL create, watch denied; add to your Role in user1: "
+            "- {apiGroups: [batch], resources: [jobs], verbs: [create, watch]}",
+            id="rights",
+        ),
+        pytest.param(
+            lambda api: api.forbid("get", "pods/log"),
+            4,
+            "right pods/log",
+            'FAIL get denied; add to your Role in user1: - {apiGroups: [""], resources: [pods/log], verbs: [',
+            id="a subresource",
+        ),
+        pytest.param(
+            lambda api: api.forbid("list", "resourcequotas"),
+            0,
+            "right resourcequotas",
+            "warn list denied (lost: waiting for room",
+            id="what trials can do without",
+        ),
+        pytest.param(
+            lambda api: setattr(api, "token", "secret"),
+            4,
+            "credentials",
+            "FAIL http://127",
+            id="401",
+        ),
     ],
-)  # fmt: skip
-def test_problems_are_reported_with_the_cure(tmp_path: Path, prepare: Prepare, code: int, what: str, line: str) -> None:
+)
+def test_problems_are_reported_with_the_cure(
+    tmp_path: Path, prepare: Prepare, code: int, what: str, line: str
+) -> None:
     answer, lines = see(tmp_path, prepare=prepare)
     assert lines[what].startswith(line), answer.out
     assert answer.code == code
@@ -141,7 +188,11 @@ CREDENTIAL = {
     "kind": "ExecCredential",
     "status": {"token": "x", "expirationTimestamp": "2999-01-01T12:00:00Z"},
 }
-PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [json.dumps(CREDENTIAL)]}
+PLUGIN = {
+    "apiVersion": CREDENTIAL["apiVersion"],
+    "command": "echo",
+    "args": [json.dumps(CREDENTIAL)],
+}
 
 
 @pytest.mark.parametrize(
@@ -149,21 +200,40 @@ PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [js
     [
         (signing_in(), "login", "ok without credentials"),
         (signing_in(token="x"), "login", "ok by a token of the kubeconfig"),
-        (signing_in(token=jwt("2999-01-01T12:00:00Z")), "login",
-         "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts longer ends then, "
-         "unless the token is replaced: use tokenFile or an exec plugin"),
-        (signing_in(token=jwt("1999-01-01T12:00:00Z")), "login",
-         "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again"),
-        (signing_in(exec=PLUGIN), "login", "ok by the plugin echo, which runs again at 2999-01-01 12:00 UTC"),
+        (
+            signing_in(token=jwt("2999-01-01T12:00:00Z")),
+            "login",
+            "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts longer ends then, "
+            "unless the token is replaced: use tokenFile or an exec plugin",
+        ),
+        (
+            signing_in(token=jwt("1999-01-01T12:00:00Z")),
+            "login",
+            "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again",
+        ),
+        (
+            signing_in(exec=PLUGIN),
+            "login",
+            "ok by the plugin echo, which runs again at 2999-01-01 12:00 UTC",
+        ),
         (signing_in(**{"as": "ana"}), "impersonation", "ok user tester acts as ana"),
-        (signing_in(cluster={"insecure-skip-tls-verify": True}), "tls", "warn the server's certificate is not verified "
-         "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "
-         "instead"),
-        (signing_in(cluster={"proxy-url": "http://me:secret@127.0.0.1:1"}), "proxy",
-         "ok http://127.0.0.1:1, from proxy-url"),
+        (
+            signing_in(cluster={"insecure-skip-tls-verify": True}),
+            "tls",
+            "warn the server's certificate is not verified "
+            "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "
+            "instead",
+        ),
+        (
+            signing_in(cluster={"proxy-url": "http://me:secret@127.0.0.1:1"}),
+            "proxy",
+            "ok http://127.0.0.1:1, from proxy-url",
+        ),
     ],
-)  # fmt: skip
-def test_the_login_method_is_shown(tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str) -> None:
+)
+def test_the_login_method_is_shown(
+    tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str
+) -> None:
     answer, lines = see(tmp_path, config=config)
     assert lines[what] == line, answer.out
     assert "secret" not in answer.out
@@ -172,10 +242,22 @@ def test_the_login_method_is_shown(tmp_path: Path, config: Callable[[FakeApi], R
 @pytest.mark.parametrize(
     ("config", "what", "said"),
     [
-        (signing_in(cluster={"proxy-url": "socks5://127.0.0.1:1"}), "kubeconfig", "is a SOCKS proxy, which tuner does"),
-        (signing_in(**{"auth-provider": {"name": "gcp"}}), "kubeconfig", "use an exec plugin (gke-gcloud-auth-plugin)"),
+        (
+            signing_in(cluster={"proxy-url": "socks5://127.0.0.1:1"}),
+            "kubeconfig",
+            "is a SOCKS proxy, which tuner does",
+        ),
+        (
+            signing_in(**{"auth-provider": {"name": "gcp"}}),
+            "kubeconfig",
+            "use an exec plugin (gke-gcloud-auth-plugin)",
+        ),
         (signing_in(tokenfile="x"), "kubeconfig", "did you mean tokenFile?"),
-        (signing_in(**{"auth-provider": {"name": "oidc"}}), "credentials", "use the exec plugin kubelogin"),
+        (
+            signing_in(**{"auth-provider": {"name": "oidc"}}),
+            "credentials",
+            "use the exec plugin kubelogin",
+        ),
     ],
 )
 def test_a_kubeconfig_that_tuner_cannot_use_fails_with_a_cure(
@@ -193,12 +275,16 @@ def named(name: str) -> Raw:
 
 def quota(api: FakeApi, used: str, hard: str = "8") -> None:
     amounts = {"hard": {"requests.nvidia.com/gpu": hard}, "used": {"requests.nvidia.com/gpu": used}}
-    api.put("resourcequotas", named("gpus") | {"spec": {"hard": amounts["hard"]}, "status": amounts})
+    api.put(
+        "resourcequotas", named("gpus") | {"spec": {"hard": amounts["hard"]}, "status": amounts}
+    )
 
 
 def node(api: FakeApi, name: str, gpus: int, *images: str) -> None:
-    status = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},
-              "images": [{"names": list(images)}]}  # fmt: skip
+    status = {
+        "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},
+        "images": [{"names": list(images)}],
+    }
     api.put("nodes", {"metadata": {"name": name}, "spec": {}, "status": status})
 
 
@@ -212,7 +298,10 @@ def test_quotas_limits_and_gpus_are_shown(tmp_path: Path) -> None:
 
     answer, lines = see(tmp_path, prepare=prepare)
     assert answer.code == 0
-    assert lines["quota gpus"] == "warn requests.nvidia.com/gpu 8/8; full: requests.nvidia.com/gpu, so trials wait"
+    assert (
+        lines["quota gpus"]
+        == "warn requests.nvidia.com/gpu 8/8; full: requests.nvidia.com/gpu, so trials wait"
+    )
     assert lines["limits small"] == "ok Container at most cpu 2; else cpu 500m"
     assert lines["nodes"] == "ok 2, 1 of them with GPUs: 4 nvidia.com/gpu"
 
@@ -229,7 +318,12 @@ NEEDY = """imagePullSecrets: [hub]
 def test_objects_that_the_file_needs_must_exist(tmp_path: Path) -> None:
     answer, lines = see(tmp_path, text=experiment(trial=NEEDY))
     assert answer.code == 7
-    for what in ("Secret hub", "PersistentVolumeClaim cifar", "ServiceAccount trainer", "Secret api"):
+    for what in (
+        "Secret hub",
+        "PersistentVolumeClaim cifar",
+        "ServiceAccount trainer",
+        "Secret api",
+    ):
         assert lines[what] == "FAIL does not exist in user1; create it, or correct the file"
     for what in ("PriorityClass fast", "RuntimeClass gvisor"):
         assert lines[what] == "FAIL does not exist; create it, or correct the file"
@@ -238,7 +332,11 @@ def test_objects_that_the_file_needs_must_exist(tmp_path: Path) -> None:
 
 def test_a_file_that_has_all_it_needs_is_all_ok(tmp_path: Path) -> None:
     def prepare(api: FakeApi) -> None:
-        for plural, name in (("secrets", "hub"), ("persistentvolumeclaims", "cifar"), ("serviceaccounts", "trainer")):
+        for plural, name in (
+            ("secrets", "hub"),
+            ("persistentvolumeclaims", "cifar"),
+            ("serviceaccounts", "trainer"),
+        ):
             api.put(plural, named(name))
         api.put("secrets", named("api") | {"data": {"key": "eA=="}})
         api.put("priorityclasses", {"metadata": {"name": "fast"}, "value": 1})
@@ -255,7 +353,9 @@ def test_a_file_that_has_all_it_needs_is_all_ok(tmp_path: Path) -> None:
 
 def test_a_request_that_never_fits_fails(tmp_path: Path) -> None:
     answer, lines = see(
-        tmp_path, text=experiment(trial="resources: {gpu: 9}"), prepare=lambda api: (quota(api, "0"), node(api, "a", 4))
+        tmp_path,
+        text=experiment(trial="resources: {gpu: 9}"),
+        prepare=lambda api: (quota(api, "0"), node(api, "a", 4)),
     )
     assert answer.code == 7
     assert lines["room"].startswith("FAIL ")
@@ -272,13 +372,13 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    {wheel}"
     answer, lines = see(tmp_path, text=text, prepare=prepare)
     assert (answer.code, lines["dry run Wheel"]) == (4, "ok accepted")
-    assert lines["right wheels"].endswith("- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}")
+    assert lines["right wheels"].endswith(
+        "- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}"
+    )
 
 
 def of_a_template(kind: str, version: str) -> str:
-    pod = (
-        "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, args: ['${x}', '${act}']}]}}"
-    )
+    pod = "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, args: ['${x}', '${act}']}]}}"
     spec = f"{{replicaSpecs: {{Master: {{restartPolicy: Never, template: {pod}}}}}}}"
     template = f"template: {{apiVersion: {version}, kind: {kind}, spec: {spec}}}"
     return f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n"
@@ -287,11 +387,16 @@ def of_a_template(kind: str, version: str) -> str:
 def test_an_unknown_version_of_a_kind_is_a_warning(tmp_path: Path) -> None:
     version, kind = "kubeflow.org/v2", "PyTorchJob"
     answer, lines = see(
-        tmp_path, text=of_a_template(kind, version), prepare=lambda api: api.define(version, "pytorchjobs", kind)
+        tmp_path,
+        text=of_a_template(kind, version),
+        prepare=lambda api: api.define(version, "pytorchjobs", kind),
     )
     assert (answer.code, lines["dry run PyTorchJob"]) == (0, "ok accepted")
     (warning,) = [line for line in answer.out.splitlines() if line.startswith("warn")]
-    assert "tuner knows PyTorchJob of kubeflow.org/v1 (Training Operator 1.9), and treats kubeflow.org/v2" in warning
+    assert (
+        "tuner knows PyTorchJob of kubeflow.org/v1 (Training Operator 1.9), and treats kubeflow.org/v2"
+        in warning
+    )
 
 
 def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
@@ -304,18 +409,38 @@ def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
     ("queues", "code", "line"),
     [
         pytest.param([("team-a", "Ready", "")], 0, "ok ClusterQueue gpus", id="there"),
-        pytest.param([("team-b", "Ready", "")], 7, "FAIL LocalQueue team-a is not in user1; create it, or name another "
-                     "one in spec.trial.queue: team-b", id="another"),
-        pytest.param([], 7, "FAIL LocalQueue team-a is not in user1; create it, or name another one in "
-                     "spec.trial.queue: none", id="none"),
-        pytest.param([("team-a", "Stopped", "LocalQueue is stopped")], 0,
-                     "warn LocalQueue is stopped; trials wait until it is active", id="stopped"),
-        pytest.param([("team-a", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")], 0,
-                     "warn ClusterQueue gpus: Can't submit new workloads to clusterQueue; trials wait until it is "
-                     "active", id="inactive"),
+        pytest.param(
+            [("team-b", "Ready", "")],
+            7,
+            "FAIL LocalQueue team-a is not in user1; create it, or name another "
+            "one in spec.trial.queue: team-b",
+            id="another",
+        ),
+        pytest.param(
+            [],
+            7,
+            "FAIL LocalQueue team-a is not in user1; create it, or name another one in "
+            "spec.trial.queue: none",
+            id="none",
+        ),
+        pytest.param(
+            [("team-a", "Stopped", "LocalQueue is stopped")],
+            0,
+            "warn LocalQueue is stopped; trials wait until it is active",
+            id="stopped",
+        ),
+        pytest.param(
+            [("team-a", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")],
+            0,
+            "warn ClusterQueue gpus: Can't submit new workloads to clusterQueue; trials wait until it is "
+            "active",
+            id="inactive",
+        ),
     ],
-)  # fmt: skip
-def test_a_queue_is_looked_up(tmp_path: Path, queues: list[tuple[str, str, str]], code: int, line: str) -> None:
+)
+def test_a_queue_is_looked_up(
+    tmp_path: Path, queues: list[tuple[str, str, str]], code: int, line: str
+) -> None:
     def prepare(api: FakeApi) -> None:
         played = FakeKueue(api)
         for name, reason, message in queues:
@@ -330,7 +455,9 @@ def test_a_queue_needs_kueue(tmp_path: Path) -> None:
     assert (answer.code, lines["queue team-a"]) == (7, f"FAIL {NOT_INSTALLED}")
 
 
-def test_without_rights_to_kueue_trials_run_and_the_missing_information_is_named(tmp_path: Path) -> None:
+def test_without_rights_to_kueue_trials_run_and_the_missing_information_is_named(
+    tmp_path: Path,
+) -> None:
     def prepare(api: FakeApi) -> None:
         FakeKueue(api)
         api.forbid("watch", "workloads")
@@ -342,7 +469,9 @@ def test_without_rights_to_kueue_trials_run_and_the_missing_information_is_named
         "warn watch denied (lost: why Kueue keeps a trial waiting); add to your Role in user1: "
         "- {apiGroups: [kueue.x-k8s.io], resources: [workloads], verbs: [watch]}"
     )
-    assert lines["right localqueues"].startswith("warn list denied (lost: whether spec.trial.queue exists")
+    assert lines["right localqueues"].startswith(
+        "warn list denied (lost: whether spec.trial.queue exists"
+    )
 
 
 def test_the_right_to_read_intermediate_objects_is_checked(tmp_path: Path) -> None:
@@ -363,21 +492,33 @@ def test_the_right_to_read_intermediate_objects_is_checked(tmp_path: Path) -> No
 
 def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
     _, lines = see(
-        tmp_path, text=experiment(trial="env: {KEY: {secret: api/key}}"),
+        tmp_path,
+        text=experiment(trial="env: {KEY: {secret: api/key}}"),
         prepare=lambda api: api.put("secrets", named("api") | {"data": {"token": "eA=="}}),
-    )  # fmt: skip
+    )
     assert lines["Secret api"] == "FAIL has no key key; its keys are token"
 
 
 def test_the_checked_rights_are_those_of_the_shipped_role() -> None:
     (role,) = (
         each
-        for each in yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "rbac.yaml").read_text())
+        for each in yaml.safe_load_all(
+            (Path(__file__).parents[2] / "deploy" / "rbac.yaml").read_text()
+        )
         if each["kind"] == "Role"
     )
-    granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
-               for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
-    asked = {(right.group, right.resource, verb) for right in (*RIGHTS, *QUEUE_RIGHTS) for verb in right.verbs}
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = {
+        (right.group, right.resource, verb)
+        for right in (*RIGHTS, *QUEUE_RIGHTS)
+        for verb in right.verbs
+    }
     assert asked <= granted
 
 

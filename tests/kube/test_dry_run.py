@@ -16,7 +16,9 @@ from tests.kube.fake_kueue import FakeKueue
 MADE = ("ConfigMap tiny-dryru", "Job tiny-dryru-0", "Pod tiny-dryru-0")
 
 
-def ask(folder: Path, *, text: str = "", how: str = "server", prepare: object = None) -> tuple[CommandResult, FakeApi]:
+def ask(
+    folder: Path, *, text: str = "", how: str = "server", prepare: object = None
+) -> tuple[CommandResult, FakeApi]:
     (folder / "x.yaml").write_text(text or experiment())
 
     async def go() -> tuple[CommandResult, FakeApi]:
@@ -38,7 +40,12 @@ def test_a_client_dry_run_prints_the_job_and_its_pod_without_a_request(tmp_path:
     job, pod = yaml.safe_load_all(answer.out)
     assert (job["kind"], pod["kind"], job["metadata"]["namespace"]) == ("Job", "Pod", "user1")
     assert pod["spec"] == job["spec"]["template"]["spec"]
-    assert pod["spec"]["containers"][0]["command"] == ["python", "train.py", "--x=0.5", "--act=relu"]
+    assert pod["spec"]["containers"][0]["command"] == [
+        "python",
+        "train.py",
+        "--x=0.5",
+        "--act=relu",
+    ]
     assert answer.out.startswith("# Trial 0 of tiny as namespace user1 would get it")
     assert "in the middle of their ranges" in answer.out
 
@@ -46,7 +53,10 @@ def test_a_client_dry_run_prints_the_job_and_its_pod_without_a_request(tmp_path:
 def test_an_initial_point_of_the_file_is_used_first(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, how="client", text=experiment(more="initial: [{act: tanh}]"))
     job, _ = yaml.safe_load_all(answer.out)
-    assert job["spec"]["template"]["spec"]["containers"][0]["command"][2:] == ["--x=0.5", "--act=tanh"]
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"][2:] == [
+        "--x=0.5",
+        "--act=tanh",
+    ]
     assert "the first of spec.initial" in answer.out
 
 
@@ -72,16 +82,32 @@ def refuse_pods(message: str) -> object:
     return prepare
 
 
-QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4"  # noqa: E501
+QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4"
 
 
 @pytest.mark.parametrize(
     ("message", "code", "said"),
     [
-        (QUOTA.format(asked=2), 0, "accepted, and would wait now: QuotaExceeded: gpus, requested: requests.nvidia"),
-        (QUOTA.format(asked=8), 2, "refused: it never fits quota gpus: requests.nvidia.com/gpu 8 of 4; request less"),
-        ("failed quota: q: must specify limits.cpu for: trial", 2, "set them under spec.trial.resources"),
-        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', 2, "ask for a namespace that allows it"),
+        (
+            QUOTA.format(asked=2),
+            0,
+            "accepted, and would wait now: QuotaExceeded: gpus, requested: requests.nvidia",
+        ),
+        (
+            QUOTA.format(asked=8),
+            2,
+            "refused: it never fits quota gpus: requests.nvidia.com/gpu 8 of 4; request less",
+        ),
+        (
+            "failed quota: q: must specify limits.cpu for: trial",
+            2,
+            "set them under spec.trial.resources",
+        ),
+        (
+            'violates PodSecurity "restricted:latest": runAsNonRoot != true',
+            2,
+            "ask for a namespace that allows it",
+        ),
         (
             "maximum cpu usage per Container is 1, but limit is 2",
             2,
@@ -90,7 +116,9 @@ QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used:
         ("no PriorityClass with name fast was found", 2, "correct spec.trial.priorityClass"),
     ],
 )
-def test_a_refused_pod_is_reported_with_the_cure(tmp_path: Path, message: str, code: int, said: str) -> None:
+def test_a_refused_pod_is_reported_with_the_cure(
+    tmp_path: Path, message: str, code: int, said: str
+) -> None:
     answer, _ = ask(tmp_path, prepare=refuse_pods(message))
     assert answer.code == code
     *accepted, last = answer.out.splitlines()
@@ -102,7 +130,11 @@ def test_a_refused_pod_is_reported_with_the_cure(tmp_path: Path, message: str, c
 def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Path) -> None:
     def prepare(api: FakeApi) -> None:
         hard = {"requests.nvidia.com/gpu": "1"}
-        quota = {"metadata": {"name": "gpus", "namespace": "user1"}, "spec": {"hard": hard}, "status": {"hard": hard}}
+        quota = {
+            "metadata": {"name": "gpus", "namespace": "user1"},
+            "spec": {"hard": hard},
+            "status": {"hard": hard},
+        }
         api.put("resourcequotas", quota)
 
     text = experiment(trial="distributed: {workers: 2}\n    resources: {gpu: 1}")
@@ -125,7 +157,9 @@ def test_a_missing_right_is_named_with_its_rule(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, prepare=lambda api: api.forbid("create", "jobs"))
     assert answer.code == 4
     assert "Job tiny-dryru-0: not allowed: " in answer.out
-    assert "the missing rule: - {apiGroups: [batch], resources: [jobs], verbs: [create]}" in answer.out
+    assert (
+        "the missing rule: - {apiGroups: [batch], resources: [jobs], verbs: [create]}" in answer.out
+    )
 
 
 def test_trials_need_no_right_to_make_pods(tmp_path: Path) -> None:
@@ -156,11 +190,28 @@ def test_an_unknown_kind_is_reported(tmp_path: Path) -> None:
 def test_a_dry_run_of_local_trials_contacts_no_server(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, text=experiment().replace("runtime: kubernetes", "runtime: local"))
     assert (answer.code, answer.out) == (2, "")
-    assert "--dry-run: shows the objects for a cluster, and trials run on this machine" in answer.err
+    assert (
+        "--dry-run: shows the objects for a cluster, and trials run on this machine" in answer.err
+    )
 
 
 def test_yaml_means_the_same_to_every_reader() -> None:
-    texts = ["yes", "1e3", "1e-05", "0x1f", "2026-01-01", "12:30", "~", "", "- a", "a: b", "# c", "x #y", " a", "null"]
+    texts = [
+        "yes",
+        "1e3",
+        "1e-05",
+        "0x1f",
+        "2026-01-01",
+        "12:30",
+        "~",
+        "",
+        "- a",
+        "a: b",
+        "# c",
+        "x #y",
+        " a",
+        "null",
+    ]
     texts += [
         "é",
         "a\nb",
@@ -176,5 +227,8 @@ def test_yaml_means_the_same_to_every_reader() -> None:
         "&a",
         "*a",
     ]
-    data: Raw = {text: {"in": texts, "numbers": [1, 1.5, True, None, [], {}, [[1], {"k": "v\nw"}]]} for text in texts}
+    data: Raw = {
+        text: {"in": texts, "numbers": [1, 1.5, True, None, [], {}, [[1], {"k": "v\nw"}]]}
+        for text in texts
+    }
     assert list(yaml.safe_load_all(yaml_documents([data, {"b": 1}]))) == [data, {"b": 1}]

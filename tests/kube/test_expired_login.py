@@ -72,7 +72,13 @@ def test_a_fixed_token_that_expires_ends_the_run_and_no_trial(tmp_path: Path) ->
             api.kubelet.finish_job("user1", pod.rpartition("-")[0])
             done = await ended(again)
             assert done.code == 0, done.err
-            made = [query for method, path, query in api.requests if method == "POST" and path.endswith("/jobs")]
-            assert len([query for query in made if "dryRun" not in query]) == 3, "one Job for each trial"
+            made = [
+                query
+                for method, path, query in api.requests
+                if method == "POST" and path.endswith("/jobs")
+            ]
+            assert len([query for query in made if "dryRun" not in query]) == 3, (
+                "one Job for each trial"
+            )
 
     asyncio.run(go())

@@ -1,4 +1,6 @@
-"""The final stage on a fake cluster: its own Job after the last trial, which the next controller adopts."""
+"""The final stage on a fake cluster: its own Job after the last trial, which the next controller
+adopts.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,10 @@ def test_a_final_stage_is_not_taken_for_a_trial_after_a_lost_database(tmp_path: 
             api.put("configmaps", owner)
             (job,) = build_objects(stage)
             api.put("jobs", job)
-            with kubeconfig_of(api.kubeconfig()), pytest.raises(FailedPrecondition, match="is its final stage"):
+            with (
+                kubeconfig_of(api.kubeconfig()),
+                pytest.raises(FailedPrecondition, match="is its final stage"),
+            ):
                 await recovery.look("tiny", context=None, namespace="user1")
 
     asyncio.run(go())
@@ -134,7 +139,9 @@ def test_a_dry_run_shows_the_final_stage_and_validates_it_on_the_server(tmp_path
     async def go() -> None:
         async with FakeApi() as api:
             shown = await tuner(api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=client")
-            kinds = [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(shown.out)]
+            kinds = [
+                (each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(shown.out)
+            ]
             assert kinds[2:] == [("Job", "tiny-dryru-final"), ("Pod", "tiny-dryru-final")]
             assert "# Its final stage, after the last trial" in shown.out
             asked = await tuner(api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=server")
@@ -142,9 +149,14 @@ def test_a_dry_run_shows_the_final_stage_and_validates_it_on_the_server(tmp_path
             hard = {"limits.memory": "1Gi"}
             quota = {"metadata": {"name": "small", "namespace": "user1"}, "spec": {"hard": hard}}
             api.put("resourcequotas", {**quota, "status": {"hard": hard}})
-            refused = await tuner(api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=server")
+            refused = await tuner(
+                api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=server"
+            )
             assert refused.code == 2
-            assert "tiny-dryru-final: refused" in refused.out or "The final stage as a whole: refused" in refused.out
+            assert (
+                "tiny-dryru-final: refused" in refused.out
+                or "The final stage as a whole: refused" in refused.out
+            )
 
     with kubeconfig_of({}):
         asyncio.run(go())

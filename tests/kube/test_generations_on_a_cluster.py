@@ -1,4 +1,6 @@
-"""Population based training on a (fake) cluster: which Jobs copy which checkpoint, and what if they cannot."""
+"""Population based training on a (fake) cluster: which Jobs copy which checkpoint, and what if they
+cannot.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from tests.kube.console import ended, experiment, start, tuner
 from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
 
-PBT = {"algorithm: {name: random, seed: 1}": "algorithm: {name: pbt, seed: 1, settings: {population: 3}}",
-       "budget: {trials: 3}": "budget: {trials: 8}\n  parallelism: 2"}  # fmt: skip
+PBT = {
+    "algorithm: {name: random, seed: 1}": "algorithm: {name: pbt, seed: 1, settings: {population: 3}}",
+    "budget: {trials: 3}": "budget: {trials: 8}\n  parallelism: 2",
+}
 
 
 def written(folder: Path, *, trial: str = "") -> None:
@@ -24,7 +28,10 @@ def written(folder: Path, *, trial: str = "") -> None:
 
 
 def played(folder: Path) -> tuple[dict[int, dict[str, Any]], dict[int, Any]]:
-    """Run the experiment to its end. Return the pod that each Job asked for, and the trials, by number."""
+    """Run the experiment to its end.
+
+    Return the pod that each Job asked for, and the trials, by number.
+    """
     asked: dict[int, dict[str, Any]] = {}
 
     def script(job: dict[str, Any]) -> Script:
@@ -55,9 +62,16 @@ def test_the_job_of_a_child_copies_its_parents_folder_on_the_claim(tmp_path: Pat
             assert "initContainers" not in asked[number]
         else:
             (copier,) = asked[number]["initContainers"]
-            assert copier["command"][4:6] == [f"/tuner/checkpoints/{parent}", f"/tuner/checkpoints/{number}"]
+            assert copier["command"][4:6] == [
+                f"/tuner/checkpoints/{parent}",
+                f"/tuner/checkpoints/{number}",
+            ]
             (mount,) = copier["volumeMounts"]
-            own = next(m for m in asked[number]["containers"][0]["volumeMounts"] if m["name"] == mount["name"])
+            own = next(
+                m
+                for m in asked[number]["containers"][0]["volumeMounts"]
+                if m["name"] == mount["name"]
+            )
             assert own["subPath"] == f"{mount['subPath']}/{number}"
 
 

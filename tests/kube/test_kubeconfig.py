@@ -1,4 +1,6 @@
-"""The user and cluster of a kubeconfig: renewed tokens, plugins, proxies and TLS; and what is refused."""
+"""The user and cluster of a kubeconfig: renewed tokens, plugins, proxies and TLS; and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class Plugin:
         )
         self.program.chmod(0o755)
 
-    def answers(self, *, expires_at: datetime | None = None, api_version: str = V1, **status: str) -> None:
+    def answers(
+        self, *, expires_at: datetime | None = None, api_version: str = V1, **status: str
+    ) -> None:
         until = {} if expires_at is None else {"expirationTimestamp": expires_at.isoformat()}
         answer = {"apiVersion": api_version, "kind": "ExecCredential", "status": status | until}
         (self._folder / "answer").write_text(json.dumps(answer))
@@ -187,7 +191,9 @@ def test_a_plugin_is_asked_again_when_its_token_expires(plugin: Plugin) -> None:
                 api.token = "new"
                 api.requests.clear()
                 await asyncio.gather(*(client.list(JOBS, "user1") for _ in range(5)))
-                assert (len(plugin.calls), len(api.requests)) == (3, 5), "once for all, and before anything is sent"
+                assert (len(plugin.calls), len(api.requests)) == (3, 5), (
+                    "once for all, and before anything is sent"
+                )
 
     asyncio.run(check())
 
@@ -208,7 +214,9 @@ def test_a_plugin_is_asked_again_when_its_token_is_refused(plugin: Plugin) -> No
     asyncio.run(check())
 
 
-def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_a_plugin_fails_the_server_counts_as_unreachable(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trials keep running, and the controller retries for a while."""
 
     async def check(*, calls: int) -> None:
@@ -219,7 +227,8 @@ def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, m
                 plugin.fails()
                 for _ in range(3):
                     with pytest.raises(
-                        Unreachable, match=r"the credential plugin .* returned no credentials: exit code 3"
+                        Unreachable,
+                        match=r"the credential plugin .* returned no credentials: exit code 3",
                     ):
                         await client.whoami()
                 assert (len(plugin.calls) - before, api.requests) == (1 + calls, [])
@@ -246,7 +255,11 @@ def test_a_plugin_gets_the_cluster_info_on_request(plugin: Plugin, tmp_path: Pat
             {"name": "client.authentication.k8s.io/exec", "extension": settings},
         ],
     }
-    for entry in (plugin.entry(provideClusterInfo=True), plugin.entry(provideClusterInfo=False), plugin.entry()):
+    for entry in (
+        plugin.entry(provideClusterInfo=True),
+        plugin.entry(provideClusterInfo=False),
+        plugin.entry(),
+    ):
         with kubeconfig_of(config_of(FakeApi(), cluster=cluster, exec=entry)):
             asyncio.run(load(None))
     cluster = {
@@ -256,15 +269,26 @@ def test_a_plugin_gets_the_cluster_info_on_request(plugin: Plugin, tmp_path: Pat
         "config": settings,
     }
     credential = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
-    assert plugin.calls == [credential | {"spec": {"interactive": False, "cluster": cluster}}, credential, credential]
+    assert plugin.calls == [
+        credential | {"spec": {"interactive": False, "cluster": cluster}},
+        credential,
+        credential,
+    ]
 
 
 def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_path: Path) -> None:
     answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "one two"}}
-    entry = {"apiVersion": V1, "command": "./sign-in", "args": ["one"], "env": [{"name": "MORE", "value": "two"}]}
+    entry = {
+        "apiVersion": V1,
+        "command": "./sign-in",
+        "args": ["one"],
+        "env": [{"name": "MORE", "value": "two"}],
+    }
     with kubeconfig_of(config_of(FakeApi(), exec=entry)) as path:
         program = path.parent / "sign-in"
-        program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}' | sed \"s/one two/$1 $MORE/\"\n")
+        program.write_text(
+            f"#!/bin/sh\necho '{json.dumps(answer)}' | sed \"s/one two/$1 $MORE/\"\n"
+        )
         program.chmod(0o755)
         found = asyncio.run(load(None)).credentials
     assert (found.authorization(), found.expires_at) == ("Bearer one two", None)
@@ -273,19 +297,43 @@ def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_p
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ({"args": ["-c", "echo no login >&2; exit 3"]}, "exit code 3: no login; run `kubectl --context fake get pods`"),
+        (
+            {"args": ["-c", "echo no login >&2; exit 3"]},
+            "exit code 3: no login; run `kubectl --context fake get pods`",
+        ),
         ({"args": ["-c", "echo hello"]}, "Expecting value"),
         ({"args": ["-c", "echo '{}'"]}, "its output is not an ExecCredential with a status"),
-        ({"args": ["-c", f'echo \'{{"apiVersion": "{V1}beta1", "kind": "ExecCredential", "status": {{}}}}\'']},
-         f"expected apiVersion '{V1}', got '{V1}beta1'"),
-        ({"args": ["-c", f'echo \'{{"apiVersion": "{V1}", "kind": "ExecCredential", "status": {{}}}}\'']},
-         "neither a token nor a client certificate"),
-        ({"command": "no-such-plugin", "installHint": "Get it from your administrator."},
-         "it was not found. Get it from your administrator; run"),
-        ({"interactiveMode": "Always"}, "it asks questions (interactiveMode: Always), and there is no terminal"),
+        (
+            {
+                "args": [
+                    "-c",
+                    f'echo \'{{"apiVersion": "{V1}beta1", "kind": "ExecCredential", "status": {{}}}}\'',
+                ]
+            },
+            f"expected apiVersion '{V1}', got '{V1}beta1'",
+        ),
+        (
+            {
+                "args": [
+                    "-c",
+                    f'echo \'{{"apiVersion": "{V1}", "kind": "ExecCredential", "status": {{}}}}\'',
+                ]
+            },
+            "neither a token nor a client certificate",
+        ),
+        (
+            {"command": "no-such-plugin", "installHint": "Get it from your administrator."},
+            "it was not found. Get it from your administrator; run",
+        ),
+        (
+            {"interactiveMode": "Always"},
+            "it asks questions (interactiveMode: Always), and there is no terminal",
+        ),
     ],
-)  # fmt: skip
-def test_a_plugin_without_credentials_is_quoted(entry: Raw, why: str, capfd: pytest.CaptureFixture[str]) -> None:
+)
+def test_a_plugin_without_credentials_is_quoted(
+    entry: Raw, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     message = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh"} | entry))
     assert message.startswith("AccessDenied: CONFIG: user 'tester': the credential plugin ")
     assert why in message
@@ -297,7 +345,9 @@ def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(
 ) -> None:
     monkeypatch.setattr(kubeconfig, "_PLUGIN_S", 0.3)
     script = f"sleep 600 & echo $! > {tmp_path}/child; wait"
-    message = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]}))
+    message = refused(
+        config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]})
+    )
     assert "it did not end within 0.3 s" in message
     state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
@@ -307,7 +357,8 @@ def test_a_plugin_may_use_the_terminal_during_a_command(tmp_path: Path) -> None:
     answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "TYPED"}}
     ask = f"echo Password: >&2; read -r typed; echo '{json.dumps(answer)}' | sed s/TYPED/$typed/"
     config = config_of(
-        FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", ask], "interactiveMode": "Always"}
+        FakeApi(),
+        exec={"apiVersion": V1, "command": "sh", "args": ["-c", ask], "interactiveMode": "Always"},
     )
     program = (
         "import asyncio, fcntl, termios\n"
@@ -323,8 +374,13 @@ def test_a_plugin_may_use_the_terminal_during_a_command(tmp_path: Path) -> None:
     with kubeconfig_of(config), os.fdopen(ours, "r+b", buffering=0) as terminal:
         process = subprocess.Popen(
             [sys.executable, "-c", program],
-            cwd=ROOT, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True, text=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            start_new_session=True,
+            text=True,
+        )
         os.close(theirs)
         shown = b""
         while b"Password:" not in shown:
@@ -341,21 +397,35 @@ def test_a_plugin_may_use_the_terminal_during_a_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "said"),
     [
-        ({"tokenfile": "x"}, "unsupported field 'tokenfile'; "
-                             "did you mean tokenFile?"),
+        ({"tokenfile": "x"}, "unsupported field 'tokenfile'; did you mean tokenFile?"),
         ({"as-role": "admin"}, "unsupported field 'as-role'; remove it"),
         ({"token": 7}, "token: expected a string, got int"),
         ({"token": "a", "username": "b"}, "has both a token and a username"),
-        ({"exec": {"command": "x"}, "auth-provider": {"name": "oidc"}}, "has both exec and auth-provider"),
+        (
+            {"exec": {"command": "x"}, "auth-provider": {"name": "oidc"}},
+            "has both exec and auth-provider",
+        ),
         ({"exec": {"apiVersion": V1}}, "exec: command is missing"),
-        ({"exec": {"apiVersion": V1 + "alpha1", "command": "x"}}, f"exec: apiVersion: expected {V1} or {V1}beta1, got"),
-        ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Sometimes"}}, "expected Never, IfAvailable"),
-        ({"exec": {"apiVersion": V1, "command": "x", "provideClusterinfo": True}}, "did you mean provideClusterInfo?"),
-        ({"auth-provider": {"name": "gcp"}}, "does not support auth-provider 'gcp', nor does kubectl since 1.26; "
-                                             "use an exec plugin (gke-gcloud-auth-plugin)"),
+        (
+            {"exec": {"apiVersion": V1 + "alpha1", "command": "x"}},
+            f"exec: apiVersion: expected {V1} or {V1}beta1, got",
+        ),
+        (
+            {"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Sometimes"}},
+            "expected Never, IfAvailable",
+        ),
+        (
+            {"exec": {"apiVersion": V1, "command": "x", "provideClusterinfo": True}},
+            "did you mean provideClusterInfo?",
+        ),
+        (
+            {"auth-provider": {"name": "gcp"}},
+            "does not support auth-provider 'gcp', nor does kubectl since 1.26; "
+            "use an exec plugin (gke-gcloud-auth-plugin)",
+        ),
         ({"auth-provider": {"name": "azure"}}, "use an exec plugin (kubelogin)"),
     ],
-)  # fmt: skip
+)
 def test_unsupported_fields_of_a_user_are_refused(user: Raw, said: str) -> None:
     problem = refused(config_of(FakeApi(), **user))
     assert problem.startswith("BadKubeconfig: CONFIG: user 'tester'")
@@ -367,15 +437,29 @@ def test_unsupported_fields_of_a_user_are_refused(user: Raw, said: str) -> None:
     [
         ({"tls-servername": "x"}, "did you mean tls-server-name?"),
         ({"server": ""}, "has no server"),
-        ({"proxy-url": "socks5://127.0.0.1:1080"}, "proxy-url: socks5://127.0.0.1:1080 is a SOCKS proxy, which tuner "
-                                                   "does not support; use an http:// or https:// proxy"),
-        ({"server": "127.0.0.1:6443"}, "server: expected http://HOST:PORT or https://HOST:PORT, got '127.0.0.1:6443'"),
-        ({"server": "https://api.example:port"}, "server: expected http://HOST:PORT or https://HOST:PORT"),
-        ({"proxy-url": "ftp://me:secret@proxy"}, "proxy-url: expected http://HOST:PORT or https://HOST:PORT, got "
-                                                 "ftp://proxy"),
-        ({"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="}, "has both insecure-skip-tls-verify"),
+        (
+            {"proxy-url": "socks5://127.0.0.1:1080"},
+            "proxy-url: socks5://127.0.0.1:1080 is a SOCKS proxy, which tuner "
+            "does not support; use an http:// or https:// proxy",
+        ),
+        (
+            {"server": "127.0.0.1:6443"},
+            "server: expected http://HOST:PORT or https://HOST:PORT, got '127.0.0.1:6443'",
+        ),
+        (
+            {"server": "https://api.example:port"},
+            "server: expected http://HOST:PORT or https://HOST:PORT",
+        ),
+        (
+            {"proxy-url": "ftp://me:secret@proxy"},
+            "proxy-url: expected http://HOST:PORT or https://HOST:PORT, got ftp://proxy",
+        ),
+        (
+            {"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="},
+            "has both insecure-skip-tls-verify",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_entry_that_kubectl_might_read_differently_is_refused(cluster: Raw, said: str) -> None:
     problem = refused(config_of(FakeApi(), cluster=cluster))
     assert problem.startswith("BadKubeconfig: CONFIG: cluster 'fake'")
@@ -393,13 +477,21 @@ def test_a_valid_id_token_is_used() -> None:
 
 
 def test_an_expired_id_token_is_not_refreshed_and_the_cure_is_named() -> None:
-    config = {"id-token": jwt(in_seconds(-60)), "refresh-token": "r", "idp-issuer-url": "http://127.0.0.1:1"}
+    config = {
+        "id-token": jwt(in_seconds(-60)),
+        "refresh-token": "r",
+        "idp-issuer-url": "http://127.0.0.1:1",
+    }
     message = refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
-    assert message.startswith("AccessDenied: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20")
+    assert message.startswith(
+        "AccessDenied: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20"
+    )
     assert "run `kubectl --context fake get pods`, which writes a new one there" in message
     assert "use the exec plugin kubelogin" in message
     del config["id-token"]
-    assert "oidc is missing" in refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
+    assert "oidc is missing" in refused(
+        config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}})
+    )
 
 
 def test_an_id_token_that_kubectl_has_renewed_meanwhile_is_found() -> None:
@@ -407,7 +499,9 @@ def test_an_id_token_that_kubectl_has_renewed_meanwhile_is_found() -> None:
         async with FakeApi() as api:
 
             def config() -> Raw:
-                return config_of(api, **{"auth-provider": {"name": "oidc", "config": {"id-token": api.token}}})
+                return config_of(
+                    api, **{"auth-provider": {"name": "oidc", "config": {"id-token": api.token}}}
+                )
 
             api.token = jwt(in_seconds(60))
             with kubeconfig_of(config()) as path:
@@ -474,13 +568,18 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Relay:
-    """Forwards connections to a port; with `serving` they use TLS, and as a `proxy` they begin with CONNECT."""
+    """Forwards connections to a port; with `serving` they use TLS, and as a `proxy` they begin with
+    CONNECT.
+    """
 
-    def __init__(self, to: int, *, serving: ssl.SSLContext | None = None, proxy: bool = False) -> None:
+    def __init__(
+        self, to: int, *, serving: ssl.SSLContext | None = None, proxy: bool = False
+    ) -> None:
         self._to = to
         self._serving = serving
         self._proxy = proxy
-        self.connected: list[str] = []  # to where, of a proxy; else whose certificate the client showed
+        # to where, of a proxy; else whose certificate the client showed
+        self.connected: list[str] = []
         self.asked_for: list[str] = []  # header lines of a proxy's clients
 
     async def __aenter__(self) -> Relay:
@@ -499,7 +598,9 @@ class Relay:
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         else:
             shown = writer.get_extra_info("peercert") or {}
-            self.connected.append(str(dict(*(part for part in shown.get("subject", ((),)))).get("commonName", "")))
+            self.connected.append(
+                str(dict(*(part for part in shown.get("subject", ((),)))).get("commonName", ""))
+            )
         there, back = await asyncio.open_connection("127.0.0.1", self._to)
         await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
 
@@ -517,7 +618,9 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_the_servers_name_for_tls_may_differ_from_its_address(authority: Authority, serving: ssl.SSLContext) -> None:
+def test_the_servers_name_for_tls_may_differ_from_its_address(
+    authority: Authority, serving: ssl.SSLContext
+) -> None:
     async def check() -> None:
         async with served_by_tls(serving) as (api, relay):
             where = {
@@ -558,8 +661,10 @@ def test_a_plugins_certificate_is_shown_and_replaced(
 
     async def check() -> None:
         async with served_by_tls(serving) as (api, relay):
-            where = {"server": f"https://127.0.0.1:{relay.port}",
-                     "certificate-authority": str(authority.own.certificate)}  # fmt: skip
+            where = {
+                "server": f"https://127.0.0.1:{relay.port}",
+                "certificate-authority": str(authority.own.certificate),
+            }
             signs_in_as("ana", in_seconds(-1))
             with kubeconfig_of(config_of(api, cluster=where, exec=plugin.entry())):
                 client = await KubernetesClient.connect()
@@ -573,7 +678,9 @@ def test_a_plugins_certificate_is_shown_and_replaced(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_gets_the_name_of_the_server(authority: Authority, serving: ssl.SSLContext, scheme: str) -> None:
+def test_a_proxy_gets_the_name_of_the_server(
+    authority: Authority, serving: ssl.SSLContext, scheme: str
+) -> None:
     """An https:// proxy needs a certificate of the cluster's authority, as with kubectl."""
 
     async def check() -> None:
@@ -633,13 +740,17 @@ ENVIRON = {"HTTPS_PROXY": "http://proxy:3128"}
         ("https://localhost:6443", ENVIRON, False),
     ],
 )
-def test_the_environments_proxy_is_used_as_by_kubectl(server: str, environ: dict[str, str], proxied: bool) -> None:
+def test_the_environments_proxy_is_used_as_by_kubectl(
+    server: str, environ: dict[str, str], proxied: bool
+) -> None:
     proxy = proxy_for(server, "", "", environ)
     assert (proxy is not None and proxy.url) == (proxied and "http://proxy:3128")
 
 
 def test_a_proxy_of_the_kubeconfig_has_no_exceptions() -> None:
-    proxy = proxy_for("https://127.0.0.1", "http://me:secret@near:1", "", ENVIRON | {"NO_PROXY": "*"})
+    proxy = proxy_for(
+        "https://127.0.0.1", "http://me:secret@near:1", "", ENVIRON | {"NO_PROXY": "*"}
+    )
     assert proxy is not None
     assert (proxy.url, proxy.address) == ("http://me:secret@near:1", "http://near:1")
 

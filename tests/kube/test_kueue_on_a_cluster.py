@@ -17,7 +17,9 @@ from tests.kube.small_cluster import eventually
 
 Raw = dict[str, Any]
 
-FILE = experiment(trial=f"queue: {QUEUE}\n    resources: {{gpu: 1}}").replace("trials: 3", "trials: 1")
+FILE = experiment(trial=f"queue: {QUEUE}\n    resources: {{gpu: 1}}").replace(
+    "trials: 3", "trials: 1"
+)
 NEEDED = "insufficient unused quota for cpu in flavor default, 500m more needed"
 
 
@@ -43,7 +45,9 @@ async def held(api: FakeApi, folder: Path) -> str:
     return line.rpartition("; ")[2]
 
 
-def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt(tmp_path: Path) -> None:
+def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "x.yaml").write_text(FILE)
 
     async def go() -> None:
@@ -55,7 +59,12 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
                 await eventually(lambda: len(api.all("jobs", NAMESPACE)) == 1, within_s=30)
                 name = api.all("jobs", NAMESPACE)[0]["metadata"]["name"]
                 kueue.hold("jobs", name)
-                await until(api, tmp_path, state="queued", reason=f"queued by Kueue (queue {QUEUE}): {NEEDED}")
+                await until(
+                    api,
+                    tmp_path,
+                    state="queued",
+                    reason=f"queued by Kueue (queue {QUEUE}): {NEEDED}",
+                )
                 first = kueue.admit("jobs", name)
                 running = await until(api, tmp_path, state="running")
                 assert running["attempts"][0]["node"] == api.kubelet.node
@@ -75,7 +84,11 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
                 done = await ended(run)
                 assert done.code == 0, done.err
                 trial = await the_trial(api, tmp_path)
-                assert (trial["state"], trial["value"], len(trial["attempts"])) == ("succeeded", 0.9, 1)
+                assert (trial["state"], trial["value"], len(trial["attempts"])) == (
+                    "succeeded",
+                    0.9,
+                    1,
+                )
             finally:
                 if run.poll() is None:
                     run.kill()
@@ -87,7 +100,10 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
 @pytest.mark.parametrize(
     ("installed", "said"),
     [
-        (True, "LocalQueue team-a is not in user1; create it, or name another one in spec.trial.queue: team-b"),
+        (
+            True,
+            "LocalQueue team-a is not in user1; create it, or name another one in spec.trial.queue: team-b",
+        ),
         (False, "the cluster has no Kueue"),
     ],
 )

@@ -29,13 +29,17 @@ def test_the_contexts_namespace_is_used_where_the_file_names_none(tmp_path: Path
     asyncio.run(go())
 
 
-def test_an_experiment_stays_in_its_namespace_whatever_the_context_says_later(tmp_path: Path) -> None:
+def test_an_experiment_stays_in_its_namespace_whatever_the_context_says_later(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "x.yaml").write_text(SILENT)
 
     async def go() -> None:
         async with FakeApi() as api:
             api.kubelet.play(lambda job: Script(lines=("score=0.5",)))
-            done = await ended(start(tmp_path, api.kubeconfig(namespace="default"), "run", "x.yaml"))
+            done = await ended(
+                start(tmp_path, api.kubeconfig(namespace="default"), "run", "x.yaml")
+            )
             assert done.code == 0, done.err
             asked = len(api.requests)
             again = await ended(start(tmp_path, api.kubeconfig(namespace="user1"), "run", "x.yaml"))
@@ -51,12 +55,16 @@ def test_an_experiment_stays_in_its_namespace_whatever_the_context_says_later(tm
 def test_contexts_are_read_from_all_kubeconfigs_as_kubectl_merges_them(
     context: str | None, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "1").write_text("{current-context: a, contexts: [{name: a, context: {namespace: vision}}, {name: b}]}")
+    (tmp_path / "1").write_text(
+        "{current-context: a, contexts: [{name: a, context: {namespace: vision}}, {name: b}]}"
+    )
     (tmp_path / "2").write_text(
         "{current-context: c, contexts: [{name: a, context: {namespace: x}}, {name: c, context: {namespace: audio}}]}"
     )
     (tmp_path / "3").write_text("{")
-    monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("none", "1", "2", "3")))
+    monkeypatch.setenv(
+        "KUBECONFIG", ":".join(str(tmp_path / name) for name in ("none", "1", "2", "3"))
+    )
     assert namespace_of(context) == namespace
     with kubeconfig_of({}):
         assert namespace_of(context) == "default"

@@ -1,4 +1,6 @@
-"""A complete search with objects of an operator: `tuner run` with a FakeApi and a simulated operator."""
+"""A complete search with objects of an operator: `tuner run` with a FakeApi and a simulated
+operator.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ Raw = dict[str, Any]
 
 def search(**trial: Any) -> str:
     document = yaml.safe_load(experiment())
-    document["spec"] |= {"budget": {"trials": 1}, "trial": {"template": TRAINING_JOB, **READING, **trial}}
+    document["spec"] |= {
+        "budget": {"trials": 1},
+        "trial": {"template": TRAINING_JOB, **READING, **trial},
+    }
     return yaml.safe_dump(document)
 
 

@@ -12,7 +12,11 @@ FILE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 
 
 def test_the_shipped_role_grants_exactly_what_the_runtime_needs() -> None:
-    (role,) = (each for each in yaml.safe_load_all(FILE.read_text(encoding="utf-8")) if each["kind"] == "Role")
+    (role,) = (
+        each
+        for each in yaml.safe_load_all(FILE.read_text(encoding="utf-8"))
+        if each["kind"] == "Role"
+    )
     granted = {
         (group, resource, verb)
         for rule in role["rules"]
@@ -21,5 +25,7 @@ def test_the_shipped_role_grants_exactly_what_the_runtime_needs() -> None:
         for verb in rule["verbs"]
     }
     assert granted == {
-        (right.group, right.resource, verb) for right in (*RIGHTS, *QUEUE_RIGHTS) for verb in right.verbs
+        (right.group, right.resource, verb)
+        for right in (*RIGHTS, *QUEUE_RIGHTS)
+        for verb in right.verbs
     }

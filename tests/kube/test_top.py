@@ -26,7 +26,8 @@ def known(folder: Path) -> None:
     store = SqlExperimentStore(home.controller_db, from_document)
     study = "namespaces/user1/studies/tiny-aaaaa"
     store.create_experiment(
-        Experiment("a" * 16, spec, 1, "/work", study, context="fake"), Revision(1, spec, text, START)
+        Experiment("a" * 16, spec, 1, "/work", study, context="fake"),
+        Revision(1, spec, text, START),
     )
     store.close()
 
@@ -43,9 +44,16 @@ def ask(folder: Path, prepare: Callable[[FakeApi], object]) -> CommandResult:
 
 
 def quota(api: FakeApi) -> None:
-    hard = {"requests.nvidia.com/gpu": "8", "pods": "9", "requests.cpu": "16", "limits.memory": "64Gi"}
+    hard = {
+        "requests.nvidia.com/gpu": "8",
+        "pods": "9",
+        "requests.cpu": "16",
+        "limits.memory": "64Gi",
+    }
     amounts = {"hard": hard, "used": {"requests.nvidia.com/gpu": "6", "requests.cpu": "4500m"}}
-    api.put("resourcequotas", {"metadata": {"name": "gpus", "namespace": "user1"}, "status": amounts})
+    api.put(
+        "resourcequotas", {"metadata": {"name": "gpus", "namespace": "user1"}, "status": amounts}
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,10 +61,15 @@ def quota(api: FakeApi) -> None:
     [
         (quota, "6 of 8 nvidia.com/gpu used (quota gpus); this experiment holds 0"),
         (lambda api: None, "no quota limits them; this experiment holds 0"),
-        (lambda api: api.forbid("list", "resourcequotas"), "unknown, resourcequotas is forbidden: User"),
+        (
+            lambda api: api.forbid("list", "resourcequotas"),
+            "unknown, resourcequotas is forbidden: User",
+        ),
     ],
 )
-def test_top_shows_used_and_allowed_gpus(tmp_path: Path, prepare: Callable[[FakeApi], object], said: str) -> None:
+def test_top_shows_used_and_allowed_gpus(
+    tmp_path: Path, prepare: Callable[[FakeApi], object], said: str
+) -> None:
     answer = ask(tmp_path, prepare)
     assert (answer.code, answer.err) == (0, "")
     head, gpus, *_, running = answer.out.splitlines()

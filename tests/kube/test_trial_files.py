@@ -1,4 +1,6 @@
-"""Files of this machine reach trials on a cluster: `spec.trial.files`, and the function of `tuner.minimize`."""
+"""Files of this machine reach trials on a cluster: `spec.trial.files`, and the function of
+`tuner.minimize`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ FILES = "files: [train.py, lib/net.py]"
 
 
 def materialized(api: FakeApi, job: Raw, folder: Path) -> Path:
-    """Write the files that a Job's pod sees below `folder`, as the kubelet would, and return their directory."""
+    """Write the files that a Job's pod sees below `folder`, as the kubelet would, and return their
+    directory.
+    """
     spec = job["spec"]["template"]["spec"]
     (volume,) = (each["configMap"] for each in spec["volumes"] if each["name"] == "tuner-files")
     data = api.get("configmaps", "user1", volume["name"])["binaryData"]
@@ -35,7 +39,9 @@ def materialized(api: FakeApi, job: Raw, folder: Path) -> Path:
 
 
 def sent(api: FakeApi) -> list[Raw]:
-    return [each for each in api.all("configmaps", "user1") if "-files-" in each["metadata"]["name"]]
+    return [
+        each for each in api.all("configmaps", "user1") if "-files-" in each["metadata"]["name"]
+    ]
 
 
 async def typed(api: FakeApi, folder: Path, *words: str) -> None:
@@ -72,7 +78,10 @@ def test_all_trials_mount_one_config_map_and_start_among_the_files(tmp_path: Pat
                 container = job["spec"]["template"]["spec"]["containers"][0]
                 assert container["workingDir"] == "/tuner/files"
                 directory = materialized(api, job, tmp_path / job["metadata"]["name"])
-                seen.append((directory / "train.py").read_bytes() + (directory / "lib" / "net.py").read_bytes())
+                seen.append(
+                    (directory / "train.py").read_bytes()
+                    + (directory / "lib" / "net.py").read_bytes()
+                )
                 return Script(lines=("score=1",))
 
             api.kubelet.play(script)
@@ -80,7 +89,11 @@ def test_all_trials_mount_one_config_map_and_start_among_the_files(tmp_path: Pat
             (config_map,) = sent(api)
             assert config_map["immutable"] is True
             posts = [(path, query) for method, path, query in api.requests if method == "POST"]
-            created = [path for path, query in posts if path.endswith("/configmaps") and "dryRun" not in query]
+            created = [
+                path
+                for path, query in posts
+                if path.endswith("/configmaps") and "dryRun" not in query
+            ]
             assert len(created) == 2, "the anchor and the files, once"
             (tmp_path / "train.py").write_text("second")
             await typed(api, tmp_path, "extend", "tiny", "--trials", "+2")
@@ -94,7 +107,10 @@ def test_all_trials_mount_one_config_map_and_start_among_the_files(tmp_path: Pat
 
 def test_a_missing_file_is_named_with_its_line(tmp_path: Path) -> None:
     answer, api = searched(
-        tmp_path, "run", str(tmp_path / "x.yaml"), text=experiment(trial="files: [train.py, nett.py]")
+        tmp_path,
+        "run",
+        str(tmp_path / "x.yaml"),
+        text=experiment(trial="files: [train.py, nett.py]"),
     )
     assert answer.code == 2
     assert "spec.trial.files[1]: 'nett.py' is not a file in" in answer.err
@@ -103,7 +119,12 @@ def test_a_missing_file_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_files_above_the_limit_of_a_config_map_are_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(bytes(MOST_BYTES + 1))
-    answer, _ = searched(tmp_path, "validate", str(tmp_path / "x.yaml"), text=experiment(trial="files: [weights.bin]"))
+    answer, _ = searched(
+        tmp_path,
+        "validate",
+        str(tmp_path / "x.yaml"),
+        text=experiment(trial="files: [weights.bin]"),
+    )
     assert answer.code == 2
     assert "spec.trial.files: the files have 1.0 MiB together" in answer.err
     assert "put large ones into the image or on a volume" in answer.err
@@ -111,7 +132,9 @@ def test_files_above_the_limit_of_a_config_map_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up.py", "a/../b.py", ".hidden"])
 def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
-    answer, _ = searched(tmp_path, "validate", str(tmp_path / "x.yaml"), text=experiment(trial=f"files: [{path}]"))
+    answer, _ = searched(
+        tmp_path, "validate", str(tmp_path / "x.yaml"), text=experiment(trial=f"files: [{path}]")
+    )
     assert answer.code == 2
     assert "is not a path; use a path below the file's folder" in answer.err
 
@@ -126,7 +149,9 @@ def test_a_dry_run_shows_the_files(tmp_path: Path) -> None:
 
 
 def container_run(api: FakeApi, job: Raw, folder: Path) -> Script:
-    """Run the trial's command with its files, by an interpreter without any installed package, as a bare image has."""
+    """Run the trial's command with its files, by an interpreter without any installed package, as a
+    bare image has.
+    """
     directory = materialized(api, job, folder)
     container = job["spec"]["template"]["spec"]["containers"][0]
     program, *arguments = container["command"]
@@ -146,7 +171,9 @@ def container_run(api: FakeApi, job: Raw, folder: Path) -> Script:
     return Script(lines=tuple(done.stdout.splitlines()), exit_code=done.returncode)
 
 
-def test_a_function_runs_in_an_image_that_has_python_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_runs_in_an_image_that_has_python_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shared_part.py").write_text("def square(x):\n    return x * x\n")
     offset = 2.0
@@ -163,7 +190,9 @@ def test_a_function_runs_in_an_image_that_has_python_only(tmp_path: Path, monkey
 
     async def go() -> python_api.Study:
         async with FakeApi() as api:
-            api.kubelet.play(lambda job: container_run(api, job, tmp_path / job["metadata"]["name"]))
+            api.kubelet.play(
+                lambda job: container_run(api, job, tmp_path / job["metadata"]["name"])
+            )
             with kubeconfig_of(api.kubeconfig()):
                 return await asyncio.to_thread(
                     python_api.minimize,
@@ -181,8 +210,17 @@ def test_a_function_runs_in_an_image_that_has_python_only(tmp_path: Path, monkey
 
     study = asyncio.run(go())
     results = study.results()
-    assert [result.state for result in results] == ["succeeded", "infeasible", "succeeded", "succeeded"]
-    assert all(result.value == (result.parameters["x"] - 2.0) ** 2 for result in results if result.number != 1)
+    assert [result.state for result in results] == [
+        "succeeded",
+        "infeasible",
+        "succeeded",
+        "succeeded",
+    ]
+    assert all(
+        result.value == (result.parameters["x"] - 2.0) ** 2
+        for result in results
+        if result.number != 1
+    )
     assert results[1].reason == "of no use"
 
 
@@ -191,7 +229,9 @@ def test_the_program_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (definition,) = (block.partition("\nstudy = ")[0] for block in blocks[:1])
     (shown,) = (block for block in blocks if 'runtime="kubernetes"' in block)
-    program = f"{definition}\n{shown}".replace("team-a", "user1").replace("trials=20", "trials=2, progress=False")
+    program = f"{definition}\n{shown}".replace("team-a", "user1").replace(
+        "trials=20", "trials=2, progress=False"
+    )
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
     names: dict[str, object] = {"__name__": "__main__"}
 
@@ -201,7 +241,9 @@ def test_the_program_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         async with FakeApi() as api:
 
             def script(job: Raw) -> Script:
-                limits.append(job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"])
+                limits.append(
+                    job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+                )
                 return container_run(api, job, tmp_path / job["metadata"]["name"])
 
             api.kubelet.play(script)
@@ -227,7 +269,8 @@ def test_a_function_of_another_version_of_python_says_which_image_it_needs(tmp_p
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert done.returncode == 1
     assert (
-        done.stdout == f"the objective was pickled by Python 3.99, and this is Python {here}; use an image with 3.99\n"
+        done.stdout
+        == f"the objective was pickled by Python 3.99, and this is Python {here}; use an image with 3.99\n"
     )
 
 
@@ -259,7 +302,9 @@ def objective(trial):
         objective = cloudpickle.dumps(script["objective"])
     finally:
         sys.modules["__main__"] = main
-    packed = pickle.dumps({"objective": objective, "objectives": ["value"], "path": [], "sources": {}})
+    packed = pickle.dumps(
+        {"objective": objective, "objectives": ["value"], "path": [], "sources": {}}
+    )
     (tmp_path / "objective.pyz").write_bytes(archive(packed))
     done = subprocess.run(
         [sys.executable, "-S", "objective.pyz"],
@@ -270,4 +315,8 @@ def objective(trial):
         check=False,
         timeout=60,
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("\ntuner.step=0 tuner.value=8.0\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (
+        "\ntuner.step=0 tuner.value=8.0\n",
+        "",
+        0,
+    )

@@ -1,4 +1,5 @@
-"""`tuner resume --from-cluster` from another state directory, while the experiment's controller runs and after it.
+"""`tuner resume --from-cluster` from another state directory, while the experiment's controller
+runs and after it.
 
 And the first state directory, after another one has taken its experiment over.
 """
@@ -20,7 +21,9 @@ RECOVER = ("resume", "tiny", "--from-cluster", "-n", NAMESPACE)
 
 
 async def taken_over(folder: Path, api: FakeApi, *, failpoint: str = "") -> CommandResult:
-    """Kill `tuner run` beside its first trial; rebuild the experiment in the directory `other`, and let it finish."""
+    """Kill `tuner run` beside its first trial; rebuild the experiment in the directory `other`, and
+    let it finish.
+    """
     api.kubelet.play(lambda job: Script(lines=("score=0.5",), forever=True))
     first = start(folder, api.kubeconfig(), "run", "x.yaml")
     await eventually(lambda: len(api.all("pods", NAMESPACE)) == 1, within_s=30)
@@ -57,14 +60,19 @@ def test_an_experiment_that_another_directory_finished_does_not_run_again(tmp_pa
             for words in map(str.split, stale):
                 refused = await ended(start(tmp_path, api.kubeconfig(), *words))
                 assert (words, refused.code) == (words, 6), refused.err
-                assert f"tiny has succeeded elsewhere ({socket.gethostname()}:{tmp_path}/other/" in refused.err
+                assert (
+                    f"tiny has succeeded elsewhere ({socket.gethostname()}:{tmp_path}/other/"
+                    in refused.err
+                )
                 assert "best: score 0.7" in refused.err
             third = await ended(start(tmp_path, api.kubeconfig(), *RECOVER, state="third"))
             assert third.code == 6, third.err
             assert "tiny has succeeded elsewhere" in third.err
             assert "delete configmap tiny-" in third.err
             assert created(api) == before
-            forgotten = await ended(start(tmp_path, api.kubeconfig(), "delete", "tiny", "--yes", "--local-only"))
+            forgotten = await ended(
+                start(tmp_path, api.kubeconfig(), "delete", "tiny", "--yes", "--local-only")
+            )
             assert forgotten.code == 0, forgotten.err
             again = await ended(start(tmp_path, api.kubeconfig(), "resume", "tiny", state="other"))
             assert again.code == 0, again.err
@@ -73,19 +81,25 @@ def test_an_experiment_that_another_directory_finished_does_not_run_again(tmp_pa
 
 
 def test_a_kill_between_the_record_of_the_end_and_its_row_loses_neither(tmp_path: Path) -> None:
-    """The record comes first: in between only the directory that ended the experiment can go on with it."""
+    """The record comes first: in between only the directory that ended the experiment can go on
+    with it.
+    """
     (tmp_path / "x.yaml").write_text(experiment())
 
     async def go() -> None:
         async with FakeApi() as api:
             killed = await taken_over(tmp_path, api, failpoint="cluster.conclude.after")
             assert killed.code == -9, killed.err
-            told = await ended(start(tmp_path, api.kubeconfig(), "get", "experiments", "-o", "json", state="other"))
+            told = await ended(
+                start(tmp_path, api.kubeconfig(), "get", "experiments", "-o", "json", state="other")
+            )
             assert json.loads(told.out)[0]["state"] == "running"
             expire_lease(api)
             before = created(api)
             refused = await ended(start(tmp_path, api.kubeconfig(), "resume", "tiny"))
-            assert (refused.code, "tiny has succeeded elsewhere" in refused.err) == (6, True), refused.err
+            assert (refused.code, "tiny has succeeded elsewhere" in refused.err) == (6, True), (
+                refused.err
+            )
             done = await ended(start(tmp_path, api.kubeconfig(), "resume", "tiny", state="other"))
             assert done.code == 0, done.err
             assert created(api) == before
@@ -93,7 +107,9 @@ def test_a_kill_between_the_record_of_the_end_and_its_row_loses_neither(tmp_path
     asyncio.run(go())
 
 
-def test_a_kill_before_the_record_of_the_end_leaves_the_experiment_to_others(tmp_path: Path) -> None:
+def test_a_kill_before_the_record_of_the_end_leaves_the_experiment_to_others(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "x.yaml").write_text(experiment())
 
     async def go() -> None:
@@ -132,7 +148,11 @@ def test_a_lost_database_is_not_rebuilt_beside_a_living_controller(tmp_path: Pat
             api.kubelet.finish_job(NAMESPACE, pod.rpartition("-")[0])
             done = await ended(third)
             assert done.code == 0, done.err
-            told = await ended(start(tmp_path, api.kubeconfig(), "get", "trials", "tiny", "-o", "json", state="other"))
+            told = await ended(
+                start(
+                    tmp_path, api.kubeconfig(), "get", "trials", "tiny", "-o", "json", state="other"
+                )
+            )
             assert sorted(each["value"] for each in json.loads(told.out)) == [0.5, 0.7, 0.7]
 
     asyncio.run(go())

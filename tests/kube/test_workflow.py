@@ -1,4 +1,6 @@
-"""Katib's example for Argo Workflows, run on a FakeApi: two steps, one after the other, of which the second trains."""
+"""Katib's example for Argo Workflows, run on a FakeApi: two steps, one after the other, of which
+the second trains.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,28 @@ WORKFLOW: Raw = {
         "serviceAccountName": "argo",
         "entrypoint": "hp-workflow",
         "templates": [
-            {"name": "hp-workflow", "steps": [[{"name": "prepare", "template": "gen-epochs"}],
-                                              [{"name": "train", "template": "model-training"}]]},
-            {"name": "gen-epochs", "script": {"image": "python", "command": ["python"], "source": "print(2)"}},
+            {
+                "name": "hp-workflow",
+                "steps": [
+                    [{"name": "prepare", "template": "gen-epochs"}],
+                    [{"name": "train", "template": "model-training"}],
+                ],
+            },
+            {
+                "name": "gen-epochs",
+                "script": {"image": "python", "command": ["python"], "source": "print(2)"},
+            },
             {
                 "name": "model-training",
                 "metadata": {"labels": TRAINS},
-                "container": {"image": "mnist", "command": ["train", "--lr=${trialParameters.learningRate}"]},
+                "container": {
+                    "image": "mnist",
+                    "command": ["train", "--lr=${trialParameters.learningRate}"],
+                },
             },
         ],
     },
-}  # fmt: skip
+}
 EXPERIMENT: Raw = {
     "apiVersion": "kubeflow.org/v1beta1",
     "kind": "Experiment",
@@ -45,7 +58,13 @@ EXPERIMENT: Raw = {
         "parallelTrialCount": 1,
         "maxTrialCount": 2,
         "maxFailedTrialCount": 1,
-        "parameters": [{"name": "lr", "parameterType": "double", "feasibleSpace": {"min": "0.01", "max": "0.03"}}],
+        "parameters": [
+            {
+                "name": "lr",
+                "parameterType": "double",
+                "feasibleSpace": {"min": "0.01", "max": "0.03"},
+            }
+        ],
         "trialTemplate": {
             "retain": True,
             "primaryPodLabels": TRAINS,
@@ -73,7 +92,14 @@ def test_katibs_workflow_runs_and_the_step_that_trains_has_the_value(tmp_path: P
     async def go() -> None:
         async with FakeApi() as api:
             argo = FakeKind(api, WORKFLOW, "workflows")
-            run = start(tmp_path, api.kubeconfig(namespace=NAMESPACE), "run", "argo.yaml", "--runtime", "kubernetes")
+            run = start(
+                tmp_path,
+                api.kubeconfig(namespace=NAMESPACE),
+                "run",
+                "argo.yaml",
+                "--runtime",
+                "kubernetes",
+            )
             await eventually(lambda: len(workflows(api)) == 1, within_s=30)
             name = workflows(api)[0]["metadata"]["name"]
             argo.say(name, phase="Running")
@@ -86,12 +112,18 @@ def test_katibs_workflow_runs_and_the_step_that_trains_has_the_value(tmp_path: P
             argo.say(name, phase="Succeeded")
 
             def second() -> Raw | None:
-                return next((each for each in workflows(api) if each["metadata"]["name"] != name), None)
+                return next(
+                    (each for each in workflows(api) if each["metadata"]["name"] != name), None
+                )
 
             await eventually(lambda: second() is not None, within_s=30)
             failing = second()
             assert failing is not None
-            argo.say(failing["metadata"]["name"], phase="Error", message="the workflow pod was not created")
+            argo.say(
+                failing["metadata"]["name"],
+                phase="Error",
+                message="the workflow pod was not created",
+            )
             done = await ended(run)
             assert done.code == 1, done.err
             listed = await tuner(api, tmp_path, "get", "trials", "katib-argo", "-o", "json")

@@ -1,4 +1,7 @@
-"""docs/architecture.md: every file, class and function that it names exists. So does every test in docs/faults.md."""
+"""docs/architecture.md: every file, class and function that it names exists.
+
+So does every test in docs/faults.md.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,40 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-ROOTS = ("bench", "controller", "deploy", "docs", "docs_site", "examples", "hydra_plugins", "proto", "suggest", "tests",
-         "trial_image", "tuner")  # fmt: skip
+ROOTS = (
+    "bench",
+    "controller",
+    "deploy",
+    "docs",
+    "docs_site",
+    "examples",
+    "hydra_plugins",
+    "proto",
+    "suggest",
+    "tests",
+    "trial_image",
+    "tuner",
+)
 # `path:name`, or `path` followed by its names: `path`: `one`, `other`.
 PATH = r"`((?:[\w.*-]+/)[\w./*-]*)(?::([\w.]+))?`((?:(?::|,| or) `[A-Za-z_][\w.]*`(?![\w/]))*)"
 FILE = r"`([\w.-]*\.(?:py|js|go|md|proto|toml|importlinter))`"
-FILLERS = {"a", "an", "the", "s", "of", "to", "in", "or", "and", "how", "what", "which", "when", "that", "its"}
+FILLERS = {
+    "a",
+    "an",
+    "the",
+    "s",
+    "of",
+    "to",
+    "in",
+    "or",
+    "and",
+    "how",
+    "what",
+    "which",
+    "when",
+    "that",
+    "its",
+}
 
 
 def named() -> list[tuple[str, str]]:
@@ -36,7 +67,11 @@ def names_in(path: Path) -> set[str]:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
             case ast.ClassDef():
-                inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+                inner = (
+                    each
+                    for each in node.body
+                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                )
                 names |= {node.name} | {f"{node.name}.{each.name}" for each in inner}
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 names.add(node.name)
@@ -50,7 +85,11 @@ def names_in(path: Path) -> set[str]:
 def rows() -> list[list[str]]:
     """Return the cells of the tables of changes."""
     lines = PAGE.partition("## Where to change what\n")[2].partition("\n## ")[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in lines
+        if line.startswith("| ")
+    ]
     return [row for row in cells if row[0] not in ("to …", "---")]
 
 
@@ -70,7 +109,9 @@ def test_a_file_without_its_folder_is_the_only_one_of_its_name(name: str) -> Non
 
 def test_no_change_has_two_rows() -> None:
     words = [(row[0], set(re.findall(r"[a-z]+", row[0].lower())) - FILLERS) for row in rows()]
-    assert [(one, other) for (one, few), (other, many) in permutations(words, 2) if few <= many] == []
+    assert [
+        (one, other) for (one, few), (other, many) in permutations(words, 2) if few <= many
+    ] == []
 
 
 def test_every_row_of_changes_says_how_many_files_it_takes() -> None:

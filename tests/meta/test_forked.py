@@ -22,9 +22,13 @@ SHOWS = (
 
 def by_exec(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], env={**os.environ, "MINE": "1"}, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "MINE": "1"},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def by_fork(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -37,8 +41,10 @@ BOTH = (by_exec, by_fork)
 
 
 def test_a_forked_command_sees_what_a_new_interpreter_sees() -> None:
-    seen = [(process.communicate(timeout=60), process.returncode) for process in
-            [start(SHOWS, "a", "b c") for start in BOTH]]  # fmt: skip
+    seen = [
+        (process.communicate(timeout=60), process.returncode)
+        for process in [start(SHOWS, "a", "b c") for start in BOTH]
+    ]
     assert seen[0] == seen[1]
     assert seen[0][1] == 7
 
@@ -47,9 +53,14 @@ def test_a_forked_script_sees_what_a_new_interpreter_sees(tmp_path: Path) -> Non
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "shows.py").write_text(f"import beside; print(__file__); {SHOWS}")
     new = subprocess.Popen(
-        [sys.executable, "shows.py"], cwd=tmp_path, env=dict(os.environ), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "shows.py"],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     forked_one = forked.script(tmp_path / "shows.py", env=os.environ)
     assert isinstance(forked_one, forked.Forked)
     assert forked_one.communicate(timeout=60) == new.communicate(timeout=60)
@@ -90,7 +101,9 @@ def test_the_end_of_a_command_is_reported_even_if_its_output_is_not_read(tmp_pat
 
 
 def test_options_of_the_interpreter_start_a_new_one() -> None:
-    process = forked.python("import sys; print(sys.flags.optimize)", env={**os.environ, "PYTHONOPTIMIZE": "1"})
+    process = forked.python(
+        "import sys; print(sys.flags.optimize)", env={**os.environ, "PYTHONOPTIMIZE": "1"}
+    )
     assert not isinstance(process, forked.Forked)
     assert process.communicate(timeout=60)[0] == "1\n"
 

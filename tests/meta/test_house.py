@@ -17,13 +17,18 @@ GENERATED = {
     ROOT / "controller/runtime/local/collectors/tensorboard",
 }
 
-# Classes that `import tuner` offers, and those of the service, the controller and the training program beside them.
+# Classes that `import tuner` offers, and those of the service, the controller and the training
+# program beside them.
 PUBLIC_TWICE = {"Experiment", "Figure", "Infeasible", "Study", "Trial"}
 
 
 def sources(*folders: str) -> list[Path]:
     found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in found if not GENERATED & set(path.parents) and "__pycache__" not in path.parts]
+    return [
+        path
+        for path in found
+        if not GENERATED & set(path.parents) and "__pycache__" not in path.parts
+    ]
 
 
 def has_a_header(path: Path) -> bool:
@@ -61,7 +66,9 @@ def test_test_files_have_names_of_their_own() -> None:
 def test_classes_have_names_of_their_own() -> None:
     found = sources("suggest", "controller", "tuner", "trial_image", "hydra_plugins", "docs_site")
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in found]
-    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
     assert len(names) > 500
     assert {name for name, count in names.items() if count > 1} == PUBLIC_TWICE
 
@@ -71,17 +78,25 @@ NOT_A_PATTERN = "/%:@!$&'()*+,;=~"
 
 
 def test_no_group_of_a_pattern_has_a_possessive_quantifier() -> None:
-    """Before Python 3.11.5, as on Debian 12, one that fails stays behind what it had tried: `0.5` was read as 5."""
+    """Before Python 3.11.5, as on Debian 12, one that fails stays behind what it had tried: `0.5`
+    was read as 5.
+    """
     found = sources("suggest", "controller", "tuner", "hydra_plugins", "trial_image")
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in found}
     texts = {
-        (path, node.lineno): text.decode(errors="replace") if isinstance(text := node.value, bytes) else text
+        (path, node.lineno): text.decode(errors="replace")
+        if isinstance(text := node.value, bytes)
+        else text
         for path, tree in trees.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and node.value != NOT_A_PATTERN
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str | bytes)
+        and node.value != NOT_A_PATTERN
     }
     assert len(texts) > 1000
-    where = [(path.name, line) for (path, line), text in texts.items() if POSSESSIVE_GROUP.search(text)]
+    where = [
+        (path.name, line) for (path, line), text in texts.items() if POSSESSIVE_GROUP.search(text)
+    ]
     assert where == [], "write a plain quantifier, or an atomic group: (?>(?:…)?)"
 
 
@@ -90,12 +105,21 @@ def test_decisions_are_numbered_without_gaps_in_names_and_titles() -> None:
     numbers = [int(file.name[:4]) for file in files]
     assert numbers == list(range(1, len(files) + 1))
     titles = [file.read_text(encoding="utf-8").partition("\n")[0] for file in files]
-    assert [title for title, number in zip(titles, numbers, strict=True) if not title.startswith(f"# {number}. ")] == []
+    assert [
+        title
+        for title, number in zip(titles, numbers, strict=True)
+        if not title.startswith(f"# {number}. ")
+    ] == []
 
 
 def test_no_module_breaks_the_import_rules() -> None:
     lint_imports = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run(
-        [lint_imports, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [lint_imports, "--no-logo", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -11,14 +11,29 @@ import pytest
 from tests.e2e.cli import cli_in
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("aiohttp", "alembic", "google.protobuf", "grpc", "kubernetes", "numpy", "optuna", "scipy", "sqlalchemy")
+HEAVY = (
+    "aiohttp",
+    "alembic",
+    "google.protobuf",
+    "grpc",
+    "kubernetes",
+    "numpy",
+    "optuna",
+    "scipy",
+    "sqlalchemy",
+)
 
 
 def heavy_after(program: str) -> list[str]:
     """The heavy packages that a fresh Python has loaded when `program` is done."""
     ending = f"\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", program + ending], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program + ending],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1].split() if done.stdout.splitlines() else []
@@ -30,7 +45,18 @@ def test_the_nouns_of_the_service_bring_no_library_with_them(noun: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["model", "states", "observe", "decide", "metrics", "failures", "budget", "breaker", "progress"]
+    "module",
+    [
+        "model",
+        "states",
+        "observe",
+        "decide",
+        "metrics",
+        "failures",
+        "budget",
+        "breaker",
+        "progress",
+    ],
 )
 def test_the_core_of_the_controller_imports_no_library(module: str) -> None:
     assert heavy_after(f"import controller.core.{module}") == []
@@ -142,8 +168,13 @@ def test_reads_of_a_store_need_no_server(tmp_path: Path) -> None:
         )
         done = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path / "state")],
-            cwd=tmp_path, env=cli.env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=cli.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     reads = "suggest.server suggest.studies suggest.studies.importances suggest.studies.reading"
     assert done.stdout.splitlines()[-2:] == [reads, "1 thread"]
@@ -153,5 +184,7 @@ def test_reads_of_a_store_need_no_server(tmp_path: Path) -> None:
 def test_the_packages_under_test_are_this_checkouts(package: str) -> None:
     program = f"import {package}; print({package}.__file__)"
     # From elsewhere, so that only the installation decides.
-    done = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False
+    )
     assert done.stdout.strip() == str(ROOT / package / "__init__.py"), done.stderr

@@ -1,4 +1,7 @@
-"""The lock files hold what pyproject.toml asks for, each package by its hashes. `make lock` writes them."""
+"""The lock files hold what pyproject.toml asks for, each package by its hashes.
+
+`make lock` writes them.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,13 @@ def asked_for(lock: str) -> list[Requirement]:
         return [Requirement(line) for line in groups["docs"]]
     extras, more = LOCKS[lock]
     optional = PROJECT["project"]["optional-dependencies"]
-    lines = [*PROJECT["project"]["dependencies"], *(line for extra in extras for line in optional[extra])]
-    return [Requirement(line) for line in [*lines, *(line for group in more for line in groups[group])]]
+    lines = [
+        *PROJECT["project"]["dependencies"],
+        *(line for extra in extras for line in optional[extra]),
+    ]
+    return [
+        Requirement(line) for line in [*lines, *(line for group in more for line in groups[group])]
+    ]
 
 
 @pytest.mark.parametrize("lock", [*LOCKS, APART])
@@ -63,7 +71,9 @@ def test_a_lock_file_satisfies_the_project(lock: str) -> None:
     missing = [
         f"{wanted}: {found.get(canonicalize_name(wanted.name), 'not locked')}; run make lock"
         for wanted in asked_for(lock)
-        if not all(each in wanted.specifier for each in found.get(canonicalize_name(wanted.name), ["none"]))
+        if not all(
+            each in wanted.specifier for each in found.get(canonicalize_name(wanted.name), ["none"])
+        )
     ]
     assert missing == []
 
@@ -78,4 +88,9 @@ def test_every_locked_package_has_hashes_and_no_address(lock: str) -> None:
 
 def test_the_lock_files_agree() -> None:
     first, *others = (pins(lock) for lock in LOCKS)
-    assert [name for other in others for name in other.keys() & first.keys() if other[name] != first[name]] == []
+    assert [
+        name
+        for other in others
+        for name in other.keys() & first.keys()
+        if other[name] != first[name]
+    ] == []

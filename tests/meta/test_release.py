@@ -28,7 +28,9 @@ def test_the_changelog_has_the_version() -> None:
 
 
 def test_pull_requests_test_every_python_that_is_supported() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yaml").read_text(encoding="utf-8"))["jobs"]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yaml").read_text(encoding="utf-8"))[
+        "jobs"
+    ]
     assert jobs["test"]["strategy"]["matrix"]["python"] == pythons()
 
 

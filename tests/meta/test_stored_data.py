@@ -15,14 +15,27 @@ PARTS = (
     "controller/experiment_tables.py",
     "controller/journal.py",
 )
-MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "importlib", "runpy", "code"}
+MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "importlib",
+    "runpy",
+    "code",
+}
 CALLS = {"eval", "exec", "compile", "__import__"}
 NAMES = {"PickleType", "unsafe_load", "full_load", "UnsafeLoader", "FullLoader"}
 
 
 def sources() -> list[Path]:
     found = [
-        path for part in PARTS for path in ([ROOT / part] if part.endswith(".py") else (ROOT / part).rglob("*.py"))
+        path
+        for part in PARTS
+        for path in ([ROOT / part] if part.endswith(".py") else (ROOT / part).rglob("*.py"))
     ]
     return sorted(path for path in found if path.exists())
 

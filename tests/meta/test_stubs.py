@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "suggest" / "v1"
 needs_generator = pytest.mark.skipif(
-    not (ROOT / ".venv-proto").exists(), reason="its environment is made by `python proto/generate.py` (make check)"
+    not (ROOT / ".venv-proto").exists(),
+    reason="its environment is made by `python proto/generate.py` (make check)",
 )
 
 
@@ -52,7 +53,9 @@ def test_generated_code_imports_by_the_packages_own_name() -> None:
 
 
 def test_the_least_protobuf_allowed_is_the_one_the_code_was_made_for() -> None:
-    made_for = re.search(r"# Protobuf Python Version: (\S+)", (GENERATED / "suggest_pb2.py").read_text())
+    made_for = re.search(
+        r"# Protobuf Python Version: (\S+)", (GENERATED / "suggest_pb2.py").read_text()
+    )
     assert made_for is not None
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     [protobuf] = [d for d in dependencies if d.startswith("protobuf")]

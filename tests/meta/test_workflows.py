@@ -1,4 +1,7 @@
-"""What a pull request runs on GitHub is what `.ci/run` runs here. `make check-workflows` lints the files."""
+"""What a pull request runs on GitHub is what `.ci/run` runs here.
+
+`make check-workflows` lints the files.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,11 @@ def commands(text: str) -> set[str]:
 
 
 def run_by(workflow: str) -> set[str]:
-    return commands("\n".join(str(step.get("run", "")) for step in steps(ROOT / ".github" / "workflows" / workflow)))
+    return commands(
+        "\n".join(
+            str(step.get("run", "")) for step in steps(ROOT / ".github" / "workflows" / workflow)
+        )
+    )
 
 
 def test_pull_requests_run_what_the_local_script_runs() -> None:
@@ -41,10 +48,18 @@ def test_pull_requests_run_what_the_local_script_runs() -> None:
 
 
 def test_every_make_target_that_is_called_exists() -> None:
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    here = {word for name in HERE for word in commands((ROOT / ".ci" / name).read_text(encoding="utf-8"))}
+    targets = re.findall(
+        r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    here = {
+        word
+        for name in HERE
+        for word in commands((ROOT / ".ci" / name).read_text(encoding="utf-8"))
+    }
     called = here.union(*(run_by(workflow.name) for workflow in WORKFLOWS))
-    assert {word.removeprefix("make ") for word in called if word.startswith("make ")} <= set(targets)
+    assert {word.removeprefix("make ") for word in called if word.startswith("make ")} <= set(
+        targets
+    )
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)

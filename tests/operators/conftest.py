@@ -1,10 +1,11 @@
 """The fixtures of tests with the real operators. Only `make test-operators` runs them.
 
-    fakes       all four operators beside a control plane with fake nodes; one for each process, started on demand
-    real        the same with a real node, for programs that really train
+    fakes       all four operators beside a control plane with fake nodes; one for each process,
+    started on demand real        the same with a real node, for programs that really train
     namespace   a fresh one with a TrainingRuntime, in the cluster of the test; removed afterwards
     me          `tuner` as a person runs it in that namespace
-    seen        called with what a test saw, for its cell of the table of kinds and outcomes (see table.py)
+    seen        called with what a test saw, for its cell of the table of kinds and outcomes (see
+    table.py)
 
 Where the operators cannot run their tests are skipped with the make target to run; with
 TUNER_TEST_OPERATORS_REQUIRED=1 they fail.
@@ -45,7 +46,9 @@ def lacks(what: str) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "outcome(name): the column of docs/operators.md that a test fills, kind by kind")
+    config.addinivalue_line(
+        "markers", "outcome(name): the column of docs/operators.md that a test fills, kind by kind"
+    )
 
 
 class ByOperators(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -61,14 +64,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByOperators:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    astray = [item.nodeid for item in items if "real" in getattr(item, "fixturenames", ()) and REAL not in item.nodeid]
+    astray = [
+        item.nodeid
+        for item in items
+        if "real" in getattr(item, "fixturenames", ()) and REAL not in item.nodeid
+    ]
     if astray:
-        raise pytest.UsageError(f"only tests in {REAL.strip('/:')} may need the real node: {', '.join(astray)}")
+        raise pytest.UsageError(
+            f"only tests in {REAL.strip('/:')} may need the real node: {', '.join(astray)}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report whether the cluster itself caused a failure, and pass on the test's cell from its process."""
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report whether the cluster itself caused a failure, and pass on the test's cell from its
+    process.
+    """
     report = yield
     arguments = getattr(item, "funcargs", {})
     for each in arguments.values():
@@ -79,7 +92,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
                 report.sections.append(("a part of the cluster is gone", str(failed)))
     outcome = item.get_closest_marker("outcome")
     if outcome and report.when == "call" and not report.passed:
-        report.user_properties.append(("cell", [outcome.args[0], str(arguments["kind"]), "not as expected"]))
+        report.user_properties.append(
+            ("cell", [outcome.args[0], str(arguments["kind"]), "not as expected"])
+        )
     return report
 
 
@@ -142,7 +157,9 @@ def me(cluster: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Search
 
 
 @pytest.fixture
-def seen(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+def seen(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Callable[[str], None]:
     def say(text: str) -> None:
         outcome = request.node.get_closest_marker("outcome").args[0]
         record_property("cell", [outcome, str(request.getfixturevalue("kind")), text])

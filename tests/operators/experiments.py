@@ -24,20 +24,33 @@ WITHIN_S = 120.0
 
 
 def experiment(
-    me: Searcher, kind: Kind, main: Behavior = MAIN, worker: Behavior = WORKER, *, trials: int = 1,
-    parallelism: int = 1, restart: str = "Never", labels: Mapping[str, str] | None = None, **trial: object,
-) -> Path:  # fmt: skip
+    me: Searcher,
+    kind: Kind,
+    main: Behavior = MAIN,
+    worker: Behavior = WORKER,
+    *,
+    trials: int = 1,
+    parallelism: int = 1,
+    restart: str = "Never",
+    labels: Mapping[str, str] | None = None,
+    **trial: object,
+) -> Path:
     template = {"metadata": {"labels": dict(labels or {})}, **kind.template(main, worker, restart)}
     return me.file_of_objects(template, name=NAME, trials=trials, parallelism=parallelism, **trial)
 
 
 def until_message(me: Searcher, message: str, *, state: str) -> None:
-    """Wait until a trial is in this state with this text in its reason. The state must not end by itself."""
+    """Wait until a trial is in this state with this text in its reason.
+
+    The state must not end by itself.
+    """
 
     def is_said() -> bool:
         code, out, _ = me.tuner("get", "trials", NAME, "-o", "json")
         trials = json.loads(out) if code == 0 else []  # the experiment does not exist yet
-        return any(trial["state"] == state and message in (trial["reason"] or "") for trial in trials)
+        return any(
+            trial["state"] == state and message in (trial["reason"] or "") for trial in trials
+        )
 
     eventually(is_said, within_s=WITHIN_S, shows=lambda: me.tuner("describe", NAME))
 
@@ -73,7 +86,9 @@ def last_main_value(api: Api, me: Searcher, kind: Kind, process: subprocess.Pope
 
 def nothing_left(api: Api, me: Searcher, kind: Kind) -> bool:
     """Check that no object is left, and soon no pod."""
-    return not api.items(kind.objects(me.namespace)) and eventually(lambda: not api.items(pods(me.namespace)))
+    return not api.items(kind.objects(me.namespace)) and eventually(
+        lambda: not api.items(pods(me.namespace))
+    )
 
 
 def verdict(trial: dict[str, Any]) -> str:

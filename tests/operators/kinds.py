@@ -1,7 +1,9 @@
-"""The kinds of the tests: one template for each, with a main pod and a worker that behave differently.
+"""The kinds of the tests: one template for each, with a main pod and a worker that behave
+differently.
 
-A behavior is environment variables that fake pods obey (tests/cluster/kwok.py). Every pod takes one GPU, so an object
-takes two. Where all pods share a template (Job, TrainJob) the worker's behavior is written for completion index 1.
+A behavior is environment variables that fake pods obey (tests/cluster/kwok.py). Every pod takes one
+GPU, so an object takes two. Where all pods share a template (Job, TrainJob) the worker's behavior
+is written for completion index 1.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ RESTARTS = ("Never", "OnFailure")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`template`: a function of the main pod's behavior, the worker's and a restart policy. `operators`: needed.
+    """`template`: a function of the main pod's behavior, the worker's and a restart policy.
+    `operators`: needed.
 
-    `main`: labels of its main pod. `success`: the condition of its success. `queued`: Kueue takes it.
+    `main`: labels of its main pod. `success`: the condition of its success. `queued`: Kueue takes
+    it.
     """
 
     name: str
@@ -40,7 +44,9 @@ class Kind:
 
     def objects(self, namespace: str, name: str = "") -> str:
         group, version, plural = self.resource.split("/")
-        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}" + (
+            f"/{name}" if name else ""
+        )
 
     def is_main(self, pod: Object) -> bool:
         labels = pod["metadata"].get("labels", {})
@@ -58,10 +64,15 @@ def prepare(api: Api, namespace: str) -> None:
         runtime = {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainingRuntime",
-            "metadata": {"name": _runtime(restart), "labels": {"trainer.kubeflow.org/framework": "plain"}},
+            "metadata": {
+                "name": _runtime(restart),
+                "labels": {"trainer.kubeflow.org/framework": "plain"},
+            },
             "spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": jobset}},
         }
-        api.post(f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainingruntimes", runtime)
+        api.post(
+            f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainingruntimes", runtime
+        )
 
 
 def _runtime(restart: str) -> str:
@@ -92,19 +103,34 @@ def _both(main: Behavior, worker: Behavior) -> dict[str, str]:
 
 def _job(main: Behavior, worker: Behavior, restart: str) -> Object:
     pod = _pod("main", _both(main, worker), restart)
-    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": pod}
+    spec = {
+        "completions": 2,
+        "parallelism": 2,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": pod,
+    }
     return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
 
 
 def _jobset(main: Behavior, worker: Behavior, restart: str) -> Object:
     groups = [
-        {"name": name, "template": {"spec": {"backoffLimit": 0, "template": _pod("main", behavior, restart)}}}
+        {
+            "name": name,
+            "template": {"spec": {"backoffLimit": 0, "template": _pod("main", behavior, restart)}},
+        }
         for name, behavior in (("leader", main), ("workers", worker))
     ]
-    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": groups}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": groups},
+    }
 
 
-def _training(kind: str, replicas: str, main_type: str, container: str) -> Callable[[Behavior, Behavior, str], Object]:
+def _training(
+    kind: str, replicas: str, main_type: str, container: str
+) -> Callable[[Behavior, Behavior, str], Object]:
     def template(main: Behavior, worker: Behavior, restart: str) -> Object:
         def replica(behavior: Behavior, policy: str) -> Object:
             pod = {"spec": {"containers": [_container(container, behavior)]}}
@@ -124,7 +150,10 @@ def _trainjob(main: Behavior, worker: Behavior, restart: str) -> Object:
         "env": _environment(_both(main, worker)),
         "resourcesPerNode": {"limits": {GPU: "1"}, "requests": {GPU: "1"}},
     }
-    spec = {"runtimeRef": {"name": _runtime(restart), "kind": "TrainingRuntime"}, "trainer": trainer}
+    spec = {
+        "runtimeRef": {"name": _runtime(restart), "kind": "TrainingRuntime"},
+        "trainer": trainer,
+    }
     return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
 
 
@@ -133,25 +162,53 @@ _FIRST = {INDEX: "0"}
 KINDS = (
     Kind("Job", "batch/v1/jobs", _job, (), _FIRST, "Complete"),
     Kind(
-        "JobSet", "jobset.x-k8s.io/v1alpha2/jobsets", _jobset, (JOBSET,),
-        {"jobset.sigs.k8s.io/replicatedjob-name": "leader"}, "Completed",
+        "JobSet",
+        "jobset.x-k8s.io/v1alpha2/jobsets",
+        _jobset,
+        (JOBSET,),
+        {"jobset.sigs.k8s.io/replicatedjob-name": "leader"},
+        "Completed",
     ),
     Kind(
-        "PyTorchJob", f"{KUBEFLOW}/pytorchjobs", _training("PyTorchJob", "pytorchReplicaSpecs", "Master", "pytorch"),
-        (TRAINING,), _ROLE, "Succeeded",
+        "PyTorchJob",
+        f"{KUBEFLOW}/pytorchjobs",
+        _training("PyTorchJob", "pytorchReplicaSpecs", "Master", "pytorch"),
+        (TRAINING,),
+        _ROLE,
+        "Succeeded",
     ),
     Kind(
-        "TFJob", f"{KUBEFLOW}/tfjobs", _training("TFJob", "tfReplicaSpecs", "Chief", "tensorflow"),
-        (TRAINING,), _ROLE, "Succeeded",
+        "TFJob",
+        f"{KUBEFLOW}/tfjobs",
+        _training("TFJob", "tfReplicaSpecs", "Chief", "tensorflow"),
+        (TRAINING,),
+        _ROLE,
+        "Succeeded",
     ),
     Kind(
-        "XGBoostJob", f"{KUBEFLOW}/xgboostjobs", _training("XGBoostJob", "xgbReplicaSpecs", "Master", "xgboost"),
-        (TRAINING,), _ROLE, "Succeeded",
+        "XGBoostJob",
+        f"{KUBEFLOW}/xgboostjobs",
+        _training("XGBoostJob", "xgbReplicaSpecs", "Master", "xgboost"),
+        (TRAINING,),
+        _ROLE,
+        "Succeeded",
     ),
     Kind(
-        "MPIJob", f"{KUBEFLOW}/mpijobs", _training("MPIJob", "mpiReplicaSpecs", "Launcher", "mpi"),
-        (TRAINING,), _ROLE, "Succeeded", queued=False,
+        "MPIJob",
+        f"{KUBEFLOW}/mpijobs",
+        _training("MPIJob", "mpiReplicaSpecs", "Launcher", "mpi"),
+        (TRAINING,),
+        _ROLE,
+        "Succeeded",
+        queued=False,
     ),
-    Kind("TrainJob", "trainer.kubeflow.org/v1alpha1/trainjobs", _trainjob, (TRAINER, JOBSET), _FIRST, "Complete"),
-)  # fmt: skip
+    Kind(
+        "TrainJob",
+        "trainer.kubeflow.org/v1alpha1/trainjobs",
+        _trainjob,
+        (TRAINER, JOBSET),
+        _FIRST,
+        "Complete",
+    ),
+)
 QUEUED = tuple(kind for kind in KINDS if kind.queued)

@@ -1,4 +1,5 @@
-"""The real operators as host processes beside a test cluster: Kueue, JobSet, Training Operator and Trainer.
+"""The real operators as host processes beside a test cluster: Kueue, JobSet, Training Operator and
+Trainer.
 
 How to use them:
 
@@ -7,16 +8,19 @@ How to use them:
     ...
     cluster.close()                                 # ends them too
 
-or, in a test, the fixtures `fakes` and `real` of conftest.py. `python -m tests.operators.by_hand [--real]`
-starts the same for a person. Versions are pinned in tests/cluster/go/{operators,trainingoperator}/go.mod; the programs
-are built by `make operator-binaries`. Needs root: the Training Operator reads its certificate from a fixed folder below
-/tmp and therefore gets a /tmp of its own.
+or, in a test, the fixtures `fakes` and `real` of conftest.py.
+`python -m tests.operators.by_hand [--real]` starts the same for a person. Versions are pinned in
+tests/cluster/go/{operators,trainingoperator}/go.mod; the programs are built by
+`make operator-binaries`. Needs root: the Training Operator reads its certificate from a fixed
+folder below /tmp and therefore gets a /tmp of its own.
 
-Webhooks: the API server calls https://127.0.0.1:PORT, and every clientConfig carries our own authority. Kueue and the
-Training Operator insist on managing their certificates; they find valid ones in their Secret and leave them alone.
+Webhooks: the API server calls https://127.0.0.1:PORT, and every clientConfig carries our own
+authority. Kueue and the Training Operator insist on managing their certificates; they find valid
+ones in their Secret and leave them alone.
 
-On a real node, workers of a PyTorchJob wait for the name of their master (`pytorch_init`, an image with Python), and
-the launcher of an MPIJob gets kubectl from `mpi_delivery`, an image whose entry point copies it to /opt/kube/kubectl.
+On a real node, workers of a PyTorchJob wait for the name of their master (`pytorch_init`, an image
+with Python), and the launcher of an MPIJob gets kubectl from `mpi_delivery`, an image whose entry
+point copies it to /opt/kube/kubectl.
 """
 
 from __future__ import annotations
@@ -54,9 +58,13 @@ COLLECTIONS = {
 }
 # MPIJob is missing: Kueue knows v2beta1, and the Training Operator serves v1.
 FRAMEWORKS = (
-    "batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob", "kubeflow.org/tfjob", "kubeflow.org/xgboostjob",
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
     "trainer.kubeflow.org/trainjob",
-)  # fmt: skip
+)
 Command: TypeAlias = tuple[list[str | Path], dict[str, str]]  # words, environment
 WAITS_FOR_MASTER = """
 - name: init-pytorch
@@ -102,14 +110,20 @@ class Operators:
     """All four operators, running and ready. They end with the cluster's processes."""
 
     def __init__(
-        self, cluster: ControlPlane, *, pytorch_init: str = images.BASE, mpi_delivery: str = MPI_DELIVERY
+        self,
+        cluster: ControlPlane,
+        *,
+        pytorch_init: str = images.BASE,
+        mpi_delivery: str = MPI_DELIVERY,
     ) -> None:
         self.cluster = cluster
         self._images = (pytorch_init, mpi_delivery)
         self._folder = cluster.folder / "operators"
         self._folder.mkdir()
         # The names that a CA must have so that cert-controller does not replace it.
-        self._authority = Authority(self._folder, hosts=("kueue-ca", "training-operator-ca"), rsa=True)
+        self._authority = Authority(
+            self._folder, hosts=("kueue-ca", "training-operator-ca"), rsa=True
+        )
         services = {
             KUEUE: "kueue-webhook-service.kueue-system.svc",
             JOBSET: "localhost",
@@ -156,9 +170,11 @@ class Operators:
         """Install definitions and webhooks of all four; return when the kinds are served."""
         api, definitions = self.cluster.api(), []
         for name, file in (
-            (JOBSET, "jobset.json"), (TRAINER, "trainer.json"), (TRAINING, "trainingoperator.json"),
+            (JOBSET, "jobset.json"),
+            (TRAINER, "trainer.json"),
+            (TRAINING, "trainingoperator.json"),
             (KUEUE, "kueue.json"),
-        ):  # fmt: skip
+        ):
             for each in json.loads(program(file).read_text()):
                 self._point(each, self._places[name])
                 if each["kind"] == "CustomResourceDefinition":
@@ -175,11 +191,19 @@ class Operators:
         for webhook in [*each.get("webhooks", ()), *([conversion] if conversion else [])]:
             service = webhook["clientConfig"].pop("service")
             url = f"https://{LOOPBACK}:{place.webhook}{service['path']}"
-            webhook["clientConfig"] = {"url": url, "caBundle": _base64(self._authority.own.certificate)}
+            webhook["clientConfig"] = {
+                "url": url,
+                "caBundle": _base64(self._authority.own.certificate),
+            }
 
     def _give_certificates(self, secret: Object, serving: Certificate) -> None:
         own = self._authority.own
-        files = {"ca.crt": own.certificate, "ca.key": own.key, "tls.crt": serving.certificate, "tls.key": serving.key}
+        files = {
+            "ca.crt": own.certificate,
+            "ca.key": own.key,
+            "tls.crt": serving.certificate,
+            "tls.key": serving.key,
+        }
         secret["data"] = {name: _base64(path) for name, path in files.items()}
 
     def _launch(self, name: str) -> None:
@@ -211,7 +235,11 @@ class Operators:
             "namespace": "kueue-system",
             "health": {"healthProbeBindAddress": place.health_address},
             "metrics": {"bindAddress": "0"},
-            "webhook": {"host": LOOPBACK, "port": place.webhook, "certDir": str(place.serving.key.parent)},
+            "webhook": {
+                "host": LOOPBACK,
+                "port": place.webhook,
+                "certDir": str(place.serving.key.parent),
+            },
             "leaderElection": {"leaderElect": False},
             # Without its own management Kueue reads a certificate for metrics from a fixed place.
             "internalCertManagement": {
@@ -222,7 +250,10 @@ class Operators:
             "clientConnection": {"qps": QPS, "burst": BURST},
             "integrations": {"frameworks": list(FRAMEWORKS)},
         }
-        flags = [f"--config={_written(place, configuration)}", "--feature-gates=VisibilityOnDemand=false"]
+        flags = [
+            f"--config={_written(place, configuration)}",
+            "--feature-gates=VisibilityOnDemand=false",
+        ]
         return [program("kueue"), *flags], {}
 
     def _jobset(self, place: _Place) -> Command:
@@ -236,7 +267,9 @@ class Operators:
             "internalCertManagement": {"enable": False},
             "clientConnection": {"qps": QPS, "burst": BURST},
         }
-        return [program("jobset"), f"--config={_written(place, configuration)}"], {"TMPDIR": str(place.folder)}
+        return [program("jobset"), f"--config={_written(place, configuration)}"], {
+            "TMPDIR": str(place.folder)
+        }
 
     def _trainer(self, place: _Place) -> Command:
         configuration = {
@@ -250,23 +283,34 @@ class Operators:
             "clientConnection": {"qps": QPS, "burst": BURST},
         }
         own = {"TMPDIR": str(place.folder)}
-        return [program("trainer-controller-manager"), f"--config={_written(place, configuration)}"], own
+        return [
+            program("trainer-controller-manager"),
+            f"--config={_written(place, configuration)}",
+        ], own
 
     def _training_operator(self, place: _Place) -> Command:
-        """It writes certificates below /tmp whatever TMPDIR is; it is given a folder of its own there."""
+        """It writes certificates below /tmp whatever TMPDIR is; it is given a folder of its own
+        there.
+        """
         pytorch_init, mpi_delivery = self._images
         (place.folder / "kubeconfig").write_bytes(self.cluster.kubeconfig().read_bytes())
         (place.folder / "init.yaml").write_text(WAITS_FOR_MASTER)
         flags = [
-            f"--webhook-server-port={place.webhook}", f"--health-probe-bind-address={place.health_address}",
-            "--metrics-bind-address=0", f"--kube-api-qps={QPS}", f"--kube-api-burst={BURST}", "--controller-threads=4",
+            f"--webhook-server-port={place.webhook}",
+            f"--health-probe-bind-address={place.health_address}",
+            "--metrics-bind-address=0",
+            f"--kube-api-qps={QPS}",
+            f"--kube-api-burst={BURST}",
+            "--controller-threads=4",
             f"--pytorch-init-container-image={pytorch_init}",
             "--pytorch-init-container-template-file=/tmp/init.yaml",
             f"--mpi-kubectl-delivery-image={mpi_delivery}",
-        ]  # fmt: skip
+        ]
         script = 'mount --bind "$1" /tmp && shift && exec "$@"'
         in_own_tmp = ("unshare", "--mount", "sh", "-c", script, "sh", place.folder)
-        return [*in_own_tmp, program("training-operator.v1"), *flags], {"KUBECONFIG": "/tmp/kubeconfig"}
+        return [*in_own_tmp, program("training-operator.v1"), *flags], {
+            "KUBECONFIG": "/tmp/kubeconfig"
+        }
 
 
 def _create(api: Api, each: Object) -> None:

@@ -13,7 +13,9 @@ _FLAVOR = "any-node"
 
 
 def add_queue(api: Api, namespace: str, *, gpus: int) -> None:
-    """Create LOCAL_QUEUE in this namespace with this many GPUs; a higher priority preempts a lower one."""
+    """Create LOCAL_QUEUE in this namespace with this many GPUs; a higher priority preempts a lower
+    one.
+    """
     flavor = {"name": _FLAVOR, "resources": [{"name": GPU, "nominalQuota": gpus}]}
     cluster_queue = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
@@ -35,7 +37,15 @@ def workloads(namespace: str) -> str:
 
 def _ensure(api: Api, kind: str, path: str, name: str, **content: object) -> None:
     try:
-        api.post(path, {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, **content})
+        api.post(
+            path,
+            {
+                "apiVersion": "kueue.x-k8s.io/v1beta1",
+                "kind": kind,
+                "metadata": {"name": name},
+                **content,
+            },
+        )
     except RequestRefused as refused:
         if refused.code != 409:  # left by an earlier test
             raise

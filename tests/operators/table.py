@@ -1,7 +1,7 @@
 """The table kind x outcome of docs/operators.md, written from a run of the tests.
 
-With TUNER_OPERATORS_TABLE=docs/operators.md the tests replace the text between the two MARKS; a run of some tests
-replaces only their cells.
+With TUNER_OPERATORS_TABLE=docs/operators.md the tests replace the text between the two MARKS; a run
+of some tests replaces only their cells.
 """
 
 from __future__ import annotations
@@ -34,19 +34,30 @@ class Table:
         before, _, rest = text.partition(MARKS[0])
         table, _, after = rest.partition(MARKS[1])
         cells = _read(table) | self._cells
-        path.write_text(f"{before}{MARKS[0]}\n{_markdown(cells)}{MARKS[1]}{after}", encoding="utf-8")
+        path.write_text(
+            f"{before}{MARKS[0]}\n{_markdown(cells)}{MARKS[1]}{after}", encoding="utf-8"
+        )
 
 
 def _markdown(cells: Cells) -> str:
     """Return a row for each outcome, in the order of arrival, and a column for each kind."""
     outcomes = dict.fromkeys(outcome for outcome, _ in cells)
     rows = [["", *COLUMNS], ["---"] * (len(COLUMNS) + 1)]
-    rows += [[outcome, *("; ".join(cells.get((outcome, kind), [UNTRIED])) for kind in COLUMNS)] for outcome in outcomes]
+    rows += [
+        [outcome, *("; ".join(cells.get((outcome, kind), [UNTRIED])) for kind in COLUMNS)]
+        for outcome in outcomes
+    ]
     tested = ", ".join(f"{name} {version}" for name, version in VERSIONS.items())
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nSeen with {tested}.\n"
 
 
 def _read(table: str) -> Cells:
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
-    found = ((outcome, kind, text) for outcome, *texts in rows for kind, text in zip(COLUMNS, texts, strict=True))
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][
+        2:
+    ]
+    found = (
+        (outcome, kind, text)
+        for outcome, *texts in rows
+        for kind, text in zip(COLUMNS, texts, strict=True)
+    )
     return {(outcome, kind): [text] for outcome, kind, text in found if text != UNTRIED}

@@ -31,7 +31,9 @@ def test_every_kind_runs_to_its_end(cluster: ControlPlane, namespace: str, kind:
 
 
 @pytest.mark.parametrize("kind", QUEUED, ids=str)
-def test_kueue_admits_every_kind_that_it_takes(cluster: ControlPlane, namespace: str, kind: Kind) -> None:
+def test_kueue_admits_every_kind_that_it_takes(
+    cluster: ControlPlane, namespace: str, kind: Kind
+) -> None:
     api = cluster.api()
     add_queue(api, namespace, gpus=2)
     api.post(kind.objects(namespace), an_object(kind, **{QUEUE_LABEL: LOCAL_QUEUE}))

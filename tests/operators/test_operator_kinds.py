@@ -1,4 +1,7 @@
-"""Each kind as a trial under its real operator: how it ends, stops, is retried and adopted. Nodes and pods are fake."""
+"""Each kind as a trial under its real operator: how it ends, stops, is retried and adopted.
+
+Nodes and pods are fake.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ def test_the_value_of_a_trial_is_the_one_its_main_pod_prints(
 
 @each_kind
 @pytest.mark.outcome("main pod fails")
-def test_a_main_pod_that_fails_is_a_failed_trial(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_main_pod_that_fails_is_a_failed_trial(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     code, _, err = me.tuner("run", experiment(me, kind, {**MAIN, "KWOK_EXIT": "3"}, LONG_WORKER))
     assert code == 3, err
     (trial,) = me.trials()
@@ -61,7 +66,9 @@ def test_a_main_pod_that_fails_is_a_failed_trial(cluster: ControlPlane, me: Sear
 
 @each_kind
 @pytest.mark.outcome("worker fails")
-def test_a_worker_that_fails_is_a_failed_trial(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_worker_that_fails_is_a_failed_trial(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     code, _, err = me.tuner("run", experiment(me, kind, LONG, {**WORKER, "KWOK_EXIT": "4"}))
     assert code == 3, err
     (trial,) = me.trials()
@@ -73,7 +80,9 @@ def test_a_worker_that_fails_is_a_failed_trial(cluster: ControlPlane, me: Search
 
 @each_kind
 @pytest.mark.outcome("`tuner stop`")
-def test_stop_deletes_the_pods_of_a_trial(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_stop_deletes_the_pods_of_a_trial(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     process = me.start("run", experiment(me, kind, LONG, LONG_WORKER))
     running_main(cluster.api(), me, kind)
     assert me.tuner("stop", "tiny")[0] == 0
@@ -93,7 +102,9 @@ def test_a_trial_whose_object_was_deleted_by_hand_runs_again(
     process = me.start("run", experiment(me, kind, {**MAIN, "KWOK_RUN": "3s"}))
     running_main(cluster.api(), me, kind)
     (first,) = cluster.api().items(kind.objects(me.namespace))
-    cluster.api().delete(kind.objects(me.namespace, first["metadata"]["name"]) + "?propagationPolicy=Background")
+    cluster.api().delete(
+        kind.objects(me.namespace, first["metadata"]["name"]) + "?propagationPolicy=Background"
+    )
     code, err = ended(process)
     assert code == 0, err
     (trial,) = me.trials()
@@ -143,7 +154,9 @@ def test_a_controller_resumed_after_a_kill_adopts_running_objects(
 
 @each_operated_kind
 @pytest.mark.outcome("operator restarted")
-def test_an_operator_that_restarts_costs_no_attempt(fakes: Operators, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_an_operator_that_restarts_costs_no_attempt(
+    fakes: Operators, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     process = me.start("run", experiment(me, kind, {**MAIN, "KWOK_RUN": "3s"}, trials=2))
     running_main(fakes.cluster.api(), me, kind)
     for name in kind.operators:
@@ -158,11 +171,14 @@ def test_an_operator_that_restarts_costs_no_attempt(fakes: Operators, me: Search
 
 @each_operated_kind
 @pytest.mark.outcome("operator down at the start")
-def test_a_trial_waits_for_an_operator_that_is_down(fakes: Operators, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_trial_waits_for_an_operator_that_is_down(
+    fakes: Operators, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     fakes.stop(kind.operators[0])
     try:
         process = me.start("run", experiment(me, kind))
-        until_message(me, "running?", state="queued")  # "is its operator running?", or the same question about its kind
+        # "is its operator running?", or the same question about its kind
+        until_message(me, "running?", state="queued")
     finally:
         fakes.start(kind.operators[0])
     code, err = ended(process)

@@ -1,4 +1,6 @@
-"""Trials behind Kueue's queue, each kind that Kueue takes: waiting, admitted, preempted and requeued."""
+"""Trials behind Kueue's queue, each kind that Kueue takes: waiting, admitted, preempted and
+requeued.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kwok import uid_number
 from tests.cluster.objects import job, jobs
 from tests.cluster.searcher import Searcher
-from tests.operators.experiments import ended, experiment, last_main_value, running_main, until_message, verdict
+from tests.operators.experiments import (
+    ended,
+    experiment,
+    last_main_value,
+    running_main,
+    until_message,
+    verdict,
+)
 from tests.operators.kinds import GPUS, QUEUED, Kind
 from tests.operators.operators import KUEUE, Operators
 from tests.operators.queues import LOCAL_QUEUE, PRIORITY_LABEL, QUEUE_LABEL, V1, add_queue
@@ -42,7 +51,9 @@ def remove_urgent(api: Api, namespace: str) -> None:
 
 @each_queued_kind
 @pytest.mark.outcome("queued by Kueue")
-def test_a_trial_waits_for_kueue_and_is_admitted(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_trial_waits_for_kueue_and_is_admitted(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     api = cluster.api()
     add_urgent(api, me.namespace)
     process = me.start("run", experiment(me, kind, trials=2, parallelism=2, queue=LOCAL_QUEUE))
@@ -63,7 +74,9 @@ def test_a_preempted_trial_continues_as_the_same_attempt_with_the_value_of_its_s
 ) -> None:
     api = cluster.api()
     main = {"KWOK_LOG": "score={uid}", "KWOK_RUN": "8s"}
-    process = me.start("run", experiment(me, kind, main, labels={PRIORITY_LABEL: "low"}, queue=LOCAL_QUEUE))
+    process = me.start(
+        "run", experiment(me, kind, main, labels={PRIORITY_LABEL: "low"}, queue=LOCAL_QUEUE)
+    )
     first = uid_number(running_main(api, me, kind)["metadata"]["uid"])
     add_urgent(api, me.namespace)
     until_message(me, "preempted by Kueue", state="queued")
@@ -72,7 +85,9 @@ def test_a_preempted_trial_continues_as_the_same_attempt_with_the_value_of_its_s
     code, err = ended(process)
     assert code == 0, err
     (trial,) = me.trials()
-    assert (trial["state"], trial["value"], len(trial["attempts"])) == ("succeeded", value, 1), trial
+    assert (trial["state"], trial["value"], len(trial["attempts"])) == ("succeeded", value, 1), (
+        trial
+    )
     assert value != first
     seen(verdict(trial))
 
@@ -90,7 +105,9 @@ def test_a_queue_survives_a_restart_of_kueue(fakes: Operators, me: Searcher) -> 
     assert (trial["value"], len(trial["attempts"])) == (trial["parameters"]["x"], 1)
 
 
-def test_a_missing_queue_is_reported_before_anything_runs(cluster: ControlPlane, me: Searcher) -> None:
+def test_a_missing_queue_is_reported_before_anything_runs(
+    cluster: ControlPlane, me: Searcher
+) -> None:
     code, _, err = me.tuner("run", experiment(me, QUEUED[0], queue="nosuch"))
     assert code == 2, err
     assert "LocalQueue nosuch is not in" in err

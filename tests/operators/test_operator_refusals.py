@@ -1,4 +1,7 @@
-"""Pods that the cluster refuses to an operator, and pods that crash repeatedly. Each kind has a reason to wait."""
+"""Pods that the cluster refuses to an operator, and pods that crash repeatedly.
+
+Each kind has a reason to wait.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,15 @@ from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import job, jobs, quota
 from tests.cluster.searcher import Searcher
-from tests.operators.experiments import LONG_WORKER, MAIN, ended, experiment, nothing_left, until_message, verdict
+from tests.operators.experiments import (
+    LONG_WORKER,
+    MAIN,
+    ended,
+    experiment,
+    nothing_left,
+    until_message,
+    verdict,
+)
 from tests.operators.kinds import GPUS, KINDS, Kind
 
 Seen = Callable[[str], None]
@@ -25,7 +36,9 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 @each_kind
 @pytest.mark.outcome("pod refused by quota")
-def test_a_trial_whose_pod_the_quota_refuses_waits(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_trial_whose_pod_the_quota_refuses_waits(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     api = cluster.api()
     path = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
     api.post(path, quota("gpus", gpus=str(GPUS)))
@@ -60,7 +73,9 @@ def test_a_pod_that_admission_refuses_pauses_the_experiment(
 
 @each_kind
 @pytest.mark.outcome("crash loop")
-def test_a_crash_loop_ends_as_a_failure(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
+def test_a_crash_loop_ends_as_a_failure(
+    cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
+) -> None:
     crashing = {**MAIN, "KWOK_CRASHES": "1000", "KWOK_RUN": "200ms"}
     code, _, err = me.tuner("run", experiment(me, kind, crashing, LONG_WORKER, restart="OnFailure"))
     assert code == 3, err

@@ -1,7 +1,8 @@
 """The training programs of examples/operators/ on a real node: PyTorch, TensorFlow and MPI.
 
-All pods print a `loss`: the main one that of the held-out examples, each worker that of its shard. A value read from
-the wrong pod is therefore wrong. The output of pods is recorded while the experiment runs.
+All pods print a `loss`: the main one that of the held-out examples, each worker that of its shard.
+A value read from the wrong pod is therefore wrong. The output of pods is recorded while the
+experiment runs.
 """
 
 from __future__ import annotations
@@ -52,11 +53,16 @@ class Training:
 TRAININGS = (
     Training("pytorchjob", "pytorchjobs", "master-0", ("worker-0",), "replica 0 of 2"),
     Training(
-        "tfjob", "tfjobs", "chief-0", ("worker-0", "worker-1"),
+        "tfjob",
+        "tfjobs",
+        "chief-0",
+        ("worker-0", "worker-1"),
         "the variables are on /job:ps/replica:0/task:0/device:CPU:0",
     ),
-    Training("mpijob", "mpijobs", "launcher", ("worker-0", "worker-1"), "rank 1 of 2 on {trial}-worker-1"),
-)  # fmt: skip
+    Training(
+        "mpijob", "mpijobs", "launcher", ("worker-0", "worker-1"), "rank 1 of 2 on {trial}-worker-1"
+    ),
+)
 
 
 @pytest.fixture(params=TRAININGS, ids=str)
@@ -88,8 +94,14 @@ def test_replicas_train_one_model_and_the_main_pod_reports_the_metrics(
         assert [epoch for epoch, _ in losses(lines)] == [*range(1, EPOCHS + 1)]
         assert losses(lines)[-1][1] == trial["value"] < losses(lines)[0][1]
 
-        shards = [each for worker in training.workers for each in losses(logs[f"{trial['name']}-{worker}"])]
-        assert sorted(epoch for epoch, _ in shards) == sorted([*range(1, EPOCHS + 1)] * len(training.workers))
+        shards = [
+            each
+            for worker in training.workers
+            for each in losses(logs[f"{trial['name']}-{worker}"])
+        ]
+        assert sorted(epoch for epoch, _ in shards) == sorted(
+            [*range(1, EPOCHS + 1)] * len(training.workers)
+        )
         first, last = ([loss for epoch, loss in shards if epoch == which] for which in (1, EPOCHS))
         assert max(last) < min(first)
         assert not {loss for _, loss in shards} & {loss for _, loss in losses(lines)}
@@ -104,24 +116,35 @@ def here(cluster: ControlPlane, me: Searcher, training: Training) -> Path:
     """Return the example's file with the locally built image."""
     assert isinstance(cluster, RealNode)
     text = (trainers.EXAMPLES / f"{training.name}.yaml").read_text()
-    content = yaml.safe_load(text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name]))
+    content = yaml.safe_load(
+        text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name])
+    )
     server = {"HOST": cluster.gateway, "PORT": cluster.server.rpartition(":")[2]}
     for replica in replicas(content):
         (container,) = replica["template"]["spec"]["containers"]
-        # Without kube-proxy no address of the API server's Service answers, and MPI's launcher calls it.
-        container["env"] = [{"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()]
+        # Without kube-proxy no address of the API server's Service answers, and MPI's launcher
+        # calls it.
+        container["env"] = [
+            {"name": f"KUBERNETES_SERVICE_{key}", "value": value} for key, value in server.items()
+        ]
     path = me.folder / f"{training.name}.yaml"
     path.write_text(json.dumps(content))  # JSON, which is YAML
     return path
 
 
 def replicas(content: Any) -> list[Object]:
-    (found,) = (value for key, value in content["spec"]["trial"]["template"]["spec"].items() if "ReplicaSpecs" in key)
+    (found,) = (
+        value
+        for key, value in content["spec"]["trial"]["template"]["spec"].items()
+        if "ReplicaSpecs" in key
+    )
     return list(found.values())
 
 
 def recorded(api: Api, me: Searcher, running: subprocess.Popen[str]) -> dict[str, list[str]]:
-    """Record the lines of each pod by name, following the logs: an operator removes pods two seconds after the end."""
+    """Record the lines of each pod by name, following the logs: an operator removes pods two
+    seconds after the end.
+    """
     logs: dict[str, list[str]] = {}
 
     def follow(name: str) -> None:
@@ -155,6 +178,8 @@ def nothing_left(api: Api, me: Searcher, training: Training) -> bool:
     objects = f"/apis/kubeflow.org/v1/namespaces/{me.namespace}/{training.plural}"
 
     def none() -> bool:
-        return not any(api.items(path) for path in (objects, pods(me.namespace), f"{namespace}/services"))
+        return not any(
+            api.items(path) for path in (objects, pods(me.namespace), f"{namespace}/services")
+        )
 
     return eventually(none)

@@ -1,8 +1,9 @@
 """Images of the training programs in examples/operators/, each built from its Dockerfile.
 
-`python -m tests.operators.trainers` builds them once, as root, on the real node's `base` image, and keeps them in the
-cache. `MPI_DELIVERY` is the init container of an MPIJob's launcher: it copies kubectl to where the launcher expects it.
-The build downloads Debian packages; packages from PyPI are downloaded before it, with this machine's settings of pip.
+`python -m tests.operators.trainers` builds them once, as root, on the real node's `base` image, and
+keeps them in the cache. `MPI_DELIVERY` is the init container of an MPIJob's launcher: it copies
+kubectl to where the launcher expects it. The build downloads Debian packages; packages from PyPI
+are downloaded before it, with this machine's settings of pip.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tests.cluster.binaries import build, cache, locked, module_of, program
 
 EXAMPLES = images.ROOT / "examples" / "operators"
 MPI_DELIVERY = "localhost/tuner-test/mpi-delivery:1"
-IMAGES = {name: f"localhost/tuner-test/{name}:1" for name in ("pytorchjob", "tfjob", "mpijob")}  # folders of EXAMPLES
+# folders of EXAMPLES
+IMAGES = {name: f"localhost/tuner-test/{name}:1" for name in ("pytorchjob", "tfjob", "mpijob")}
 DELIVERY = f'FROM {images.BASE}\nCOPY kubectl /bin/kubectl\nCMD ["cp", "/bin/kubectl", "/opt/kube/kubectl"]\n'
 BUILD_WITHIN_S = 1800
 
@@ -39,8 +41,14 @@ def archive(tag: str) -> Path:
 
 def missing() -> str:
     """Return in one line which are missing, with the cure, or an empty string."""
-    lacking = ", ".join(_name(tag) for tag in (MPI_DELIVERY, *IMAGES.values()) if not archive(tag).exists())
-    return f"images for the operators are not built ({lacking}): make operator-images, as root" if lacking else ""
+    lacking = ", ".join(
+        _name(tag) for tag in (MPI_DELIVERY, *IMAGES.values()) if not archive(tag).exists()
+    )
+    return (
+        f"images for the operators are not built ({lacking}): make operator-images, as root"
+        if lacking
+        else ""
+    )
 
 
 def build_image(tag: str) -> None:
@@ -48,7 +56,10 @@ def build_image(tag: str) -> None:
     target = archive(tag)
     if target.exists():
         return
-    with locked(target), tempfile.TemporaryDirectory(dir=cache(), prefix=f".{_name(tag)}-") as folder:
+    with (
+        locked(target),
+        tempfile.TemporaryDirectory(dir=cache(), prefix=f".{_name(tag)}-") as folder,
+    ):
         if target.exists():
             return
         began = time.monotonic()
@@ -62,7 +73,13 @@ def build_image(tag: str) -> None:
             (context / "Dockerfile").write_text(DELIVERY)
         else:
             shutil.copytree(_context(tag), context)
-        flags = ["--layers=false", f"--build-arg=BASE={images.BASE}", *_wheels(context, scratch), "--tag", tag]
+        flags = [
+            "--layers=false",
+            f"--build-arg=BASE={images.BASE}",
+            *_wheels(context, scratch),
+            "--tag",
+            tag,
+        ]
         _run(["buildah", "bud", *flags, str(context)])
         made = scratch / "image.tar"
         _run(["buildah", "push", tag, f"docker-archive:{made}:{tag}"])
@@ -77,8 +94,22 @@ def _wheels(context: Path, scratch: Path) -> list[str]:
     if not wanted.exists():
         return []
     wheels, settings = scratch / "wheels", scratch / "pip.conf"
-    debian = ["--python-version=3.11", "--implementation=cp", "--only-binary=:all:"]  # the Python version of `base`
-    _run([sys.executable, "-m", "pip", "download", "--quiet", *debian, "--dest", str(wheels), "-r", str(wanted)])
+    # the Python version of `base`
+    debian = ["--python-version=3.11", "--implementation=cp", "--only-binary=:all:"]
+    _run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            *debian,
+            "--dest",
+            str(wheels),
+            "-r",
+            str(wanted),
+        ]
+    )
     settings.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     return [f"--volume={wheels}:/wheels:ro", f"--volume={settings}:/etc/pip.conf:ro"]
 
@@ -93,7 +124,14 @@ def _name(tag: str) -> str:
 
 def _run(command: list[str]) -> None:
     environment = {**os.environ, **images.environment()}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BUILD_WITHIN_S, check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_WITHIN_S,
+        check=False,
+    )
     if done.returncode != 0:
         output = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise RuntimeError(f"{' '.join(command[:3])} ended with {done.returncode}:\n{output}")
@@ -102,7 +140,10 @@ def _run(command: list[str]) -> None:
 def main() -> int:
     lacking = [tool for tool in images.TOOLS if not shutil.which(tool)]
     if missing() and (os.geteuid() != 0 or lacking):
-        print("building these images takes root and buildah: make cluster-packages, as root", file=sys.stderr)
+        print(
+            "building these images takes root and buildah: make cluster-packages, as root",
+            file=sys.stderr,
+        )
         return 1
     try:
         images.build_base()

@@ -2,7 +2,8 @@
 
     python -m tests.service.attacks NAME ADDRESS TOKEN SECONDS
 
-It prints `begun` once the attack is running. `Bystander` is another client that measures how it is served.
+It prints `begun` once the attack is running. `Bystander` is another client that measures how it is
+served.
 """
 
 from __future__ import annotations
@@ -73,14 +74,18 @@ class Figures:
         return max(self.took_s.get(what, [0.0])) * 1000
 
     def line(self) -> str:
-        parts = [f"{what}: {self.longest_ms(what):.0f} ms at most of {len(took)}" for what, took in self.took_s.items()]
+        parts = [
+            f"{what}: {self.longest_ms(what):.0f} ms at most of {len(took)}"
+            for what, took in self.took_s.items()
+        ]
         return "; ".join([*parts, f"failed: {len(self.failed)}", *self.failed[:1]])
 
 
 class Bystander:
     """Three threads: one reads a study, one reports many measurements, one connects repeatedly.
 
-    With the address of Katib's port, a fourth one asks there for suggestions, as Katib's controller does.
+    With the address of Katib's port, a fourth one asks there for suggestions, as Katib's controller
+    does.
     """
 
     def __init__(self, address: str, token: str, katib_address: str = "") -> None:
@@ -91,7 +96,9 @@ class Bystander:
         self._metadata = (("authorization", f"Bearer {token}"),)
         with Client(address, token=token, timeout_s=DEADLINE_S) as client:
             client.create_study(THEIRS, a_spec(2), request_id="create")
-            self._trial = client.suggest(THEIRS, 1, client_id="c", request_id="first").trials[0].number
+            self._trial = (
+                client.suggest(THEIRS, 1, client_id="c", request_id="first").trials[0].number
+            )
         callers = [self._read, self._report, self._connect]
         if katib_address:
             callers.append(self._suggest)
@@ -118,16 +125,24 @@ class Bystander:
             stub = SuggestServiceStub(channel)
             request = pb.GetStudyRequest(name=str(THEIRS))
             while not self._over.wait(0.01):
-                self._timed("GetStudy", lambda: stub.GetStudy(request, timeout=DEADLINE_S, metadata=self._metadata))
+                self._timed(
+                    "GetStudy",
+                    lambda: stub.GetStudy(request, timeout=DEADLINE_S, metadata=self._metadata),
+                )
 
     def _report(self) -> None:
         with grpc.insecure_channel(self._address) as channel:
             stub = SuggestServiceStub(channel)
             step = 0
             while not self._over.wait(0.2):
-                measured = [pb.Measurement(attempt=1, metric="score", step=step + n, value=0.5) for n in range(600)]
+                measured = [
+                    pb.Measurement(attempt=1, metric="score", step=step + n, value=0.5)
+                    for n in range(600)
+                ]
                 step += len(measured)
-                request = pb.ReportMeasurementsRequest(name=f"{THEIRS}/trials/{self._trial}", measurements=measured)
+                request = pb.ReportMeasurementsRequest(
+                    name=f"{THEIRS}/trials/{self._trial}", measurements=measured
+                )
                 self._timed(
                     "report of 600",
                     lambda request=request: stub.ReportMeasurements(  # type: ignore[misc]
@@ -140,7 +155,10 @@ class Bystander:
             options = [("grpc.use_local_subchannel_pool", 1)]
             with grpc.insecure_channel(self._address, options=options) as channel:
                 check = health_pb2_grpc.HealthStub(channel).Check
-                self._timed("new connection", lambda check=check: check(health_pb2.HealthCheckRequest(), timeout=20))  # type: ignore[misc]
+                self._timed(
+                    "new connection",
+                    lambda check=check: check(health_pb2.HealthCheckRequest(), timeout=20),
+                )  # type: ignore[misc]
 
     def _suggest(self) -> None:
         trials = [a_trial(f"search-{n}", POINT, accuracy=str(n)) for n in range(100)]
@@ -148,7 +166,9 @@ class Bystander:
         with grpc.insecure_channel(self._katib_address) as channel:
             stub = SuggestionStub(channel)
             while not self._over.wait(0.05):
-                self._timed("GetSuggestions", lambda: stub.GetSuggestions(request, timeout=DEADLINE_S))
+                self._timed(
+                    "GetSuggestions", lambda: stub.GetSuggestions(request, timeout=DEADLINE_S)
+                )
 
 
 class Memory(threading.Thread):
@@ -166,7 +186,9 @@ class Memory(threading.Thread):
             lines = self._status.read_text(encoding="ascii").splitlines()
         except OSError:
             return 0.0
-        return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+        return next(
+            (int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0
+        )
 
     def run(self) -> None:
         while not self._over.wait(0.02):
@@ -218,7 +240,11 @@ def misspelled(address: str, token: str, begun: Begun, end_s: float) -> None:
     """(e) Validate 30 spaces at once whose conditions have misspelled names of parameters."""
     conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(32)]
     parameters = [
-        pb.Parameter(name=f"pppppppppppppppppppp{n}", float_domain=pb.FloatDomain(max=1), conditions=conditions)
+        pb.Parameter(
+            name=f"pppppppppppppppppppp{n}",
+            float_domain=pb.FloatDomain(max=1),
+            conditions=conditions,
+        )
         for n in range(999)
     ]
     _again_and_again(
@@ -252,20 +278,30 @@ def suggestions(address: str, token: str, begun: Begun, end_s: float) -> None:
     with Client(address, token=token, timeout_s=60) as client:
         for name in studies:
             client.create_study(name, a_spec(300, "tpe"), request_id="create")
-            for n, trial in enumerate(client.suggest(name, 12, client_id="c", request_id="first").trials):
+            for n, trial in enumerate(
+                client.suggest(name, 12, client_id="c", request_id="first").trials
+            ):
                 outcome = Outcome(TrialState.SUCCEEDED)
-                client.complete(name, trial.number, outcome, measurements=[Measurement(1, "score", 0, n / 12)])
+                client.complete(
+                    name, trial.number, outcome, measurements=[Measurement(1, "score", 0, n / 12)]
+                )
     begun()
 
     def ask(name: StudyName, stub: Any, metadata: Any) -> None:
         while time.monotonic() < end_s:
-            request = pb.SuggestTrialsRequest(parent=str(name), count=300, client_id="c", request_id=uuid.uuid4().hex)
+            request = pb.SuggestTrialsRequest(
+                parent=str(name), count=300, client_id="c", request_id=uuid.uuid4().hex
+            )
             with contextlib.suppress(grpc.RpcError):
                 stub.SuggestTrials(request, timeout=10, metadata=metadata)
 
-    with grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
+    with grpc.insecure_channel(
+        address, options=[("grpc.max_receive_message_length", -1)]
+    ) as channel:
         stub = SuggestServiceStub(channel)
-        threads = [threading.Thread(target=ask, args=(name, stub, _bearer(token))) for name in studies]
+        threads = [
+            threading.Thread(target=ask, args=(name, stub, _bearer(token))) for name in studies
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -310,7 +346,11 @@ def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
     def fill() -> None:
         while len(there) < 1_100 and time.monotonic() < end_s:
             try:
-                there.append(socket.create_connection((host, int(port)), timeout=2, source_address=(ELSEWHERE, 0)))
+                there.append(
+                    socket.create_connection(
+                        (host, int(port)), timeout=2, source_address=(ELSEWHERE, 0)
+                    )
+                )
             except OSError:
                 time.sleep(0.05)
 
@@ -382,7 +422,9 @@ def halves_with_token(address: str, token: str, begun: Begun, end_s: float) -> N
     _halves(address, _bearer(token), begun, end_s)
 
 
-def _halves(address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, end_s: float) -> None:
+def _halves(
+    address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, end_s: float
+) -> None:
     size = (4 << 20) - 100
     content = b"\0" + size.to_bytes(4) + b"\0" * (size - 1)
     connections = [RawConnection(address, source=ELSEWHERE) for _ in range(10)]
@@ -400,7 +442,9 @@ def _halves(address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, e
                 part[2] = sent + connection.send(stream, content[sent : sent + (256 << 10)])  # type: ignore[operator,union-attr]
         for connection in connections:
             connection.look(0.001)
-        if not told and (time.monotonic() - began > SETTLED_S or all(part[2] == len(content) for part in parts)):
+        if not told and (
+            time.monotonic() - began > SETTLED_S or all(part[2] == len(content) for part in parts)
+        ):
             told = True
             begun()
 
@@ -434,13 +478,23 @@ def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
     _a_study(address, token, a_spec(3))
     begun()
     request = pb.GetStudyRequest(name=str(MINE)).SerializeToString()
-    _flood(address, end_s, lambda connection: connection.request(f"{SERVICE}GetStudy", request, _bearer(token)))
+    _flood(
+        address,
+        end_s,
+        lambda connection: connection.request(f"{SERVICE}GetStudy", request, _bearer(token)),
+    )
 
 
 def resets(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """Without a token, open streams and cancel each at once (rapid reset, CVE-2023-44487), on eight connections."""
+    """Without a token, open streams and cancel each at once (rapid reset, CVE-2023-44487), on eight
+    connections.
+    """
     begun()
-    _flood(address, end_s, lambda connection: connection.reset(connection.open(f"{SERVICE}SuggestTrials")))
+    _flood(
+        address,
+        end_s,
+        lambda connection: connection.reset(connection.open(f"{SERVICE}SuggestTrials")),
+    )
 
 
 def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
@@ -448,7 +502,8 @@ def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
 
     async def watch() -> None:
         channels = [
-            grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(30)
+            grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+            for _ in range(30)
         ]
         calls = [
             health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
@@ -473,7 +528,9 @@ def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 def katib_trials(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Send histories of 15 MiB of empty trials: eight million of two bytes each."""
-    _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", b"\x12\0" * (KATIB_BYTES // 2))
+    _from_eight_hosts(
+        address, begun, end_s, "Suggestion/GetSuggestions", b"\x12\0" * (KATIB_BYTES // 2)
+    )
 
 
 def katib_assignments(address: str, token: str, begun: Begun, end_s: float) -> None:
@@ -485,7 +542,9 @@ def katib_assignments(address: str, token: str, begun: Begun, end_s: float) -> N
 
 def katib_labels(address: str, token: str, begun: Begun, end_s: float) -> None:
     """Send one trial of 15 MiB of labels."""
-    labels = b"".join(_field(0x22, _field(0x0A, f"{n:x}".encode())) for n in range(KATIB_BYTES // 10))
+    labels = b"".join(
+        _field(0x22, _field(0x0A, f"{n:x}".encode())) for n in range(KATIB_BYTES // 10)
+    )
     experiment = _field(0x0A, an_experiment().SerializeToString())
     request = experiment + _field(0x12, _field(0x0A, b"t") + _field(0x12, labels))
     _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)
@@ -505,7 +564,9 @@ def katib_lines(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def katib_unknown(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """Send 15 MiB of fields that the message does not have, in trials, in groups, and as deep as a parser goes."""
+    """Send 15 MiB of fields that the message does not have, in trials, in groups, and as deep as a
+    parser goes.
+    """
     nested = b"\x7b" * 90 + b"\x7c" * 90
     trials = _field(0x12, b"\x78\0\x7a\0" * 1000) * 1000
     content = trials + nested * ((KATIB_BYTES - len(trials)) // len(nested))
@@ -519,7 +580,9 @@ def katib_nested(address: str, token: str, begun: Begun, end_s: float) -> None:
         content = _field(0x12, content)
         if len(content) > 10_000:
             content *= 2
-    _from_eight_hosts(address, begun, end_s, "EarlyStopping/GetEarlyStoppingRules", content[:KATIB_BYTES])
+    _from_eight_hosts(
+        address, begun, end_s, "EarlyStopping/GetEarlyStoppingRules", content[:KATIB_BYTES]
+    )
 
 
 def katib_histories(address: str, token: str, begun: Begun, end_s: float) -> None:
@@ -533,7 +596,9 @@ def katib_searches(address: str, token: str, begun: Begun, end_s: float) -> None
     """Send correct histories of 40,000 trials, in 12 MB, each of another experiment."""
     point = {f"parameter{n}": f"0.{n}12345678" for n in range(8)}
     trials = [a_trial(f"search-{n:05}", point, accuracy=str(n)) for n in range(40_000)]
-    history = katib.GetSuggestionsRequest(trials=trials, current_request_number=1, total_request_number=1)
+    history = katib.GetSuggestionsRequest(
+        trials=trials, current_request_number=1, total_request_number=1
+    )
     serialized = history.SerializeToString()
     space = [double(name, "0", "1") for name in point]
     numbers = itertools.count()
@@ -556,7 +621,9 @@ def katib_slow(address: str, token: str, begun: Begun, end_s: float) -> None:
     while time.monotonic() < end_s:
         for place, connection in enumerate(connections):
             try:
-                if not connection.send(streams[place], b"\x12\0" * 8000) or not connection.look(0.0001):
+                if not connection.send(streams[place], b"\x12\0" * 8000) or not connection.look(
+                    0.0001
+                ):
                     raise ConnectionError
                 if connection.ended(streams[place]):
                     streams[place] = connection.open(f"{KATIB}Suggestion/GetSuggestions")
@@ -570,7 +637,13 @@ def katib_gzip(address: str, token: str, begun: Begun, end_s: float) -> None:
     packed = gzip.compress(b"\x12\0" * (KATIB_BYTES // 2))
     message = b"\x01" + len(packed).to_bytes(4) + packed
     _from_eight_hosts(
-        address, begun, end_s, "Suggestion/GetSuggestions", message, framed=True, metadata=(("grpc-encoding", "gzip"),)
+        address,
+        begun,
+        end_s,
+        "Suggestion/GetSuggestions",
+        message,
+        framed=True,
+        metadata=(("grpc-encoding", "gzip"),),
     )
 
 
@@ -592,7 +665,10 @@ def _from_eight_hosts(
     framed: bool = False,
     metadata: tuple[tuple[str, str], ...] = (),
 ) -> None:
-    """Send a request again and again, on two connections of each of eight hosts. Replies are not waited for."""
+    """Send a request again and again, on two connections of each of eight hosts.
+
+    Replies are not waited for.
+    """
 
     def content() -> bytes:
         message = request if isinstance(request, bytes) else request()
@@ -604,10 +680,14 @@ def _from_eight_hosts(
             with contextlib.suppress(OSError):
                 is_open = True
                 while is_open and time.monotonic() < end_s:
-                    is_open = _sent(connection, connection.open(KATIB + method, metadata), content())
+                    is_open = _sent(
+                        connection, connection.open(KATIB + method, metadata), content()
+                    )
             connection.close()
 
-    threads = [threading.Thread(target=repeat, args=(host,)) for host in EIGHT_HOSTS for _ in range(2)]
+    threads = [
+        threading.Thread(target=repeat, args=(host,)) for host in EIGHT_HOSTS for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     begun()
@@ -616,7 +696,10 @@ def _from_eight_hosts(
 
 
 def _sent(connection: RawConnection, stream: int, content: bytes) -> bool:
-    """Send a request, and wait for the end of its call. Return False if the server has closed the connection."""
+    """Send a request, and wait for the end of its call.
+
+    Return False if the server has closed the connection.
+    """
     sent, until = 0, time.monotonic() + 10
     view = memoryview(content)
     while not connection.ended(stream) and time.monotonic() < until:
@@ -680,11 +763,19 @@ def _a_study(address: str, token: str, spec: StudySpec) -> None:
 def _again_and_again(
     address: str, token: str, begun: Begun, end_s: float, at_once: int, method: str, request: Any
 ) -> None:
-    _send_again_and_again(address, token, begun, end_s, at_once, method, request.SerializeToString())
+    _send_again_and_again(
+        address, token, begun, end_s, at_once, method, request.SerializeToString()
+    )
 
 
 def _send_again_and_again(
-    address: str, token: str, begun: Begun, end_s: float, at_once: int, method: str, serialized: bytes
+    address: str,
+    token: str,
+    begun: Begun,
+    end_s: float,
+    at_once: int,
+    method: str,
+    serialized: bytes,
 ) -> None:
     with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
         send = channel.unary_unary(f"{SERVICE}{method}")
@@ -709,7 +800,9 @@ def _many_files() -> None:
 
 def main() -> None:
     name, address, token, seconds = sys.argv[1:]
-    ATTACKS[name](address, token, lambda: print("begun", flush=True), time.monotonic() + float(seconds))
+    ATTACKS[name](
+        address, token, lambda: print("begun", flush=True), time.monotonic() + float(seconds)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Token files for tests, and raw calls with a token, so that every method of the service can be tested."""
+"""Token files for tests, and raw calls with a token, so that every method of the service can be
+tested.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ def tokens_file(path: Path, **grants: tuple[Sequence[str] | str, Sequence[str] |
 
 
 def call(
-    channel: grpc.Channel, method: str, request: Message, token: str | None, *, timeout_s: float = 20
+    channel: grpc.Channel,
+    method: str,
+    request: Message,
+    token: str | None,
+    *,
+    timeout_s: float = 20,
 ) -> Message | Refusal:
     """Call a method, given by its bare name, with a token or without (None)."""
     descriptor = SERVICE.methods_by_name[method]

@@ -15,9 +15,14 @@ _FRAME = 16 << 10
 
 
 class RawConnection:
-    """One connection, which reads only on request. `window` is how much the server may send on each stream."""
+    """One connection, which reads only on request.
 
-    def __init__(self, address: str, *, window: int = 65535, timeout_s: float = 20.0, source: str = "") -> None:
+    `window` is how much the server may send on each stream.
+    """
+
+    def __init__(
+        self, address: str, *, window: int = 65535, timeout_s: float = 20.0, source: str = ""
+    ) -> None:
         """`source` is the local address, "" for any."""
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection(
@@ -35,7 +40,10 @@ class RawConnection:
             self.socket.sendall(_frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", window - 65535)))
 
     def open(self, path: str, metadata: Sequence[tuple[str, str]] = ()) -> int:
-        """Open a stream for a call of this method and return its number. The request has still to be sent."""
+        """Open a stream for a call of this method and return its number.
+
+        The request has still to be sent.
+        """
         stream, self._next = self._next, self._next + 2
         headers = [
             (":method", "POST"),
@@ -46,14 +54,18 @@ class RawConnection:
             ("te", "trailers"),
             *metadata,
         ]
-        self.socket.sendall(_frame(HEADERS, END_HEADERS, stream, b"".join(_literal(*each) for each in headers)))
+        self.socket.sendall(
+            _frame(HEADERS, END_HEADERS, stream, b"".join(_literal(*each) for each in headers))
+        )
         self._windows[stream] = self._initial
         return stream
 
     def request(self, path: str, message: bytes, metadata: Sequence[tuple[str, str]] = ()) -> None:
         """Send a complete call that is small enough for any window."""
         stream = self.open(path, metadata)
-        self.socket.sendall(_frame(DATA, END_STREAM, stream, struct.pack("!BI", 0, len(message)) + message))
+        self.socket.sendall(
+            _frame(DATA, END_STREAM, stream, struct.pack("!BI", 0, len(message)) + message)
+        )
 
     def reset(self, stream: int) -> None:
         """Cancel a call. It no longer counts as one of the connection's concurrent streams."""
@@ -81,7 +93,10 @@ class RawConnection:
         return sent
 
     def look(self, within_s: float) -> bool:
-        """Read what has arrived and update the windows. Return False if the server has closed the connection."""
+        """Read what has arrived and update the windows.
+
+        Return False if the server has closed the connection.
+        """
         self.socket.settimeout(within_s)
         try:
             got = self.socket.recv(1 << 20)

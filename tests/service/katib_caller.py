@@ -1,7 +1,8 @@
-"""Katib's clients as the server sees them: an experiment, a history of named trials, and requests that contain both.
+"""Katib's clients as the server sees them: an experiment, a history of named trials, and requests
+that contain both.
 
-It uses Katib's messages only. Like Katib's controller, the one here counts the suggestions that it has accepted, gives
-trials random names, and lists them in any order.
+It uses Katib's messages only. Like Katib's controller, the one here counts the suggestions that it
+has accepted, gives trials random names, and lists them in any order.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ def whole(
 
 
 def choice(name: str, *values: str, kind: pb.ParameterType = pb.CATEGORICAL) -> pb.ParameterSpec:
-    return pb.ParameterSpec(name=name, parameter_type=kind, feasible_space=pb.FeasibleSpace(list=values))
+    return pb.ParameterSpec(
+        name=name, parameter_type=kind, feasible_space=pb.FeasibleSpace(list=values)
+    )
 
 
-MIXED = (double("lr", "0.01", "0.05", "0.01"), whole("layers", "1", "4"), choice("kind", "sgd", "adam"))
+MIXED = (
+    double("lr", "0.01", "0.05", "0.01"),
+    whole("layers", "1", "4"),
+    choice("kind", "sgd", "adam"),
+)
 NUMBERS = (double("x", "-1", "1"), double("y", "-1", "1"), whole("n", "1", "100"))
 
 
@@ -75,12 +82,19 @@ def a_trial(
 
 
 def a_request(
-    experiment: pb.Experiment, trials: Sequence[pb.Trial] = (), *, count: int = 1, total: int | None = None
+    experiment: pb.Experiment,
+    trials: Sequence[pb.Trial] = (),
+    *,
+    count: int = 1,
+    total: int | None = None,
 ) -> pb.GetSuggestionsRequest:
     """total: by default the number of trials, as if each had been suggested."""
     wanted = len(trials) + count if total is None else total
     return pb.GetSuggestionsRequest(
-        experiment=experiment, trials=trials, current_request_number=count, total_request_number=wanted
+        experiment=experiment,
+        trials=trials,
+        current_request_number=count,
+        total_request_number=wanted,
     )
 
 
@@ -89,7 +103,9 @@ def points_of(reply: pb.GetSuggestionsReply) -> list[dict[str, str]]:
 
 
 def accuracy_of(point: dict[str, str]) -> float:
-    numbers = [float(text) for text in point.values() if text.lstrip("-").replace(".", "").isdigit()]
+    numbers = [
+        float(text) for text in point.values() if text.lstrip("-").replace(".", "").isdigit()
+    ]
     return -sum(abs(number) for number in numbers)
 
 
@@ -100,7 +116,11 @@ class KatibController:
     """
 
     def __init__(
-        self, experiment: pb.Experiment, ask: Callable[[pb.GetSuggestionsRequest], pb.GetSuggestionsReply], *, seed: int
+        self,
+        experiment: pb.Experiment,
+        ask: Callable[[pb.GetSuggestionsRequest], pb.GetSuggestionsReply],
+        *,
+        seed: int,
     ) -> None:
         self.experiment = experiment
         self.trials: dict[str, pb.Trial] = {}
@@ -108,11 +128,19 @@ class KatibController:
         self._ask = ask
         self._rng = random.Random(seed)
 
-    def turn(self, count: int, *, invent: Callable[[random.Random], dict[str, str]] | None = None) -> None:
-        """Request this many, repeat the request as after a lost reply, run them, and end the last turn's trials."""
-        request = a_request(self.experiment, self.listed(), count=count, total=len(self.suggested) + count)
+    def turn(
+        self, count: int, *, invent: Callable[[random.Random], dict[str, str]] | None = None
+    ) -> None:
+        """Request this many, repeat the request as after a lost reply, run them, and end the last
+        turn's trials.
+        """
+        request = a_request(
+            self.experiment, self.listed(), count=count, total=len(self.suggested) + count
+        )
         reply = self._ask(request)
-        assert points_of(self._ask(request)) == points_of(reply), "a repeated request gets the same answer"
+        assert points_of(self._ask(request)) == points_of(reply), (
+            "a repeated request gets the same answer"
+        )
         for trial in self.trials.values():
             if trial.status.condition == pb.TrialStatus.RUNNING:
                 self.end(trial)
@@ -137,7 +165,9 @@ class KatibController:
         return trials
 
 
-def suggesting(stub: SuggestionStub) -> Callable[[pb.GetSuggestionsRequest], pb.GetSuggestionsReply]:
+def suggesting(
+    stub: SuggestionStub,
+) -> Callable[[pb.GetSuggestionsRequest], pb.GetSuggestionsReply]:
     def ask(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
         return stub.GetSuggestions(request, timeout=60)
 

@@ -1,4 +1,6 @@
-"""Clients that run a search while something happens to their server, and the checks of the study afterwards."""
+"""Clients that run a search while something happens to their server, and the checks of the study
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def started(client: Client, request_id: str) -> Trial:
 class Load:
     """Clients that search until stopped, and the replies that they got."""
 
-    acknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)  # by request: (trial, value)
+    # by request: (trial, value)
+    acknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def search(self, server: ServerProcess, who: int) -> None:
@@ -45,7 +48,9 @@ class Load:
         """Run one trial. May be repeated."""
         trial = started(client, request)
         client.report(NAME, trial.number, [score(0, 0.5)])
-        client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)])
+        client.complete(
+            NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)]
+        )
         return trial.number
 
     def end(self) -> None:
@@ -58,9 +63,15 @@ class Load:
 
     def hold_against(self, client: Client) -> None:
         trials = client.list_trials(NAME)
-        assert len({t.request_id for t in trials}) == len(trials), "no request was answered with two trials"
-        found = {t.request_id: (t.number, t.value) for t in trials if t.state is TrialState.SUCCEEDED}
-        assert found == self.acknowledged, "what was answered is there, once; nothing else has ended"
+        assert len({t.request_id for t in trials}) == len(trials), (
+            "no request was answered with two trials"
+        )
+        found = {
+            t.request_id: (t.number, t.value) for t in trials if t.state is TrialState.SUCCEEDED
+        }
+        assert found == self.acknowledged, (
+            "what was answered is there, once; nothing else has ended"
+        )
         assert [t.number for t in trials] == list(range(len(trials)))
 
 

@@ -1,4 +1,5 @@
-"""Hypothesis strategies for invalid requests, derived from the service's descriptor, so that all methods are covered.
+"""Hypothesis strategies for invalid requests, derived from the service's descriptor, so that all
+methods are covered.
 
 There are three kinds: any message of the right type, a valid one with a corrupted field, and bytes.
 """
@@ -27,34 +28,75 @@ _DEEPEST = 6
 _SENSIBLE = [
     *STUDIES,
     *(f"{study}/trials/{number}" for study in STUDIES[:3] for number in (0, 1, 2, 7)),
-    f"{STUDIES[0]}/trials/-", "namespaces/default", "namespaces/-", "fresh", "random", "grid", "tpe", "median", "score",
-    "x", "layers", "kind", "a", "b", "request", "client", "labels", "spec.pruning", "warmupSteps", "startupTrials",
-]  # fmt: skip
+    f"{STUDIES[0]}/trials/-",
+    "namespaces/default",
+    "namespaces/-",
+    "fresh",
+    "random",
+    "grid",
+    "tpe",
+    "median",
+    "score",
+    "x",
+    "layers",
+    "kind",
+    "a",
+    "b",
+    "request",
+    "client",
+    "labels",
+    "spec.pruning",
+    "warmupSteps",
+    "startupTrials",
+]
 _STRINGS = st.one_of(
     st.sampled_from(_SENSIBLE),
     st.sampled_from(
-        ["", "\0", "a\0b", "-", "…", "é" * 300, "x" * 5000, "🂡", "'; DROP TABLE trials; --", "1.5", "../.."]
+        [
+            "",
+            "\0",
+            "a\0b",
+            "-",
+            "…",
+            "é" * 300,
+            "x" * 5000,
+            "🂡",
+            "'; DROP TABLE trials; --",
+            "1.5",
+            "../..",
+        ]
     ),
     st.text(st.characters(codec="utf-8"), max_size=12),
-    st.sampled_from([base64.urlsafe_b64encode(t.encode()).decode() for t in ("3", "-1", STUDIES[0], "9" * 40)]),
+    st.sampled_from(
+        [base64.urlsafe_b64encode(t.encode()).decode() for t in ("3", "-1", STUDIES[0], "9" * 40)]
+    ),
 )
 _WHOLE = st.one_of(st.integers(-2, 12), st.sampled_from([1000, 1001, 10**6, 2**31 - 1, -(2**31)]))
 _LONG = st.one_of(_WHOLE, st.sampled_from([2**53, 2**53 + 1, 2**63 - 1, -(2**63)]))
 _REAL = st.one_of(
-    st.sampled_from([0.0, -0.0, 1.0, -1.5, math.nan, math.inf, -math.inf, 5e-324, 1.7e308, -1.7e308, 1e-9]), st.floats()
+    st.sampled_from(
+        [0.0, -0.0, 1.0, -1.5, math.nan, math.inf, -math.inf, 5e-324, 1.7e308, -1.7e308, 1e-9]
+    ),
+    st.floats(),
 )
 _SCALARS = {
     FieldDescriptor.CPPTYPE_STRING: _STRINGS,
     FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
     FieldDescriptor.CPPTYPE_INT32: _WHOLE,
-    FieldDescriptor.CPPTYPE_ENUM: st.one_of(st.integers(0, 8), st.sampled_from([-1, 99, 2**31 - 1])),
+    FieldDescriptor.CPPTYPE_ENUM: st.one_of(
+        st.integers(0, 8), st.sampled_from([-1, 99, 2**31 - 1])
+    ),
     FieldDescriptor.CPPTYPE_INT64: _LONG,
     FieldDescriptor.CPPTYPE_DOUBLE: _REAL,
 }
 
 
-_NAMES = [*STUDIES[:3], *(f"{study}/trials/{number}" for study in STUDIES[:3] for number in range(4))]
-# Values by field name. Most of them are valid, because otherwise only the first check of each method would be reached.
+_NAMES = [
+    *STUDIES[:3],
+    *(f"{study}/trials/{number}" for study in STUDIES[:3] for number in range(4)),
+]
+# Values by field name. Most of them are valid, because otherwise only the first check of each
+# method would be reached.
 _LIKELY = {
     name: st.one_of(st.sampled_from(right), st.sampled_from(right), _STRINGS)
     for name, right in {
@@ -71,24 +113,35 @@ _LIKELY = {
 
 def requests() -> st.SearchStrategy[tuple[str, bytes]]:
     """Draw (method, bytes of the request)."""
-    return st.sampled_from(METHODS).flatmap(lambda method: st.tuples(st.just(method), _sent(method)))
+    return st.sampled_from(METHODS).flatmap(
+        lambda method: st.tuples(st.just(method), _sent(method))
+    )
 
 
 def valid_requests(method: str) -> list[Message]:
     """Return requests that a client would send in some state of the study."""
     study = STUDIES[0]
-    measurements = [pb.Measurement(attempt=1, metric="score", step=step, value=0.5) for step in range(3)]
+    measurements = [
+        pb.Measurement(attempt=1, metric="score", step=step, value=0.5) for step in range(3)
+    ]
     spec = wire.write_spec(SPEC)
     made: dict[str, list[Message]] = {
         "CreateStudy": [
             pb.CreateStudyRequest(
-                parent="namespaces/default", study_id="fresh", study=pb.Study(spec=spec), request_id="request"
+                parent="namespaces/default",
+                study_id="fresh",
+                study=pb.Study(spec=spec),
+                request_id="request",
             )
         ],
-        "UpdateStudy": [pb.UpdateStudyRequest(study=pb.Study(name=study), update_mask={"paths": ["labels"]})],
+        "UpdateStudy": [
+            pb.UpdateStudyRequest(study=pb.Study(name=study), update_mask={"paths": ["labels"]})
+        ],
         "ValidateStudy": [pb.ValidateStudyRequest(spec=spec)],
         "AddTrial": [
-            pb.AddTrialRequest(parent=study, parameters={"x": pb.Value(double_value=1.5)}, request_id="request"),
+            pb.AddTrialRequest(
+                parent=study, parameters={"x": pb.Value(double_value=1.5)}, request_id="request"
+            ),
             pb.AddTrialRequest(
                 parent=study,
                 parameters={"x": pb.Value(double_value=1.5), "kind": pb.Value(string_value="a")},
@@ -102,7 +155,10 @@ def valid_requests(method: str) -> list[Message]:
                 parent=study,
                 trials=[
                     pb.FinishedTrial(
-                        parameters={"x": pb.Value(double_value=x), "kind": pb.Value(string_value="b")},
+                        parameters={
+                            "x": pb.Value(double_value=x),
+                            "kind": pb.Value(string_value="b"),
+                        },
                         outcome=pb.Outcome(succeeded=pb.Succeeded(value=x)),
                         measurements=measurements,
                     )
@@ -113,18 +169,30 @@ def valid_requests(method: str) -> list[Message]:
             )
         ],
         "UpdateTrial": [
-            pb.UpdateTrialRequest(trial=pb.Trial(name=f"{study}/trials/0"), update_mask={"paths": ["labels"]})
+            pb.UpdateTrialRequest(
+                trial=pb.Trial(name=f"{study}/trials/0"), update_mask={"paths": ["labels"]}
+            )
         ],
         "SuggestTrials": [
-            pb.SuggestTrialsRequest(parent=parent, count=2, client_id="client", request_id="request")
+            pb.SuggestTrialsRequest(
+                parent=parent, count=2, client_id="client", request_id="request"
+            )
             for parent in STUDIES[:3]
         ],
-        "ReportMeasurements": [pb.ReportMeasurementsRequest(name=f"{study}/trials/1", measurements=measurements)],
-        "CompleteTrial": [
-            pb.CompleteTrialRequest(name=f"{study}/trials/2", outcome=pb.Outcome(succeeded=pb.Succeeded(value=1.0))),
-            pb.CompleteTrialRequest(name=f"{study}/trials/2", outcome=pb.Outcome(failed=pb.Failed(reason="why"))),
+        "ReportMeasurements": [
+            pb.ReportMeasurementsRequest(name=f"{study}/trials/1", measurements=measurements)
         ],
-        "ReopenTrials": [pb.ReopenTrialsRequest(parent=study, numbers=numbers) for numbers in ([2], [0, 1])],
+        "CompleteTrial": [
+            pb.CompleteTrialRequest(
+                name=f"{study}/trials/2", outcome=pb.Outcome(succeeded=pb.Succeeded(value=1.0))
+            ),
+            pb.CompleteTrialRequest(
+                name=f"{study}/trials/2", outcome=pb.Outcome(failed=pb.Failed(reason="why"))
+            ),
+        ],
+        "ReopenTrials": [
+            pb.ReopenTrialsRequest(parent=study, numbers=numbers) for numbers in ([2], [0, 1])
+        ],
     }
     if method in made:
         return made[method]
@@ -145,9 +213,13 @@ def _named(descriptor: Descriptor, name: str) -> Message:
 def _sent(method: str) -> st.SearchStrategy[bytes]:
     descriptor = SERVICE.methods_by_name[method].input_type
     sensible = st.sampled_from(valid_requests(method))
-    likely = st.one_of(_spoilt(sensible), _spoilt(sensible), _spoilt(sensible), _messages(descriptor))
+    likely = st.one_of(
+        _spoilt(sensible), _spoilt(sensible), _spoilt(sensible), _messages(descriptor)
+    )
     return st.one_of(
-        *[likely.map(lambda message: message.SerializeToString())] * 8, _cut(sensible), st.binary(max_size=64)
+        *[likely.map(lambda message: message.SerializeToString())] * 8,
+        _cut(sensible),
+        st.binary(max_size=64),
     )
 
 

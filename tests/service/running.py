@@ -1,4 +1,6 @@
-"""Real servers for tests: in a thread of this process, or as a process that can be killed and restarts."""
+"""Real servers for tests: in a thread of this process, or as a process that can be killed and
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,17 @@ def a_server(
     advertise: str = "",
     options: ServerOptions | None = None,
 ) -> Iterator[Server]:
-    """Run a server in a thread with its own loop. On a port it needs no tokens, unless `protection` is given."""
+    """Run a server in a thread with its own loop.
+
+    On a port it needs no tokens, unless `protection` is given.
+    """
     protection = protection or Protection(insecure=True)
     server = Server(
-        _url(storage), address, protection=protection, advertise=advertise, options=options or ServerOptions()
+        _url(storage),
+        address,
+        protection=protection,
+        advertise=advertise,
+        options=options or ServerOptions(),
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -66,8 +75,9 @@ def a_server(
 class ServerProcess:
     """A server process. With `revive`, a new one is started whenever it dies, until stop().
 
-    With port 0 in `address`, the system chooses the port. Without a file of `tokens`, the server needs no token.
-    `descriptors` are the soft and the hard limit of file descriptors. With `katib`, it also has a port for Katib.
+    With port 0 in `address`, the system chooses the port. Without a file of `tokens`, the server
+    needs no token. `descriptors` are the soft and the hard limit of file descriptors. With `katib`,
+    it also has a port for Katib.
     """
 
     def __init__(
@@ -93,7 +103,8 @@ class ServerProcess:
         self._storage = storage
         self._revive = revive
         self._stopping = False
-        self._lock = threading.Lock()  # so that a process that starts during stop() is stopped exactly once, too
+        # so that a process that starts during stop() is stopped exactly once, too
+        self._lock = threading.Lock()
         self._process = self._start(failpoint)
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
@@ -133,7 +144,10 @@ class ServerProcess:
         env = {**os.environ, "TUNER_FAILPOINT": failpoint}
         if self._python:
             process = subprocess.Popen(
-                [sys.executable, *self._python, "-c", program, *arguments], env=env, stderr=subprocess.PIPE, text=True
+                [sys.executable, *self._python, "-c", program, *arguments],
+                env=env,
+                stderr=subprocess.PIPE,
+                text=True,
             )
         else:
             process = forked.python(program, *arguments, env=env)
@@ -171,7 +185,9 @@ def a_process(
     tokens: Path | None = None,
     descriptors: tuple[int, int] | None = None,
 ) -> Iterator[ServerProcess]:
-    server = ServerProcess(storage, address, failpoint=failpoint, revive=revive, tokens=tokens, descriptors=descriptors)
+    server = ServerProcess(
+        storage, address, failpoint=failpoint, revive=revive, tokens=tokens, descriptors=descriptors
+    )
     try:
         yield server
     finally:

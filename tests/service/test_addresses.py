@@ -40,19 +40,25 @@ def folder() -> Iterator[Path]:
         ("unix:///tmp/a.sock", "unix:/tmp/a.sock", True),
     ],
 )
-def test_addresses_are_read_and_known_to_be_private_or_not(text: str, meant: str, private: bool) -> None:
+def test_addresses_are_read_and_known_to_be_private_or_not(
+    text: str, meant: str, private: bool
+) -> None:
     address = parse_address(text)
     assert (str(address), address.private) == (meant, private)
 
 
-@pytest.mark.parametrize("text", ["", "localhost", ":8765", "localhost:", "localhost:http", "localhost:99999", "unix:"])
+@pytest.mark.parametrize(
+    "text", ["", "localhost", ":8765", "localhost:", "localhost:http", "localhost:99999", "unix:"]
+)
 def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"use (HOST:PORT|unix:PATH)"):
         parse_address(text)
 
 
 def test_a_long_socket_path_is_refused_with_the_cure() -> None:
-    with pytest.raises(InvalidArgument, match="may have 100 bytes, this has 104; use a shorter one"):
+    with pytest.raises(
+        InvalidArgument, match="may have 100 bytes, this has 104; use a shorter one"
+    ):
         Server(STORAGE, "unix:/" + "x" * 103)
 
 
@@ -70,7 +76,10 @@ def test_a_second_server_on_a_port_fails_and_says_why(folder: Path) -> None:
 def test_a_second_server_on_a_socket_fails_and_the_first_keeps_it(folder: Path) -> None:
     address = f"unix:{folder}/s.sock"
     with a_server(folder / "a.db", address):
-        with pytest.raises(Unavailable, match="another server already does"), a_server(folder / "b.db", address):
+        with (
+            pytest.raises(Unavailable, match="another server already does"),
+            a_server(folder / "b.db", address),
+        ):
             pass
         with Client(address) as client:
             assert client.algorithms()
@@ -94,7 +103,10 @@ def test_a_socket_left_by_a_killed_server_is_replaced(folder: Path) -> None:
 def test_a_file_that_is_not_a_socket_is_left_alone(folder: Path) -> None:
     path = folder / "notes.txt"
     path.write_text("mine")
-    with pytest.raises(Unavailable, match="another file is there"), a_server(folder / "a.db", f"unix:{path}"):
+    with (
+        pytest.raises(Unavailable, match="another file is there"),
+        a_server(folder / "a.db", f"unix:{path}"),
+    ):
         pass
     assert path.read_text() == "mine"
 
@@ -115,5 +127,8 @@ def test_a_socket_that_others_could_replace_is_refused(folder: Path) -> None:
     ):
         pass
     folder.chmod(0o1777)  # as /tmp
-    with a_server(folder / "a.db", f"unix:{folder}/s.sock") as server, Client(server.address) as client:
+    with (
+        a_server(folder / "a.db", f"unix:{folder}/s.sock") as server,
+        Client(server.address) as client,
+    ):
         assert client.list_studies() == []

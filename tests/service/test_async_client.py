@@ -1,4 +1,6 @@
-"""The client for event loops has the methods and errors of the blocking one, and runs a whole study."""
+"""The client for event loops has the methods and errors of the blocking one, and runs a whole
+study.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +57,16 @@ async def a_server(folder: Path) -> AsyncIterator[Server]:
         await server.stop(1)
 
 
-def test_a_study_runs_from_start_to_end_on_the_servers_own_loop(tmp_path: Path, client_of: ClientOf) -> None:
+def test_a_study_runs_from_start_to_end_on_the_servers_own_loop(
+    tmp_path: Path, client_of: ClientOf
+) -> None:
     async def life() -> list[str]:
         async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
             found = await client.suggest(NAME, 2, client_id="c", request_id="r")
-            await asyncio.gather(*(client.report(NAME, t.number, [score(0, 0.5)]) for t in found.trials))
+            await asyncio.gather(
+                *(client.report(NAME, t.number, [score(0, 0.5)]) for t in found.trials)
+            )
             await client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED))
             states = [t.state.value for t in await client.list_trials(NAME)]
             assert len(await client.list_measurements(NAME)) == 2
@@ -69,7 +75,9 @@ def test_a_study_runs_from_start_to_end_on_the_servers_own_loop(tmp_path: Path, 
     assert asyncio.run(life()) == ["succeeded", "running"]
 
 
-def test_calls_in_progress_are_finished_when_the_server_stops(tmp_path: Path, client_of: ClientOf) -> None:
+def test_calls_in_progress_are_finished_when_the_server_stops(
+    tmp_path: Path, client_of: ClientOf
+) -> None:
     async def life() -> int:
         async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
@@ -109,7 +117,9 @@ def test_a_bug_of_the_server_is_reported_by_its_id(
 
     async def life() -> None:
         async with a_server(tmp_path) as server, client_of(server) as client:
-            with pytest.raises(TunerError, match="this is a bug of the server; its log has the details under"):
+            with pytest.raises(
+                TunerError, match="this is a bug of the server; its log has the details under"
+            ):
                 await client.get_study(NAME)
 
     asyncio.run(life())

@@ -1,7 +1,9 @@
-"""One caller cannot block a server for all others: each attack runs beside a bystander, and figures are printed.
+"""One caller cannot block a server for all others: each attack runs beside a bystander, and figures
+are printed.
 
-The tests assert that the bystander was served throughout, with bounds that hold on a busy machine, too. The figures are
-in docs/security.md: `make soak TESTS=tests/service/test_attacks.py` with `-s` prints them.
+The tests assert that the bystander was served throughout, with bounds that hold on a busy machine,
+too. The figures are in docs/security.md: `make soak TESTS=tests/service/test_attacks.py` with `-s`
+prints them.
 """
 
 from __future__ import annotations
@@ -28,16 +30,22 @@ pytestmark = [
 ]
 
 
-# The trials of a history that is accepted stay in memory until its study is closed: only quotas bound them.
+# The trials of a history that is accepted stay in memory until its study is closed: only quotas
+# bound them.
 KEPT = pytest.param(
-    "katib_searches", marks=pytest.mark.xfail(reason="40,000 trials of each experiment take 25 MB for five minutes")
+    "katib_searches",
+    marks=pytest.mark.xfail(reason="40,000 trials of each experiment take 25 MB for five minutes"),
 )
 
 
 @pytest.mark.parametrize("attack", [KEPT if name == "katib_searches" else name for name in ATTACKS])
 def test_a_bystander_is_served_throughout(tmp_path: Path, attack: str) -> None:
-    tokens = tokens_file(tmp_path / "tokens.yaml", mallory=("all", ["mallory"]), alice=("all", ["alice"]))
-    server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, descriptors=(1024, 20_000), katib=True)
+    tokens = tokens_file(
+        tmp_path / "tokens.yaml", mallory=("all", ["mallory"]), alice=("all", ["alice"])
+    )
+    server = ServerProcess(
+        tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, descriptors=(1024, 20_000), katib=True
+    )
     try:
         alone = Bystander(server.address, secret("alice"), server.katib_address)
         time.sleep(ALONE_S)

@@ -44,7 +44,9 @@ def _without_time(line: str) -> str:
 def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
     file = tokens_file(tmp_path / "t.yaml", me=("all", ["default"]), reader=(["read"], "all"))
     with (
-        a_server(tmp_path / "s.db", "127.0.0.1:0", protection=Protection(tokens=str(file))) as server,
+        a_server(
+            tmp_path / "s.db", "127.0.0.1:0", protection=Protection(tokens=str(file))
+        ) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         yield channel
@@ -70,22 +72,34 @@ def test_each_change_is_logged_and_reads_are_not(channel: grpc.Channel, lines: l
     ]
 
 
-def test_a_line_break_in_a_name_starts_no_line_in_the_audit_log(channel: grpc.Channel, lines: list[str]) -> None:
+def test_a_line_break_in_a_name_starts_no_line_in_the_audit_log(
+    channel: grpc.Channel, lines: list[str]
+) -> None:
     forged = "x\nevent=change who=root decision=allowed"
     call(
-        channel, "DeleteStudy", pb.DeleteStudyRequest(name=f"namespaces/default/studies/{forged}\u2028é"), secret("me")
+        channel,
+        "DeleteStudy",
+        pb.DeleteStudyRequest(name=f"namespaces/default/studies/{forged}\u2028é"),
+        secret("me"),
     )
-    asking = pb.SuggestTrialsRequest(parent=STUDY, count=1, client_id="c", request_id=f"{forged}\r\x1b[2J")
+    asking = pb.SuggestTrialsRequest(
+        parent=STUDY, count=1, client_id="c", request_id=f"{forged}\r\x1b[2J"
+    )
     call(channel, "SuggestTrials", asking, secret("me"))
     assert len(lines) == 2
     for line in lines:
         assert line.isascii()
         assert line.isprintable()
         assert "\\nevent=change who=root decision=allowed" in line
-        assert line.endswith("decision=failed reason=INVALID_ARGUMENT peer=127.0.0.1") or "reason=NOT_FOUND" in line
+        assert (
+            line.endswith("decision=failed reason=INVALID_ARGUMENT peer=127.0.0.1")
+            or "reason=NOT_FOUND" in line
+        )
 
 
-def test_a_change_is_recorded_even_if_its_caller_disconnects(tmp_path: Path, lines: list[str]) -> None:
+def test_a_change_is_recorded_even_if_its_caller_disconnects(
+    tmp_path: Path, lines: list[str]
+) -> None:
     path = tmp_path / "s.db"
     with a_server(path) as server, closing(sqlite3.connect(path, isolation_level=None)) as another:
         another.execute("BEGIN IMMEDIATE")
@@ -99,7 +113,9 @@ def test_a_change_is_recorded_even_if_its_caller_disconnects(tmp_path: Path, lin
     assert f"method=CreateStudy resource={STUDY} request=r decision=allowed peer=" in line
 
 
-def test_no_secret_is_written(channel: grpc.Channel, lines: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_written(
+    channel: grpc.Channel, lines: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     call(channel, "CreateStudy", creation(STUDY), secret("me"))
     call(channel, "CreateStudy", creation(STUDY), secret("nobody"))
     assert len(lines) == 2

@@ -1,4 +1,6 @@
-"""Calls are rejected without a token, with a wrong one, and with one that has too few rights, for each method."""
+"""Calls are rejected without a token, with a wrong one, and with one that has too few rights, for
+each method.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,25 @@ from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, StudySpec
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire import write_spec
-from tests.service.granted import SERVICE, Refusal, call, refusal, request_about, secret, tokens_file
+from tests.service.granted import (
+    SERVICE,
+    Refusal,
+    call,
+    refusal,
+    request_about,
+    secret,
+    tokens_file,
+)
 from tests.service.running import a_server
 
 METHODS = tuple(SERVICE.methods_by_name)
 IN_NAMESPACE = tuple(m for m in METHODS if RPCS[m].field)
 THERE, NOT_THERE = "namespaces/team-a/studies/there", "namespaces/team-a/studies/not-there"
-SPEC = StudySpec(Space((Parameter("x", Float(0, 1)),)), (Objective("score", Direction.MAXIMIZE),), Algorithm("random"))
+SPEC = StudySpec(
+    Space((Parameter("x", Float(0, 1)),)),
+    (Objective("score", Direction.MAXIMIZE),),
+    Algorithm("random"),
+)
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -52,7 +66,9 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
 
 def creation(study: str) -> pb.CreateStudyRequest:
     namespace, _, name = study.rpartition("/studies/")
-    return pb.CreateStudyRequest(parent=namespace, study_id=name, request_id="r", study=pb.Study(spec=write_spec(SPEC)))
+    return pb.CreateStudyRequest(
+        parent=namespace, study_id=name, request_id="r", study=pb.Study(spec=write_spec(SPEC))
+    )
 
 
 def denied(channel: grpc.Channel, method: str, study: str, token: str) -> Refusal:
@@ -77,11 +93,16 @@ def test_every_method_refuses_an_unknown_token(channel: grpc.Channel, method: st
 
 
 @pytest.mark.parametrize("method", IN_NAMESPACE)
-def test_another_namespace_is_closed_and_reveals_nothing_about_its_contents(channel: grpc.Channel, method: str) -> None:
+def test_another_namespace_is_closed_and_reveals_nothing_about_its_contents(
+    channel: grpc.Channel, method: str
+) -> None:
     there, not_there = (denied(channel, method, study, secret("b")) for study in (THERE, NOT_THERE))
     assert (there.code, there.reason) == (DENIED, "PERMISSION_DENIED")
     assert there == not_there
-    assert there.message == "the token b is not valid in the namespace team-a; ask the server's operator"
+    assert (
+        there.message
+        == "the token b is not valid in the namespace team-a; ask the server's operator"
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -93,7 +114,9 @@ def test_a_token_has_its_verbs_and_no_others(channel: grpc.Channel, method: str)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_request_of_an_unauthenticated_client_is_not_deserialized(channel: grpc.Channel, method: str) -> None:
+def test_the_request_of_an_unauthenticated_client_is_not_deserialized(
+    channel: grpc.Channel, method: str
+) -> None:
     send = channel.unary_unary(f"/{SERVICE.full_name}/{method}")
     with pytest.raises(grpc.RpcError) as raised:
         send(b"\xff\xff", timeout=20)
@@ -102,11 +125,18 @@ def test_the_request_of_an_unauthenticated_client_is_not_deserialized(channel: g
 
 def test_all_namespaces_means_those_that_the_token_may_read(channel: grpc.Channel) -> None:
     def listed(name: str) -> list[str]:
-        answer = call(channel, "ListStudies", pb.ListStudiesRequest(parent="namespaces/-"), secret(name))
+        answer = call(
+            channel, "ListStudies", pb.ListStudiesRequest(parent="namespaces/-"), secret(name)
+        )
         assert isinstance(answer, pb.ListStudiesResponse)
         return [study.name for study in answer.studies]
 
-    assert [listed(name) for name in ("everything", "reader", "a", "b")] == [[THERE], [THERE], [THERE], []]
+    assert [listed(name) for name in ("everything", "reader", "a", "b")] == [
+        [THERE],
+        [THERE],
+        [THERE],
+        [],
+    ]
 
 
 def test_a_wildcard_namespace_is_refused_by_other_methods(channel: grpc.Channel) -> None:
@@ -121,12 +151,18 @@ def test_health_needs_no_token_and_reflection_does(channel: grpc.Channel) -> Non
     with pytest.raises(grpc.RpcError) as raised:
         next(ask(iter([listing]), timeout=20))
     assert refusal(raised.value).reason == "UNAUTHENTICATED"
-    known = ask(iter([listing]), timeout=20, metadata=(("authorization", f"bearer {secret('reader')}"),))
+    known = ask(
+        iter([listing]), timeout=20, metadata=(("authorization", f"bearer {secret('reader')}"),)
+    )
     assert SERVICE.full_name in [s.name for s in next(known).list_services_response.service]
 
 
-@pytest.mark.parametrize("sent", [("Basic {}",), ("{}",), ("Bearer",), ("Bearer {}", "Bearer {}")], ids=str)
-def test_a_token_must_be_sent_once_and_as_a_bearer_token(channel: grpc.Channel, sent: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "sent", [("Basic {}",), ("{}",), ("Bearer",), ("Bearer {}", "Bearer {}")], ids=str
+)
+def test_a_token_must_be_sent_once_and_as_a_bearer_token(
+    channel: grpc.Channel, sent: tuple[str, ...]
+) -> None:
     send = channel.unary_unary(f"/{SERVICE.full_name}/ListAlgorithms")
     metadata = tuple(("authorization", value.format(secret("everything"))) for value in sent)
     with pytest.raises(grpc.RpcError) as raised:

@@ -21,7 +21,9 @@ class CountingClient(AsyncClient):
         await super()._sleep(seconds)
 
 
-def test_calls_that_pile_up_while_the_server_is_frozen_are_answered_at_the_first_attempt(tmp_path: Path) -> None:
+def test_calls_that_pile_up_while_the_server_is_frozen_are_answered_at_the_first_attempt(
+    tmp_path: Path,
+) -> None:
     async def life(server: ServerProcess) -> tuple[int, int]:
         async with CountingClient(server.address) as client:
             await client.create_study(NAME, SPEC, request_id="create")

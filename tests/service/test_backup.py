@@ -1,4 +1,6 @@
-"""`tuner db backup` and `tuner db restore`: copies of databases in use, and restores over existing stores."""
+"""`tuner db backup` and `tuner db restore`: copies of databases in use, and restores over existing
+stores.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def add(state: Path, name: str) -> None:
         studies.insert_study(a_study(name))
     with closing(SqlExperimentStore(state / "controller.db", lambda _: a_spec(name=name))) as store:
         experiment = an_experiment(a_spec(name=name), uid=Uid(f"{name:a<16}"[:16]))
-        store.create_experiment(experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0)))
+        store.create_experiment(
+            experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0))
+        )
 
 
 def names(state: Path) -> tuple[list[str], list[str]]:
@@ -57,18 +61,24 @@ def names(state: Path) -> tuple[list[str], list[str]]:
     with (
         closing(SqliteStore(state / "studies.db")) as studies,
         closing(
-            SqlExperimentStore(state / "controller.db", lambda document: a_spec(name=str(document["name"])))
+            SqlExperimentStore(
+                state / "controller.db", lambda document: a_spec(name=str(document["name"]))
+            )
         ) as store,
     ):
         found = studies.studies(None, labels={}, after=None, limit=9)
-        return [study.name.study for study in found], sorted(each.name for each in store.experiments())
+        return [study.name.study for study in found], sorted(
+            each.name for each in store.experiments()
+        )
 
 
 def tuner_db(*words: str | Path) -> int:
     return main(["db", *map(str, words)])
 
 
-def test_a_state_directory_is_restored_as_it_was(state: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_directory_is_restored_as_it_was(
+    state: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     assert "1 study" in capsys.readouterr().out
     add(state, "second")
@@ -95,12 +105,16 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(folder: Pat
         with under_load([server] * 3) as load:
             for number in range(3):
                 eventually(load.progress())
-                acknowledged = {trial.number: trial for trial in client.list_trials(NAME) if trial.finished}
+                acknowledged = {
+                    trial.number: trial for trial in client.list_trials(NAME) if trial.finished
+                }
                 assert tuner_db("backup", folder / f"saved{number}", "--storage", url) == 0
                 with closing(SqliteStore(folder / f"saved{number}" / "studies.db")) as copy:
                     trials = copy.trials(NAME, states=[], client_id="", after=-1, limit=10**6)
                 assert [trial.number for trial in trials] == list(range(len(trials)))
-                assert {trial.number: trial for trial in trials if trial.number in acknowledged} == acknowledged
+                assert {
+                    trial.number: trial for trial in trials if trial.number in acknowledged
+                } == acknowledged
         load.hold_against(client)
 
 
@@ -127,14 +141,19 @@ def test_both_databases_are_copied_at_the_same_moment(folder: Path) -> None:
     writer.start()
     try:
         for number in range(20):
-            a, b = (copy.rows["rows"] for copy in backup.back_up(paths, folder / f"saved{number}", made_by="a test"))
+            a, b = (
+                copy.rows["rows"]
+                for copy in backup.back_up(paths, folder / f"saved{number}", made_by="a test")
+            )
             assert a - b in (0, 1)
     finally:
         stop.set()
         writer.join()
 
 
-def test_restore_refuses_while_a_server_uses_the_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_restore_refuses_while_a_server_uses_the_store(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = folder / "studies.db"
     storage = ("--storage", f"sqlite:///{path}")
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
@@ -191,8 +210,12 @@ def other_programs(path: Path) -> None:
         connection.execute("CREATE TABLE songs (title)")
 
 
-@pytest.mark.parametrize("harm", [flip, cut, of_a_newer_tuner, other_programs], ids=lambda harm: harm.__name__)
-def test_a_bad_backup_changes_nothing(state: Path, folder: Path, harm: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "harm", [flip, cut, of_a_newer_tuner, other_programs], ids=lambda harm: harm.__name__
+)
+def test_a_bad_backup_changes_nothing(
+    state: Path, folder: Path, harm: Callable[[Path], None]
+) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     add(state, "second")
     harm(folder / "saved" / "studies.db")
@@ -203,7 +226,9 @@ def test_a_bad_backup_changes_nothing(state: Path, folder: Path, harm: Callable[
 
 
 @pytest.mark.parametrize("point", ["before:1", "after:1", "before:2", "after:2"])
-def test_a_restore_that_is_killed_is_noticed_and_can_be_repeated(state: Path, folder: Path, point: str) -> None:
+def test_a_restore_that_is_killed_is_noticed_and_can_be_repeated(
+    state: Path, folder: Path, point: str
+) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     add(state, "second")
     again = ["db", "restore", folder / "saved", "--state-dir", state, "--force"]
@@ -216,7 +241,9 @@ def test_a_restore_that_is_killed_is_noticed_and_can_be_repeated(state: Path, fo
     assert names(state) == (["first"], ["first"])
 
 
-def test_the_study_store_alone_fits_one_file(state: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_study_store_alone_fits_one_file(
+    state: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert tuner_db("backup", folder / "saved.db", "--state-dir", state) == 0
     assert "controller.db is not in it" in capsys.readouterr().err
     add(state, "second")
@@ -229,10 +256,14 @@ def test_a_backup_never_overwrites(state: Path, folder: Path) -> None:
     for target in ("saved", "saved.db"):
         assert tuner_db("backup", folder / target, "--state-dir", state) == 0
         assert tuner_db("backup", folder / target, "--state-dir", state) == 6
-    assert sorted(path.name for path in folder.iterdir()) == ["saved", "saved.db", "state"], "no half backup is left"
+    assert sorted(path.name for path in folder.iterdir()) == ["saved", "saved.db", "state"], (
+        "no half backup is left"
+    )
 
 
-def test_there_is_nothing_to_back_up_before_the_first_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_nothing_to_back_up_before_the_first_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", folder / "state") == 5
     assert tuner_db("restore", folder / "saved", "--state-dir", folder / "state") == 5
     assert not list(folder.iterdir())

@@ -1,4 +1,6 @@
-"""A server's certificate can change at any time: new connections get it, old ones stay, a bad one is ignored."""
+"""A server's certificate can change at any time: new connections get it, old ones stay, a bad one
+is ignored.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
         replace(pair, other)
         eventually(lambda: shown_by(server, authority) == "second")
         ask(health_pb2.HealthCheckRequest(), timeout=10)
-        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"], "bad once, then good"
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"], (
+            "bad once, then good"
+        )
 
 
 @pytest.mark.parametrize("content", [b"", b"no PEM at all"], ids=["empty", "garbage"])
@@ -79,7 +83,9 @@ def test_an_invalid_certificate_is_refused_at_the_start(tmp_path: Path, content:
     certificate, key = tmp_path / "a.crt", tmp_path / "a.key"
     for path in (certificate, key):
         path.write_bytes(content)
-    with pytest.raises(InvalidArgument, match=r"a\.crt and .*a\.key: cannot be used together: one of them is no"):
+    with pytest.raises(
+        InvalidArgument, match=r"a\.crt and .*a\.key: cannot be used together: one of them is no"
+    ):
         KeyPair(certificate, key)
 
 
@@ -97,7 +103,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "group_is_ours", "allowed"),
-    [(0o600, True, True), (0o440, True, True), (0o440, False, False), (0o644, True, False), (0o604, False, False)],
+    [
+        (0o600, True, True),
+        (0o440, True, True),
+        (0o440, False, False),
+        (0o644, True, False),
+        (0o604, False, False),
+    ],
 )
 def test_a_key_that_others_can_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group_is_ours: bool, allowed: bool
@@ -110,5 +122,8 @@ def test_a_key_that_others_can_read_is_refused(
     if allowed:
         KeyPair(pair.certificate, pair.key)
         return
-    with pytest.raises(InvalidArgument, match=rf"the mode {mode:04o} lets .* read the key; see: chmod 600 .*fsGroup"):
+    with pytest.raises(
+        InvalidArgument,
+        match=rf"the mode {mode:04o} lets .* read the key; see: chmod 600 .*fsGroup",
+    ):
         KeyPair(pair.certificate, pair.key)

@@ -27,21 +27,30 @@ def test_a_missing_store_is_not_created(storage: str, capsys: pytest.CaptureFixt
     assert "there is no store yet" in capsys.readouterr().err
 
 
-def test_a_new_store_has_the_newest_schema(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_store_has_the_newest_schema(
+    storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     open_store(storage).close()
     assert main(["db", "check", "--storage", storage]) == 0
     assert main(["db", "upgrade", "--storage", storage]) == 0
     newest = f"schema {SCHEMA.newest}, the newest"
     assert capsys.readouterr().out.splitlines() == [
-        newest, "no rows; every row can be read", f"{newest}: nothing to do"
-    ]  # fmt: skip
+        newest,
+        "no rows; every row can be read",
+        f"{newest}: nothing to do",
+    ]
 
 
 def test_an_older_store_is_upgraded_when_told(
-    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    storage: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     open_store(storage).close()
-    (tmp_path / "9998.py").write_text("revision, down_revision = '9998', '0001'\ndef upgrade(): pass\n")
+    (tmp_path / "9998.py").write_text(
+        "revision, down_revision = '9998', '0001'\ndef upgrade(): pass\n"
+    )
     newer = replace(SCHEMA, newest="9998", migrations=f"{SCHEMA.migrations}\n{tmp_path}")
     for module in (study_tables, sql_store):
         monkeypatch.setattr(module, "SCHEMA", newer)

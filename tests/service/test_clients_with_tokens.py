@@ -1,4 +1,6 @@
-"""Clients with tokens: over TLS, from the environment, after a rotation, and never unencrypted to another machine."""
+"""Clients with tokens: over TLS, from the environment, after a rotation, and never unencrypted to
+another machine.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ FAR = "tuner.example:7117"
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA", "TUNER_TLS_CERT", "TUNER_TLS_KEY"):
+    for name in (
+        "TUNER_TOKEN",
+        "TUNER_TOKEN_FILE",
+        "TUNER_TLS_CA",
+        "TUNER_TLS_CERT",
+        "TUNER_TLS_KEY",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -36,7 +44,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def protection(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Protection:
     pair = authority.issue("server", "/CN=server", ("localhost",))
     file = tokens_file(
-        tmp_path_factory.mktemp("tokens") / "tokens.yaml", me=("all", ["default"]), reader=(["read"], "all")
+        tmp_path_factory.mktemp("tokens") / "tokens.yaml",
+        me=("all", ["default"]),
+        reader=(["read"], "all"),
     )
     return Protection(tokens=str(file), tls_cert=str(pair.certificate), tls_key=str(pair.key))
 
@@ -47,7 +57,9 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_both_clients_send_a_token_over_tls(tmp_path: Path, authority: Authority, protection: Protection) -> None:
+def test_both_clients_send_a_token_over_tls(
+    tmp_path: Path, authority: Authority, protection: Protection
+) -> None:
     ca = str(authority.own.certificate)
     with a_server(tmp_path / "s.db", protection=protection) as server:
         with Client(server.address, token=secret("me"), tls_ca=ca) as client:
@@ -62,9 +74,14 @@ def test_both_clients_send_a_token_over_tls(tmp_path: Path, authority: Authority
         assert asyncio.run(by_the_loop()) == 1
         with Client(server.address, token=secret("reader"), tls_ca=ca) as client:
             assert client.get_study(NAME).name == NAME
-            with pytest.raises(PermissionDenied, match="reader lacks the verb manage, which DeleteStudy needs"):
+            with pytest.raises(
+                PermissionDenied, match="reader lacks the verb manage, which DeleteStudy needs"
+            ):
                 client.delete_study(NAME)
-        with Client(server.address, token="none-that-it-knows", tls_ca=ca) as client, pytest.raises(Unauthenticated):
+        with (
+            Client(server.address, token="none-that-it-knows", tls_ca=ca) as client,
+            pytest.raises(Unauthenticated),
+        ):
             client.get_study(NAME)
 
 
@@ -74,7 +91,10 @@ def test_credentials_default_to_the_environment(
     monkeypatch.setenv("TUNER_TLS_CA", str(authority.own.certificate))
     file = tmp_path / "token"
     with a_server(tmp_path / "s.db", protection=protection) as server:
-        with Client(server.address) as client, pytest.raises(Unauthenticated, match="TUNER_TOKEN_FILE"):
+        with (
+            Client(server.address) as client,
+            pytest.raises(Unauthenticated, match="TUNER_TOKEN_FILE"),
+        ):
             client.list_studies()
         file.write_text(secret("me") + "\n")
         monkeypatch.setenv("TUNER_TOKEN_FILE", str(file))
@@ -89,11 +109,15 @@ def test_credentials_default_to_the_environment(
             assert client.list_studies() == []
 
 
-def test_a_server_with_an_untrusted_certificate_gets_no_call(tmp_path: Path, protection: Protection) -> None:
+def test_a_server_with_an_untrusted_certificate_gets_no_call(
+    tmp_path: Path, protection: Protection
+) -> None:
     stranger = Authority(tmp_path)
     with (
         a_server(tmp_path / "s.db", protection=protection) as server,
-        Client(server.address, token=secret("me"), tls_ca=str(stranger.own.certificate), timeout_s=0.5) as client,
+        Client(
+            server.address, token=secret("me"), tls_ca=str(stranger.own.certificate), timeout_s=0.5
+        ) as client,
         pytest.raises(Unavailable, match="certificate"),
     ):
         client.list_studies()
@@ -101,7 +125,10 @@ def test_a_server_with_an_untrusted_certificate_gets_no_call(tmp_path: Path, pro
 
 def test_a_token_is_never_sent_unencrypted_to_another_machine() -> None:
     for kind in (Client, AsyncClient):
-        with pytest.raises(InvalidArgument, match=r"would be sent to tuner\.example:7117 unencrypted; .*TUNER_TLS_CA"):
+        with pytest.raises(
+            InvalidArgument,
+            match=r"would be sent to tuner\.example:7117 unencrypted; .*TUNER_TLS_CA",
+        ):
             kind(FAR, token=secret("me"))
 
 
@@ -115,12 +142,16 @@ def test_a_token_is_not_sent_unencrypted_to_a_named_owner(folder: Path) -> None:
             client.suggest(NAME, 1, client_id="c", request_id="1")
         with (
             Client(other.address, token=secret("me")) as client,
-            pytest.raises(InvalidArgument, match=r"would be sent to tuner\.example:7117 unencrypted"),
+            pytest.raises(
+                InvalidArgument, match=r"would be sent to tuner\.example:7117 unencrypted"
+            ),
         ):
             client.suggest(NAME, 1, client_id="c", request_id="2")
 
 
-def test_a_token_is_sent_to_the_owner_of_a_study(folder: Path, authority: Authority, protection: Protection) -> None:
+def test_a_token_is_sent_to_the_owner_of_a_study(
+    folder: Path, authority: Authority, protection: Protection
+) -> None:
     def client(address: str) -> Client:
         return Client(address, token=secret("me"), tls_ca=str(authority.own.certificate))
 
@@ -132,7 +163,9 @@ def test_a_token_is_sent_to_the_owner_of_a_study(folder: Path, authority: Author
             first.create_study(NAME, SPEC, request_id="create")
             first.suggest(NAME, 1, client_id="c", request_id="1")
         with client(b.address) as second:
-            assert [t.number for t in second.suggest(NAME, 1, client_id="c", request_id="2").trials] == [1]
+            assert [
+                t.number for t in second.suggest(NAME, 1, client_id="c", request_id="2").trials
+            ] == [1]
 
 
 def test_a_socket_needs_no_token_and_gets_none(folder: Path) -> None:
@@ -150,7 +183,9 @@ def test_an_error_about_a_bad_token_does_not_show_it(tmp_path: Path, content: st
     file.write_text(content)
     with pytest.raises(InvalidArgument) as raised:
         Client("localhost:1", token_file=str(file))
-    assert str(raised.value) == f"{file}: has no token in it; write one line of ASCII without spaces"
+    assert (
+        str(raised.value) == f"{file}: has no token in it; write one line of ASCII without spaces"
+    )
 
 
 def test_a_token_is_in_no_repr() -> None:

@@ -20,7 +20,9 @@ from tests.service.running import NAME, SPEC, a_process, a_server, score
 from tests.service.test_certificates import eventually
 
 OTHER = StudyName("default", "other")
-POINTS = [name for name in failpoints.names() if name.startswith("store.") and "make_schema" not in name]
+POINTS = [
+    name for name in failpoints.names() if name.startswith("store.") and "make_schema" not in name
+]
 
 
 @pytest.fixture
@@ -52,9 +54,15 @@ def a_history(client: Client) -> dict[str, Any]:
     client.update_trial(NAME, 0, labels={"best": "yes"})
     client.suggest(NAME, 1, client_id="c", request_id="r2")
     client.suggest(NAME, 1, client_id="c", request_id="r3", lease_s=0.1)
-    eventually(lambda: client.suggest(NAME, 1, client_id="d", request_id="r4", expired_only=True).trials)
-    elsewhere = FinishedTrial({"x": 99.0, "kind": "b"}, Outcome(TrialState.SUCCEEDED), [score(0, 0.125)])
-    client.import_trials(NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes")
+    eventually(
+        lambda: client.suggest(NAME, 1, client_id="d", request_id="r4", expired_only=True).trials
+    )
+    elsewhere = FinishedTrial(
+        {"x": 99.0, "kind": "b"}, Outcome(TrialState.SUCCEEDED), [score(0, 0.125)]
+    )
+    client.import_trials(
+        NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes"
+    )
     client.delete_trial(NAME, 2)
     client.delete_study(OTHER)
     return what_is_there(client)
@@ -63,7 +71,8 @@ def a_history(client: Client) -> dict[str, Any]:
 def what_is_there(client: Client) -> dict[str, Any]:
     return {
         "studies": [
-            replace(s, uid="", create_time=None, owner_epoch=0, owner_address="") for s in client.list_studies()
+            replace(s, uid="", create_time=None, owner_epoch=0, owner_address="")
+            for s in client.list_studies()
         ],
         "trials": [replace(t, create_time=None, end_time=None) for t in client.list_trials(NAME)],
         "measurements": client.list_measurements(NAME),
@@ -120,7 +129,9 @@ def test_only_one_server_writes_a_study_and_the_other_takes_over_when_it_dies(fo
         assert b.get_study(NAME).owner_address == first.address
         assert b.list_trials(NAME) == a.list_trials(NAME), "reading needs no ownership"
         followed = b.suggest(NAME, 1, client_id="c", request_id="r2").trials[0]
-        assert (followed.number, b.get_study(NAME).owner_epoch) == (1, 1), "the second said who owns it"
+        assert (followed.number, b.get_study(NAME).owner_epoch) == (1, 1), (
+            "the second said who owns it"
+        )
         b.create_study(OTHER, SPEC, request_id="create")
         b.suggest(OTHER, 1, client_id="c", request_id="r")
         first.kill()
@@ -144,9 +155,14 @@ def test_a_server_that_is_stopped_releases_its_studies(folder: Path) -> None:
 
 
 def test_a_server_that_is_gone_is_reported_as_such(folder: Path) -> None:
-    with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server, Client(server.address, timeout_s=1) as client:
+    with (
+        a_process(folder / "s.db", f"unix:{folder}/s.sock") as server,
+        Client(server.address, timeout_s=1) as client,
+    ):
         client.algorithms()
         server.kill()
         server.stop()
-        with pytest.raises(Unavailable, match=f"no suggestion service answers at unix:{folder}/s.sock"):
+        with pytest.raises(
+            Unavailable, match=f"no suggestion service answers at unix:{folder}/s.sock"
+        ):
             client.algorithms()

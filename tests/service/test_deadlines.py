@@ -1,4 +1,6 @@
-"""No call waits forever: a call without a deadline has the server's default, and locks are not awaited for longer."""
+"""No call waits forever: a call without a deadline has the server's default, and locks are not
+awaited for longer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_authentication import creation
 
 
-def test_a_call_without_a_deadline_gets_the_servers_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_a_deadline_gets_the_servers_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(deadline, "DEFAULT_S", 0.2)
     path = tmp_path / "s.db"
     with (

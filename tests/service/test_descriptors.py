@@ -1,4 +1,6 @@
-"""A server without free file descriptors reports this and continues; answering an error needs no import."""
+"""A server without free file descriptors reports this and continues; answering an error needs no
+import.
+"""
 
 from __future__ import annotations
 
@@ -54,28 +56,42 @@ def errors_of_all_kinds(address: str, token: str) -> None:
             ("ListTrials", pb.ListTrialsRequest(parent=STUDY, page_token="%"), metadata),
             ("ValidateStudy", pb.ValidateStudyRequest(spec=spec(hanging_on_nothing())), metadata),
             ("ValidateStudy", pb.ValidateStudyRequest(spec=spec(many_parameters(2000))), metadata),
-            ("ValidateStudy", pb.ValidateStudyRequest(spec=spec([a_choice(range(0))], startupTrails=1)), metadata),
+            (
+                "ValidateStudy",
+                pb.ValidateStudyRequest(spec=spec([a_choice(range(0))], startupTrails=1)),
+                metadata,
+            ),
             (
                 "AddTrial",
-                pb.AddTrialRequest(parent=STUDY, request_id="r", parameters={"xx": pb.Value(double_value=1)}),
+                pb.AddTrialRequest(
+                    parent=STUDY, request_id="r", parameters={"xx": pb.Value(double_value=1)}
+                ),
                 metadata,
             ),
             (
                 "CompleteTrial",
-                pb.CompleteTrialRequest(name=f"{STUDY}/trials/77", outcome=pb.Outcome(succeeded=pb.Succeeded())),
+                pb.CompleteTrialRequest(
+                    name=f"{STUDY}/trials/77", outcome=pb.Outcome(succeeded=pb.Succeeded())
+                ),
                 metadata,
             ),
         ):
             with pytest.raises(grpc.RpcError):
                 getattr(stub, method)(request, timeout=30, metadata=given)
         with pytest.raises(grpc.RpcError):
-            channel.unary_unary("/tuner.suggest.v1.SuggestService/GetStudy")(b"\xff", timeout=30, metadata=metadata)
+            channel.unary_unary("/tuner.suggest.v1.SuggestService/GetStudy")(
+                b"\xff", timeout=30, metadata=metadata
+            )
 
 
 def test_answering_an_error_imports_nothing(tmp_path: Path) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
     server = ServerProcess(
-        tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, python=("-X", "importtime"), descriptors=(1000, 1000)
+        tmp_path / "s.db",
+        "127.0.0.1:0",
+        tokens=tokens,
+        python=("-X", "importtime"),
+        descriptors=(1000, 1000),
     )
     try:
         with Client(server.address, token=secret("me")) as client:
@@ -85,12 +101,18 @@ def test_answering_an_error_imports_nothing(tmp_path: Path) -> None:
     finally:
         server.kill()
         server.stop()
-    imported = [line.rpartition("|")[2].strip() for line in server.said[-1].splitlines() if "import time:" in line]
+    imported = [
+        line.rpartition("|")[2].strip()
+        for line in server.said[-1].splitlines()
+        if "import time:" in line
+    ]
     assert imported == []
 
 
 def test_a_server_without_descriptors_serves_connected_clients_and_recovers(tmp_path: Path) -> None:
-    """The limit is so low that unknown connections reach it; they are closed, and then new clients can connect."""
+    """The limit is so low that unknown connections reach it; they are closed, and then new clients
+    can connect.
+    """
     server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", descriptors=(100, 100))
     connections: list[socket.socket] = []
     try:

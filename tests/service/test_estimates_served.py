@@ -29,7 +29,9 @@ def test_an_estimate_does_not_depend_on_the_algorithm(tmp_path: Path, algorithm:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         fill(client, 12, algorithm=algorithm)
         found = client.estimate(NAME)
-        best = client.study("bowl", {"x": Float(0, 1)}, minimize("loss"), algorithm=algorithm, seed=1).best
+        best = client.study(
+            "bowl", {"x": Float(0, 1)}, minimize("loss"), algorithm=algorithm, seed=1
+        ).best
         assert best is not None
         # After a search has converged, two trials may be equally good.
         chosen = client.get_trial(NAME, found.trial)
@@ -51,7 +53,9 @@ def test_a_study_without_enough_values_or_with_several_objectives_has_none(tmp_p
         with pytest.raises(NotFound):
             client.estimate(NAME)
         fill(client, 9)
-        with pytest.raises(FailedPrecondition, match="has 9 values, and an estimate needs at least 10"):
+        with pytest.raises(
+            FailedPrecondition, match="has 9 values, and an estimate needs at least 10"
+        ):
             client.estimate(NAME)
         space = Space((Parameter("x", Float(0, 1)),))
         both = StudySpec(space, (minimize("loss"), maximize("score")), Algorithm("random"))

@@ -16,7 +16,12 @@ from suggest.trial import Outcome, RungResult, Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server, score
 
 STEPS = replace(SPEC, fidelity=Fidelity("epochs", 1, 9, 3), pruning=None)
-PAUSED, RUNNING, SUCCEEDED, PRUNED = TrialState.PAUSED, TrialState.RUNNING, TrialState.SUCCEEDED, TrialState.PRUNED
+PAUSED, RUNNING, SUCCEEDED, PRUNED = (
+    TrialState.PAUSED,
+    TrialState.RUNNING,
+    TrialState.SUCCEEDED,
+    TrialState.PRUNED,
+)
 OTHER = replace(NAME, study="other")
 SILENT_S = 0.2  # the lease of a client that dies
 
@@ -61,7 +66,9 @@ def test_a_trial_pauses_continues_and_succeeds(client: Client) -> None:
     assert (trial.number, trial.fidelity, trial.reason) == (2, 9, "")
     done = end(client, 2, 8.0)
     assert (done.state, done.value, done.rungs) == (SUCCEEDED, 8.0, paused.rungs)
-    assert ask(client, "fourth", 5, paused_only=True) == Suggestions((), exhausted=True, independent=False)
+    assert ask(client, "fourth", 5, paused_only=True) == Suggestions(
+        (), exhausted=True, independent=False
+    )
     assert [t.number for t in client.optimal_trials(NAME)] == [2]
 
 
@@ -73,7 +80,9 @@ def test_repeated_calls_change_nothing(client: Client) -> None:
     assert once.state is PAUSED
     with pytest.raises(FailedPrecondition, match=r"is paused \(0.5\)"):
         end(client, first.number, 0.7)
-    with pytest.raises(FailedPrecondition, match="is paused; it accepts reports again once it continues"):
+    with pytest.raises(
+        FailedPrecondition, match="is paused; it accepts reports again once it continues"
+    ):
         client.report(NAME, first.number, [score(1, 0.9)])
     assert client.report(NAME, first.number, [score(0, 0.5)]).should_stop
     for number in (1, 2):
@@ -84,7 +93,12 @@ def test_repeated_calls_change_nothing(client: Client) -> None:
 def test_a_paused_trial_may_end_as_pruned_or_cancelled(client: Client) -> None:
     promoted(client)
     pruned = client.complete(NAME, 1, Outcome(PRUNED, reason="enough"))
-    assert (pruned.state, pruned.value, pruned.reason, pruned.rungs) == (PRUNED, 1.0, "enough", (RungResult(1, 1.0),))
+    assert (pruned.state, pruned.value, pruned.reason, pruned.rungs) == (
+        PRUNED,
+        1.0,
+        "enough",
+        (RungResult(1, 1.0),),
+    )
     cancelled = client.complete(NAME, 0, Outcome(TrialState.CANCELLED, reason="stop"))
     assert (cancelled.state, cancelled.value) == (TrialState.CANCELLED, None)
 
@@ -117,5 +131,10 @@ def test_a_promoted_trial_whose_client_died_continues_at_the_same_fidelity(clien
 
 def test_an_invalid_fidelity_is_refused_with_its_place(client: Client) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        client.create_study(OTHER, replace(STEPS, fidelity=Fidelity("kind", 3, 1)), request_id="other")
-    assert [p.path for p in refused.value.problems] == ["spec.fidelity.parameter", "spec.fidelity.max"]
+        client.create_study(
+            OTHER, replace(STEPS, fidelity=Fidelity("kind", 3, 1)), request_id="other"
+        )
+    assert [p.path for p in refused.value.problems] == [
+        "spec.fidelity.parameter",
+        "spec.fidelity.max",
+    ]

@@ -20,7 +20,13 @@ from suggest.study import Algorithm, Direction, Objective
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server, score
 
-ENDS = (TrialState.SUCCEEDED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE)
+ENDS = (
+    TrialState.SUCCEEDED,
+    TrialState.SUCCEEDED,
+    TrialState.PRUNED,
+    TrialState.FAILED,
+    TrialState.INFEASIBLE,
+)
 
 
 class Counting(AsyncClient):
@@ -31,7 +37,8 @@ class Counting(AsyncClient):
         self.sent: list[str] = []
         self.measured = asyncio.Event()
 
-    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:  # the overridden method is generic
+    # the overridden method is generic
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:
         self.sent.append(method)
         return await super()._send(method, *rest, **options)
 
@@ -73,15 +80,23 @@ def test_only_unfinished_and_new_trials_are_read_again(tmp_path: Path) -> None:
         first, second, third = await begin(client, 3, "a")
         await client.complete(NAME, first, Outcome(TrialState.SUCCEEDED, 0.5))
         assert await read(follower) == {first, second, third}
-        assert await read(follower) == {first, second, third}, "the first one may have ended during the first read"
+        assert await read(follower) == {first, second, third}, (
+            "the first one may have ended during the first read"
+        )
         await client.report(NAME, third, [score(1, 0.25)])
         await client.complete(NAME, second, Outcome(TrialState.SUCCEEDED, 0.75))
         (fourth,) = await begin(client, 1, "b")
         await client.complete(NAME, fourth, Outcome(TrialState.FAILED, reason="too late"))
         assert await read(follower) == {second, third, fourth}, "not the one that had ended"
-        states = {one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials}
-        assert states == {first: ("succeeded", 0.5), second: ("succeeded", 0.75), third: ("running", 0.25),
-                        fourth: ("failed", None)}  # fmt: skip
+        states = {
+            one.trial.number: (one.state.value, one.trial.value) for one in follower.record.trials
+        }
+        assert states == {
+            first: ("succeeded", 0.5),
+            second: ("succeeded", 0.75),
+            third: ("running", 0.25),
+            fourth: ("failed", None),
+        }
 
     followed(tmp_path, see)
 
@@ -101,20 +116,30 @@ def test_the_cost_of_a_read_does_not_depend_on_ended_trials(tmp_path: Path) -> N
 
 
 class Ending(Counting):
-    """Completes a trial after the first page of measurements was read, and before the page that has the trial."""
+    """Completes a trial after the first page of measurements was read, and before the page that has
+    the trial.
+    """
 
-    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
+    async def trials_page(
+        self, name: StudyName, token: str, *, page_size: int
+    ) -> tuple[list[Trial], str]:
         await self.measured.wait()
-        await self.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, 0.5), measurements=[loss(9, 0.9)])
+        await self.complete(
+            NAME, 0, Outcome(TrialState.SUCCEEDED, 0.5), measurements=[loss(9, 0.9)]
+        )
         return await super().trials_page(name, token, page_size=page_size)
 
-    async def latest_page(self, name: StudyName, token: str) -> tuple[list[tuple[int, Measurement]], str]:
+    async def latest_page(
+        self, name: StudyName, token: str
+    ) -> tuple[list[tuple[int, Measurement]], str]:
         found = await super().latest_page(name, token)
         self.measured.set()
         return found
 
 
-def test_the_last_measurements_of_a_trial_that_ends_during_the_first_read_are_found(tmp_path: Path) -> None:
+def test_the_last_measurements_of_a_trial_that_ends_during_the_first_read_are_found(
+    tmp_path: Path,
+) -> None:
     async def see(client: Counting, follower: StudyFollower) -> None:
         (number,) = await begin(client, 1, "a")
         await client.report(NAME, number, [loss(3, 0.3)])
@@ -145,7 +170,9 @@ def test_labels_and_deletions_of_ended_trials_are_found_by_sweeps(
             await read(follower, changed=False)
         assert [one.trial.number for one in follower.record.trials] == numbers[:-1]
         assert follower.record.trials[0].trial.labels == {"a": "b"}
-        assert [trial.number for trial in follower.record.front] == [numbers[-2]], "the best one was deleted"
+        assert [trial.number for trial in follower.record.front] == [numbers[-2]], (
+            "the best one was deleted"
+        )
         assert not follower.due, "a sweep ends if nothing changes"
 
     followed(tmp_path, see)
@@ -181,7 +208,10 @@ def test_many_trials_that_end_at_once_are_read_as_a_list(tmp_path: Path) -> None
         await read(follower)
         for number in numbers:
             await client.complete(
-                NAME, number, Outcome(TrialState.SUCCEEDED, float(number)), measurements=[score(1, 1.0)]
+                NAME,
+                number,
+                Outcome(TrialState.SUCCEEDED, float(number)),
+                measurements=[score(1, 1.0)],
             )
         client.sent.clear()
         assert await read(follower) == set(numbers)
@@ -219,18 +249,30 @@ def test_an_incremental_read_equals_a_full_read(tmp_path: Path, seed: int, objec
                         number = running.pop(chance.randrange(len(running)))
                         state, value = chance.choice(ENDS), chance.choice([0.0, 0.5, 0.5, 1.0])
                         kept = value if state is TrialState.SUCCEEDED else None
-                        further = (chance.choice([0.0, 1.0]),) * (objectives - 1) if kept is not None else ()
-                        await client.complete(NAME, number, Outcome(state, kept, "why", "userError", further))
+                        further = (
+                            (chance.choice([0.0, 1.0]),) * (objectives - 1)
+                            if kept is not None
+                            else ()
+                        )
+                        await client.complete(
+                            NAME, number, Outcome(state, kept, "why", "userError", further)
+                        )
                     case 3 if running:
                         await client.report(NAME, running[0], [score(turn + 1, chance.random())])
             await read(follower)
             trials = [TrialRecord(each, by_client=True) for each in await client.list_trials(NAME)]
             record = follower.record
-            assert [one.trial.number for one in record.trials] == [one.trial.number for one in trials]
+            assert [one.trial.number for one in record.trials] == [
+                one.trial.number for one in trials
+            ]
             assert [one.state for one in record.trials] == [one.state for one in trials]
-            assert [t.number for t in record.front] == [t.number for t in best_of(trials, spec.criteria)]
+            assert [t.number for t in record.front] == [
+                t.number for t in best_of(trials, spec.criteria)
+            ]
             assert record.totals is not None
             states = [one.state for one in trials]
-            assert record.totals.counts == {state: states.count(state) for state in TrialState if state in states}
+            assert record.totals.counts == {
+                state: states.count(state) for state in TrialState if state in states
+            }
 
     followed(tmp_path, see, spec)

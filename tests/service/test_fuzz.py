@@ -1,4 +1,5 @@
-"""The service answers any request quickly, never with an internal error, and without leaking resources.
+"""The service answers any request quickly, never with an internal error, and without leaking
+resources.
 
 `make fuzz` sends many more random requests; FUZZ_REQUESTS sets their number.
 """
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-import numpy  # noqa: F401 - hypothesis checks for it, perhaps during the import in the server's thread
+
+# hypothesis checks for it, perhaps during the import in the server's thread
+import numpy  # noqa: F401
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -61,16 +64,24 @@ def make_studies(client: Client) -> None:
         known = StudyName("default", name.rpartition("/")[2])
         if known in there:
             continue
-        spec = StudySpec(SPEC.space, SPEC.objectives, Algorithm("random" if known.study == "grid" else known.study, 7))
+        spec = StudySpec(
+            SPEC.space,
+            SPEC.objectives,
+            Algorithm("random" if known.study == "grid" else known.study, 7),
+        )
         client.create_study(known, spec, request_id="create")
         for trial in client.suggest(known, 3, client_id="client", request_id="first").trials[:1]:
             client.complete(known, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
 
 
-def test_no_request_triggers_a_bug_or_leaks_resources(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_request_triggers_a_bug_or_leaks_resources(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         make_studies(client)
-        with grpc.insecure_channel(server.address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        with grpc.insecure_channel(
+            server.address, options=[("grpc.enable_http_proxy", 0)]
+        ) as channel:
             calls = {name: channel.unary_unary(f"/{SERVICE.full_name}/{name}") for name in METHODS}
             for name in METHODS:
                 assert valid_requests(name)
@@ -91,17 +102,27 @@ def test_no_request_triggers_a_bug_or_leaks_resources(tmp_path: Path, caplog: py
                     calls[method](serialized, timeout=WITHIN_S)
                     code = grpc.StatusCode.OK
                 except grpc.RpcError as e:
-                    failure: grpc.Call = e  # type: ignore[assignment]  # what grpc raises is a call too
+                    # what grpc raises is a call too
+                    failure: grpc.Call = e  # type: ignore[assignment]
                     code = failure.code()
-                    assert code not in _BUGS + _OUTAGES, (method, failure.details(), caplog.text[-3000:])
+                    assert code not in _BUGS + _OUTAGES, (
+                        method,
+                        failure.details(),
+                        caplog.text[-3000:],
+                    )
                 sent.answer(code)
                 if method == "DeleteStudy" and code is grpc.StatusCode.OK:
                     make_studies(client)
 
             fuzz()
             client.get_study(StudyName("default", "random"))
-            (threads, files, megabytes), (threads_then, files_then, megabytes_then) = sent.held[0], held()
+            (threads, files, megabytes), (threads_then, files_then, megabytes_then) = (
+                sent.held[0],
+                held(),
+            )
             assert threads_then <= threads + 1, "a warm-up may be under way"
             assert files_then <= files + 4, "a connection of the pool, a lock of a study"
             assert megabytes_then < megabytes + GROWTH_MB
-            print(f"{sent.codes.total()} requests: {dict(sent.codes)}; {megabytes:.0f} -> {megabytes_then:.0f} MB")
+            print(
+                f"{sent.codes.total()} requests: {dict(sent.codes)}; {megabytes:.0f} -> {megabytes_then:.0f} MB"
+            )

@@ -53,7 +53,9 @@ def ask(studies: StudyService, name: StudyName, request: str) -> Trial:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StudyStore, StudyStore]]:
+def two_stores(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[StudyStore, StudyStore]]:
     """Two stores on one database, which look like two processes to it."""
     if request.param == "sqlite":
         path = tmp_path / "studies.db"
@@ -65,7 +67,9 @@ def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
             yield c, d
 
 
-def test_an_idle_study_moves_to_the_server_that_gets_a_call(two_stores: tuple[StudyStore, StudyStore]) -> None:
+def test_an_idle_study_moves_to_the_server_that_gets_a_call(
+    two_stores: tuple[StudyStore, StudyStore],
+) -> None:
     one, other = two_stores
     with closing(StudyService(one, address="one", idle_s=SHORT_S)) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
@@ -86,7 +90,10 @@ def test_an_idle_study_moves_to_the_server_that_gets_a_call(two_stores: tuple[St
 
 
 def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
+    with (
+        closing(SqliteStore(tmp_path / "s.db")) as store,
+        closing(StudyService(store, address="")) as studies,
+    ):
         studies.create_study(NAME, SPEC, request_id="create")
         with studies.sessions.writing(NAME) as writer:
             assert close_all(studies) == 0
@@ -96,11 +103,18 @@ def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["default", "grid", "optuna:tpe"])
-def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(tmp_path: Path, algorithm: str) -> None:
-    space = Space((Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50))))
+def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(
+    tmp_path: Path, algorithm: str
+) -> None:
+    space = Space(
+        (Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50)))
+    )
     spec = replace(SPEC, space=space, algorithm=Algorithm(algorithm, seed=7))
     closed, open_ = StudyName("default", "closed"), StudyName("default", "open")
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
+    with (
+        closing(SqliteStore(tmp_path / "s.db")) as store,
+        closing(StudyService(store, address="")) as studies,
+    ):
         for name in (closed, open_):
             studies.create_study(name, spec, request_id="create")
         points: dict[StudyName, list[object]] = {closed: [], open_: []}
@@ -109,18 +123,26 @@ def test_a_study_that_is_closed_repeatedly_proposes_the_same_points(tmp_path: Pa
                 trial = ask(studies, name, f"r{number}")
                 points[name].append(trial.parameters)
                 value = float(trial.parameters["x"])  # type: ignore[arg-type]
-                studies.complete(name, number, Outcome(TrialState.SUCCEEDED), measurements=[score(0, value)])
+                studies.complete(
+                    name, number, Outcome(TrialState.SUCCEEDED), measurements=[score(0, value)]
+                )
                 if name is closed:
                     with studies.sessions.writing(open_):  # this one stays open
-                        eventually(lambda: close_all(studies) == 1)  # once the next proposal is prepared
+                        # once the next proposal is prepared
+                        eventually(lambda: close_all(studies) == 1)
         assert points[closed] == points[open_]
 
 
-def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple[StudyStore, StudyStore]) -> None:
+def test_calls_that_come_while_a_study_is_closed_open_it_again(
+    two_stores: tuple[StudyStore, StudyStore],
+) -> None:
     store, _ = two_stores
     names = [StudyName("default", f"s{n}") for n in range(3)]
     ended = threading.Event()
-    with closing(StudyService(store, address="", idle_s=NEVER_S)) as studies, ThreadPoolExecutor(8) as pool:
+    with (
+        closing(StudyService(store, address="", idle_s=NEVER_S)) as studies,
+        ThreadPoolExecutor(8) as pool,
+    ):
         for name in names:
             studies.create_study(name, SPEC, request_id="create")
 
@@ -128,14 +150,19 @@ def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple
 
         def keep_closing() -> None:
             nonlocal closed
-            while not ended.wait(0.001):  # without a pause, calls would wait for the GIL within transactions
+            # without a pause, calls would wait for the GIL within transactions
+            while not ended.wait(0.001):
                 closed += close_all(studies)
 
         closer = pool.submit(keep_closing)
         try:
             numbers = []
             for turn in range(10):
-                asked = [pool.submit(ask, studies, name, f"r{turn}-{n}") for n in range(4) for name in names]
+                asked = [
+                    pool.submit(ask, studies, name, f"r{turn}-{n}")
+                    for n in range(4)
+                    for name in names
+                ]
                 numbers += [one.result().number for one in asked]
                 eventually(lambda least=turn: closed > least)
         finally:
@@ -202,7 +229,10 @@ def test_a_call_that_gives_up_while_its_study_is_closed_leaves_one_session(tmp_p
 
 
 def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
+    with (
+        closing(SqliteStore(tmp_path / "s.db")) as store,
+        closing(StudyService(store, address="")) as studies,
+    ):
         for number in range(20):
             name = StudyName("default", f"s{number}")
             studies.create_study(name, SPEC, request_id="create")
@@ -213,7 +243,10 @@ def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_closed_study_frees_its_memory(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
+    with (
+        closing(SqliteStore(tmp_path / "s.db")) as store,
+        closing(StudyService(store, address="")) as studies,
+    ):
         studies.create_study(NAME, SPEC, request_id="create")
         for number in range(10):
             studies.suggest(NAME, 100, client_id="c", request_id=f"r{number}")
@@ -229,7 +262,9 @@ def test_a_closed_study_frees_its_memory(tmp_path: Path) -> None:
             gc.enable()
 
 
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process: Linux only")
+@pytest.mark.skipif(
+    not hasattr(resource, "prlimit"), reason="the limit of another process: Linux only"
+)
 def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
     """The server closes the least recently used studies."""
     limit = 128
@@ -238,11 +273,15 @@ def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
         for number in range(limit + 10):
             name = StudyName("default", f"s{number}")
             client.create_study(name, SPEC, request_id="create")
-            assert [t.number for t in client.suggest(name, 1, client_id="c", request_id="r").trials] == [0]
+            assert [
+                t.number for t in client.suggest(name, 1, client_id="c", request_id="r").trials
+            ] == [0]
         assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < limit
         first = StudyName("default", "s0")
         with a_client(server) as another:
-            assert [t.number for t in another.suggest(first, 1, client_id="c", request_id="r2").trials] == [1]
+            assert [
+                t.number for t in another.suggest(first, 1, client_id="c", request_id="r2").trials
+            ] == [1]
 
 
 def test_a_lack_of_file_descriptors_is_reported_with_the_cure(tmp_path: Path) -> None:
@@ -286,9 +325,14 @@ assert ask(refused) == 0
 studies.close()
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "s.db"], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", program, tmp_path / "s.db"],
+        capture_output=True,
+        text=True,
+        check=False,
         cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("UNAVAILABLE this process has no file descriptor left; try again later")
+    assert done.stdout.startswith(
+        "UNAVAILABLE this process has no file descriptor left; try again later"
+    )
     assert str(tmp_path) not in done.stdout

@@ -1,4 +1,6 @@
-"""Import of finished trials with a real server: each is imported once, values outside give remarks, models learn."""
+"""Import of finished trials with a real server: each is imported once, values outside give remarks,
+models learn.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def done(value: float | None = 0.5, source_id: str = "", **parameters: float | str | bool) -> FinishedTrial:
-    return FinishedTrial({**POINT, **parameters}, Outcome(TrialState.SUCCEEDED, value), source_id=source_id)
+def done(
+    value: float | None = 0.5, source_id: str = "", **parameters: float | str | bool
+) -> FinishedTrial:
+    return FinishedTrial(
+        {**POINT, **parameters}, Outcome(TrialState.SUCCEEDED, value), source_id=source_id
+    )
 
 
 def take(client: Client, *trials: FinishedTrial, request_id: str = "notes") -> list[ImportResult]:
@@ -47,7 +53,9 @@ def take(client: Client, *trials: FinishedTrial, request_id: str = "notes") -> l
 def test_imported_trials_keep_outcomes_measurements_and_labels(client: Client) -> None:
     reports = [score(0, 0.25), score(1, 0.75)]
     trials = [
-        FinishedTrial({**POINT, "n": 3.0}, Outcome(TrialState.SUCCEEDED), reports, {"team": "vision"}),
+        FinishedTrial(
+            {**POINT, "n": 3.0}, Outcome(TrialState.SUCCEEDED), reports, {"team": "vision"}
+        ),
         FinishedTrial(POINT, Outcome(TrialState.PRUNED, reason="hopeless"), reports[:1]),
         FinishedTrial(POINT, Outcome(TrialState.FAILED, reason="why", failure_class="mine")),
         FinishedTrial(POINT, Outcome(TrialState.INFEASIBLE, reason="too big")),
@@ -63,7 +71,9 @@ def test_imported_trials_keep_outcomes_measurements_and_labels(client: Client) -
     assert dict(found[0].labels) == {"team": "vision", IMPORTED_FROM: "my notes"}
     assert (dict(found[0].parameters), type(found[0].parameters["n"])) == (POINT, int)
     assert client.list_measurements(NAME, 0) == [(0, m) for m in reports]
-    assert client.suggest(NAME, 1, client_id="c", request_id="r").trials[0].number == 4, "none is handed out"
+    assert client.suggest(NAME, 1, client_id="c", request_id="r").trials[0].number == 4, (
+        "none is handed out"
+    )
     [best] = client.optimal_trials(NAME)
     assert best.number == 0
 
@@ -74,11 +84,15 @@ def test_each_trial_is_imported_once(client: Client) -> None:
     again = take(client, done(0.3, "9"), *first)
     assert [(r.number, r.known) for r in again] == [(2, False), (0, True), (1, True)]
     client.delete_trial(NAME, 1)
-    assert take(client, *first)[1] == ImportResult(1, known=True), "taken out by hand, it does not come back"
+    assert take(client, *first)[1] == ImportResult(1, known=True), (
+        "taken out by hand, it does not come back"
+    )
     assert [r.number for r in take(client, *first, request_id="others")] == [3, 4]
 
 
-def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_refused(client: Client) -> None:
+def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_refused(
+    client: Client,
+) -> None:
     results = take(
         client,
         done(x=7.0),
@@ -103,7 +117,9 @@ def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_ref
         ["part: no value; every active parameter needs one"],
         ["x: 'wide' is not a finite number; use one from 0 to 1"],
         ["x: nan is not a finite number; use one from 0 to 1"],
-        ["outcome: has no finite value of 'score'; give one, or measurements, or import it as failed"],
+        [
+            "outcome: has no finite value of 'score'; give one, or measurements, or import it as failed"
+        ],
         [f"{name}: no value; every active parameter needs one" for name in ("x", "n", "kind")],
     ]
     assert [dict(t.parameters) for t in client.list_trials(NAME)] == [
@@ -120,9 +136,15 @@ def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_ref
     [
         ([], "trials: 0 at once"),
         ([done()] * 1001, "trials: 1001 at once; send 1 to 1000"),
-        ([replace(done(), measurements=[score(k, 0.0) for k in range(5001)])] * 2, "trials: 10002 measurements"),
+        (
+            [replace(done(), measurements=[score(k, 0.0) for k in range(5001)])] * 2,
+            "trials: 10002 measurements",
+        ),
         ([done(), done(math.inf)], r"trials\[1\].outcome.succeeded.value"),
-        ([replace(done(), measurements=[Measurement(0, "score", 0, 0.0)])], r"trials\[0\].measurements\[0\].attempt"),
+        (
+            [replace(done(), measurements=[Measurement(0, "score", 0, 0.0)])],
+            r"trials\[0\].measurements\[0\].attempt",
+        ),
         ([done(source_id="x" * 129)], r"trials\[0\].source_id"),
     ],
 )
@@ -142,9 +164,14 @@ def test_an_import_requires_a_source_and_a_request_id(client: Client) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "default"])
-def test_a_search_learns_from_imported_trials_also_after_a_restart(tmp_path: Path, algorithm: str) -> None:
+def test_a_search_learns_from_imported_trials_also_after_a_restart(
+    tmp_path: Path, algorithm: str
+) -> None:
     spec = replace(SPEC, space=SPACE, algorithm=Algorithm(algorithm, seed=3))
-    trials = [done(k / 40, str(k), x=k / 20 - 0.25, n=1 + k % 12, kind="b" if k % 7 == 0 else 1) for k in range(40)]
+    trials = [
+        done(k / 40, str(k), x=k / 20 - 0.25, n=1 + k % 12, kind="b" if k % 7 == 0 else 1)
+        for k in range(40)
+    ]
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")
         assert all(result.number is not None for result in take(client, *trials))
@@ -175,9 +202,16 @@ def test_the_label_with_the_source_of_a_trial_cannot_be_changed(client: Client) 
 
 
 def test_better_imported_points_outside_the_space_do_not_mislead_the_model(tmp_path: Path) -> None:
-    spec = replace(SPEC, space=Space((Parameter("x", Float(0.0, 1.0)),)), algorithm=Algorithm("tpe", seed=3))
-    inside = [FinishedTrial({"x": k / 40}, Outcome(TrialState.SUCCEEDED, -abs(k / 40 - 0.25))) for k in range(40)]
-    outside = [FinishedTrial({"x": 2.0 + k}, Outcome(TrialState.SUCCEEDED, 1.0 + k)) for k in range(40)]
+    spec = replace(
+        SPEC, space=Space((Parameter("x", Float(0.0, 1.0)),)), algorithm=Algorithm("tpe", seed=3)
+    )
+    inside = [
+        FinishedTrial({"x": k / 40}, Outcome(TrialState.SUCCEEDED, -abs(k / 40 - 0.25)))
+        for k in range(40)
+    ]
+    outside = [
+        FinishedTrial({"x": 2.0 + k}, Outcome(TrialState.SUCCEEDED, 1.0 + k)) for k in range(40)
+    ]
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")
         take(client, *inside, *outside)
@@ -190,13 +224,19 @@ def test_a_grid_tries_no_point_that_was_imported(tmp_path: Path) -> None:
     grid = replace(SPEC, space=Space((Parameter("n", Int(1, 4)),)), algorithm=Algorithm("grid"))
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, grid, request_id="create")
-        take(client, *(FinishedTrial({"n": n}, Outcome(TrialState.SUCCEEDED, 1.0)) for n in (2, 3, 9)))
+        take(
+            client,
+            *(FinishedTrial({"n": n}, Outcome(TrialState.SUCCEEDED, 1.0)) for n in (2, 3, 9)),
+        )
         found = client.suggest(NAME, 9, client_id="c", request_id="r")
     assert ([t.parameters for t in found.trials], found.exhausted) == ([{"n": 1}, {"n": 4}], True)
 
 
 def test_imported_trials_count_for_pruning(client: Client) -> None:
-    peers = [replace(done(1.0, str(k)), measurements=[score(s, 1.0 + s) for s in range(5)]) for k in range(3)]
+    peers = [
+        replace(done(1.0, str(k)), measurements=[score(s, 1.0 + s) for s in range(5)])
+        for k in range(3)
+    ]
     take(client, *peers)
     [trial] = client.suggest(NAME, 1, client_id="c", request_id="r").trials
     assert client.report(NAME, trial.number, [score(2, 0.5)]).should_stop
@@ -216,7 +256,9 @@ def test_ids_that_only_look_alike_when_joined_are_different_trials(client: Clien
         [again] = client.import_trials(NAME, [trial], source="x", request_id=request_id)
         assert (first.known, again.known, again.number) == (False, True, first.number)
     enqueued = client.add_trial(NAME, {}, request_id="import/a/b")
-    [imported] = client.import_trials(NAME, [replace(done(), source_id="b")], source="x", request_id="a")
+    [imported] = client.import_trials(
+        NAME, [replace(done(), source_id="b")], source="x", request_id="a"
+    )
     assert (imported.known, imported.number) == (False, enqueued.number + 1)
     assert client.add_trial(NAME, {}, request_id="import/a/b").number == enqueued.number
 

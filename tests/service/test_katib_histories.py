@@ -1,7 +1,8 @@
-"""Random histories of Katib's experiments: lost replies, restarts, missing trials, two clients with one name.
+"""Random histories of Katib's experiments: lost replies, restarts, missing trials, two clients with
+one name.
 
-A client always gets as many suggestions as it requests, the same ones for a repeated request, and each point of a grid
-once.
+A client always gets as many suggestions as it requests, the same ones for a repeated request, and
+each point of a grid once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from suggest.katib.v1beta1 import api_pb2 as pb
 from suggest.katib.v1beta1.frames_pb2 import SuggestionsFrame
 from suggest.server.admin import open_store
 from suggest.studies import StudyService
-from tests.service.katib_caller import LETTERS, a_request, a_trial, an_experiment, choice, points_of, whole
+from tests.service.katib_caller import (
+    LETTERS,
+    a_request,
+    a_trial,
+    an_experiment,
+    choice,
+    points_of,
+    whole,
+)
 
 POINTS = 24
 GRID = (whole("n", "1", "12"), choice("kind", "a", "b"))
@@ -47,16 +56,21 @@ class Service:
         self._open()
 
     def ask(self, request: pb.GetSuggestionsRequest) -> list[dict[str, str]]:
-        return points_of(self._suggestions.suggest(SuggestionsFrame.FromString(request.SerializeToString())))
+        return points_of(
+            self._suggestions.suggest(SuggestionsFrame.FromString(request.SerializeToString()))
+        )
 
 
 class Caller:
     """A controller like Katib's: it creates trials some time after it has accepted suggestions.
 
-    keeps_first: one of its first trials is created at once and stays, so that every later request has a trial.
+    keeps_first: one of its first trials is created at once and stays, so that every later request
+    has a trial.
     """
 
-    def __init__(self, experiment: pb.Experiment, rng: random.Random, *, keeps_first: bool = False) -> None:
+    def __init__(
+        self, experiment: pb.Experiment, rng: random.Random, *, keeps_first: bool = False
+    ) -> None:
         self.experiment = experiment
         self.accepted: list[dict[str, str]] = []
         self._uncreated: list[dict[str, str]] = []
@@ -87,9 +101,13 @@ class Caller:
             elif trial.status.condition == STATUS.RUNNING and rng.random() < 0.5:
                 ends = [STATUS.SUCCEEDED, STATUS.SUCCEEDED, STATUS.FAILED, STATUS.KILLED]
                 vanishes = not (self._keeps_first and trial is self._trials[0])
-                trial.status.condition = rng.choice([*ends, STATUS.METRICSUNAVAILABLE] if vanishes else ends)
+                trial.status.condition = rng.choice(
+                    [*ends, STATUS.METRICSUNAVAILABLE] if vanishes else ends
+                )
                 if trial.status.condition == STATUS.SUCCEEDED:
-                    trial.status.observation.metrics.add(name="accuracy", value=rng.choice(["0.5", "0.25", "nan", ""]))
+                    trial.status.observation.metrics.add(
+                        name="accuracy", value=rng.choice(["0.5", "0.25", "nan", ""])
+                    )
         while self._uncreated and (rng.random() < 0.8 or (self._keeps_first and not self._trials)):
             name = f"{self.experiment.name}-{''.join(rng.choices(LETTERS, k=8))}"
             point = self._uncreated.pop(rng.randrange(len(self._uncreated)))
@@ -122,7 +140,9 @@ def test_each_client_gets_each_point_of_its_grid_once(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "sobol"])
-def test_unbounded_searches_suggest_as_many_points_as_requested(tmp_path: Path, algorithm: str) -> None:
+def test_unbounded_searches_suggest_as_many_points_as_requested(
+    tmp_path: Path, algorithm: str
+) -> None:
     rng = random.Random(algorithm)
     with a_service(tmp_path) as service:
         callers = [Caller(an_experiment(algorithm), rng) for _ in range(3)]

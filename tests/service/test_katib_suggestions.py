@@ -1,4 +1,6 @@
-"""Katib's Suggestion service: any history of an experiment gets a correct answer, also after a restart."""
+"""Katib's Suggestion service: any history of an experiment gets a correct answer, also after a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def test_a_larger_repeated_request_begins_with_the_lost_suggestions(stub: Sugges
     assert ask(stub, a_request(FINITE, count=4))[:2] == first
 
 
-def test_delivered_suggestions_are_not_repeated_before_their_trials_appear(stub: SuggestionStub) -> None:
+def test_delivered_suggestions_are_not_repeated_before_their_trials_appear(
+    stub: SuggestionStub,
+) -> None:
     first = ask(stub, a_request(FINITE, count=3))
     begun = [a_trial("search-a", first[0], RUNNING)]
     more = ask(stub, a_request(FINITE, begun, count=1, total=4))
@@ -117,10 +121,15 @@ def test_a_restarted_server_gives_the_same_answer_and_continues(tmp_path: Path) 
             before = ask(stub, request)
         with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
             assert ask(stub, request) == before
-        history += [a_trial(f"search-{turn}-{k}", point, DONE, f"0.{turn}{k}") for k, point in enumerate(before)]
+        history += [
+            a_trial(f"search-{turn}-{k}", point, DONE, f"0.{turn}{k}")
+            for k, point in enumerate(before)
+        ]
 
 
-def test_a_server_with_an_empty_store_answers_a_long_history(tmp_path: Path, stub: SuggestionStub) -> None:
+def test_a_server_with_an_empty_store_answers_a_long_history(
+    tmp_path: Path, stub: SuggestionStub
+) -> None:
     experiment = an_experiment("tpe")
     history = [a_trial(f"search-{k}", POINT, DONE, f"0.{k}") for k in range(20)]
     with a_server(tmp_path / "another.db") as server, a_stub(server) as another:
@@ -139,7 +148,9 @@ def test_numbers_in_any_spelling_are_the_same_trials_after_a_restart(tmp_path: P
         ("+0.75", "-0"),
         ("1.5", "7"),
     ]
-    history = [a_trial(f"search-{k}", {"x": x, "n": n}, DONE, "0.5") for k, (x, n) in enumerate(spellings)]
+    history = [
+        a_trial(f"search-{k}", {"x": x, "n": n}, DONE, "0.5") for k, (x, n) in enumerate(spellings)
+    ]
     points = [(float(x), int(float(n))) for x, n in spellings]
     for first in ([*history], history[:1], history[-1:]):  # spellings are also read alone
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -150,28 +161,41 @@ def test_numbers_in_any_spelling_are_the_same_trials_after_a_restart(tmp_path: P
                 ask(stub, a_request(experiment, history))
                 with Client(server.address) as client:
                     [study] = client.list_studies("katib")
-                    succeeded = [t for t in client.list_trials(study.name) if t.state is TrialState.SUCCEEDED]
+                    succeeded = [
+                        t for t in client.list_trials(study.name) if t.state is TrialState.SUCCEEDED
+                    ]
         assert sorted((t.parameters["x"], t.parameters["n"]) for t in succeeded) == sorted(points)
 
 
 def test_the_last_two_points_of_a_space_are_suggested(stub: SuggestionStub) -> None:
     points = [{"n": str(n), "kind": kind} for n in range(1, 5) for kind in "ab"]
-    history = [a_trial(f"search-{k}", point, DONE, "0.5") for k, point in enumerate(points[:3] + points[5:])]
+    history = [
+        a_trial(f"search-{k}", point, DONE, "0.5")
+        for k, point in enumerate(points[:3] + points[5:])
+    ]
     assert ask(stub, a_request(FINITE, history, count=2)) == points[3:5]
 
 
-NAMES_IN_USE = (double("--lr", "0", "0.5", "0.2"), whole("learning rate", "1", "9", "4"), choice("lr/decay", "a", "b"))
+NAMES_IN_USE = (
+    double("--lr", "0", "0.5", "0.2"),
+    whole("learning rate", "1", "9", "4"),
+    choice("lr/decay", "a", "b"),
+)
 
 
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "multivariate-tpe", "grid", "sobol"])
 def test_parameters_have_the_names_that_katib_takes(stub: SuggestionStub, algorithm: str) -> None:
     experiment = an_experiment(algorithm, NAMES_IN_USE)
-    stub.ValidateAlgorithmSettings(pb.ValidateAlgorithmSettingsRequest(experiment=experiment), timeout=60)
+    stub.ValidateAlgorithmSettings(
+        pb.ValidateAlgorithmSettingsRequest(experiment=experiment), timeout=60
+    )
     first = ask(stub, a_request(experiment, count=2))
     history = [a_trial(f"search-{place}", point, DONE, "0.5") for place, point in enumerate(first)]
     points = first + ask(stub, a_request(experiment, history, count=2))
     assert {tuple(point) for point in points} == {("--lr", "learning rate", "lr/decay")}
-    assert {point["--lr"] for point in points} <= {"0.0", "0.2", "0.4"}, "the last step is below max"
+    assert {point["--lr"] for point in points} <= {"0.0", "0.2", "0.4"}, (
+        "the last step is below max"
+    )
 
 
 # The ends of trials
@@ -199,7 +223,9 @@ def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, Suggestio
     history = [a_trial(name, POINT, *each) for name, each in outcomes.items()]
     ask(stub, a_request(an_experiment(), history))
     without_a_value = ("nan", "inf", "-inf", "too-large", "unavailable", "no-value")
-    failed = dict.fromkeys((*without_a_value, "failed", "killed", "metrics-unavailable"), (TrialState.FAILED, None))
+    failed = dict.fromkeys(
+        (*without_a_value, "failed", "killed", "metrics-unavailable"), (TrialState.FAILED, None)
+    )
     running = dict.fromkeys(("created", "running", "unknown", "newer"), (TrialState.RUNNING, None))
     assert states(server) == {
         "succeeded": (TrialState.SUCCEEDED, 0.5),
@@ -209,11 +235,18 @@ def test_trials_are_recorded_with_their_outcomes(served: tuple[Server, Suggestio
     }
 
 
-def test_a_suggestion_stays_one_trial_from_creation_to_completion(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_suggestion_stays_one_trial_from_creation_to_completion(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     server, stub = served
     experiment = an_experiment()
     [point] = ask(stub, a_request(experiment))
-    for condition, accuracy in ((pb.TrialStatus.CREATED, ""), (RUNNING, ""), (DONE, "0.5"), (DONE, "0.5")):
+    for condition, accuracy in (
+        (pb.TrialStatus.CREATED, ""),
+        (RUNNING, ""),
+        (DONE, "0.5"),
+        (DONE, "0.5"),
+    ):
         ask(stub, a_request(experiment, [a_trial("search-a", point, condition, accuracy)]))
     with Client(server.address) as client:
         [study] = client.list_studies("katib")
@@ -234,23 +267,30 @@ def test_a_running_trial_missing_from_a_request_counts_as_failed_until_it_reappe
     assert states(server)["search-a"] == (TrialState.SUCCEEDED, 0.75)
 
 
-def test_a_trial_that_a_sidecar_has_stopped_is_still_running_until_its_observation_is_sent(tmp_path: Path) -> None:
+def test_a_trial_that_a_sidecar_has_stopped_is_still_running_until_its_observation_is_sent(
+    tmp_path: Path,
+) -> None:
     experiment = an_experiment()
     a, b = (a_trial(f"search-{name}", POINT, RUNNING) for name in "ab")
     with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         ask(stub, a_request(experiment, [a, b]))
         with grpc.insecure_channel(server.address) as channel:
-            EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60)
+            EarlyStoppingStub(channel).SetTrialStatus(
+                pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60
+            )
         ask(stub, a_request(experiment, [b], total=3))
         assert states(server)["search-a"] == (TrialState.RUNNING, None)
     with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         ask(stub, a_request(experiment, [b], total=3))
         assert states(server)["search-a"] == (TrialState.RUNNING, None)
-        ended = a_trial("search-a", POINT, DONE, "0.25")  # the server cannot set the condition to EARLYSTOPPED
+        # the server cannot set the condition to EARLYSTOPPED
+        ended = a_trial("search-a", POINT, DONE, "0.25")
         ask(stub, a_request(experiment, [ended, b], total=3))
         assert states(server)["search-a"] == (TrialState.PRUNED, 0.25)
         with grpc.insecure_channel(server.address) as channel:
-            DBManagerStub(channel).DeleteObservationLog(pb.DeleteObservationLogRequest(trial_name="search-a"))
+            DBManagerStub(channel).DeleteObservationLog(
+                pb.DeleteObservationLogRequest(trial_name="search-a")
+            )
     with a_server(tmp_path / "studies.db") as server, a_stub(server) as stub:
         ask(stub, a_request(experiment, [ended, b], total=3))
         assert states(server)["search-a"] == (TrialState.PRUNED, 0.25)
@@ -261,12 +301,24 @@ def test_a_trial_that_is_stopped_before_any_request_has_it_has_not_succeeded(
 ) -> None:
     server, stub = served
     with grpc.insecure_channel(server.address) as channel:
-        EarlyStoppingStub(channel).SetTrialStatus(pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60)
-    ask(stub, a_request(an_experiment(), [a_trial(f"search-{name}", POINT, DONE, "0.25") for name in "ab"]))
-    assert states(server) == {"search-a": (TrialState.PRUNED, 0.25), "search-b": (TrialState.SUCCEEDED, 0.25)}
+        EarlyStoppingStub(channel).SetTrialStatus(
+            pb.SetTrialStatusRequest(trial_name="search-a"), timeout=60
+        )
+    ask(
+        stub,
+        a_request(
+            an_experiment(), [a_trial(f"search-{name}", POINT, DONE, "0.25") for name in "ab"]
+        ),
+    )
+    assert states(server) == {
+        "search-a": (TrialState.PRUNED, 0.25),
+        "search-b": (TrialState.SUCCEEDED, 0.25),
+    }
 
 
-def test_a_value_that_changes_later_replaces_the_earlier_one(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_value_that_changes_later_replaces_the_earlier_one(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     server, stub = served
     for accuracy in ("0.5", "0.75"):
         ask(stub, a_request(an_experiment(), [a_trial("search-a", POINT, DONE, accuracy)]))
@@ -276,12 +328,17 @@ def test_a_value_that_changes_later_replaces_the_earlier_one(served: tuple[Serve
 def test_the_sampler_learns_from_points_it_never_suggested(stub: SuggestionStub) -> None:
     """The sampler is tpe, which proposes points near ten good trials."""
     experiment = an_experiment("tpe", (double("x", "0", "1"),), settings={"n_startup_trials": "5"})
-    history = [a_trial(f"search-{k}", {"x": str(k / 100)}, DONE, str(-abs(0.2 - k / 100))) for k in range(0, 100, 2)]
+    history = [
+        a_trial(f"search-{k}", {"x": str(k / 100)}, DONE, str(-abs(0.2 - k / 100)))
+        for k in range(0, 100, 2)
+    ]
     points = ask(stub, a_request(experiment, history, count=10))
     assert sum(abs(float(point["x"]) - 0.2) < 0.1 for point in points) >= 5
 
 
-def test_a_point_outside_the_space_is_stored_and_ignored_by_the_sampler(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_point_outside_the_space_is_stored_and_ignored_by_the_sampler(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     server, stub = served
     outside = a_trial("search-a", {"lr": "7", "layers": "9", "kind": "other"}, DONE, "0.5")
     assert len(ask(stub, a_request(an_experiment("tpe"), [outside], count=2))) == 2
@@ -291,17 +348,24 @@ def test_a_point_outside_the_space_is_stored_and_ignored_by_the_sampler(served: 
 # Finite searches
 
 
-def test_a_grid_suggests_each_point_once_and_then_reports_that_it_is_exhausted(stub: SuggestionStub) -> None:
+def test_a_grid_suggests_each_point_once_and_then_reports_that_it_is_exhausted(
+    stub: SuggestionStub,
+) -> None:
     history: list[pb.Trial] = []
     given: list[dict[str, str]] = []
     for turn in range(4):
         points = ask(stub, a_request(FINITE, history, count=2))
         history += [a_trial(f"search-{turn}-{k}", point, FAILED) for k, point in enumerate(points)]
         given += points
-    assert sorted(map(str, given)) == sorted(str({"n": str(n), "kind": kind}) for n in range(1, 5) for kind in "ab")
+    assert sorted(map(str, given)) == sorted(
+        str({"n": str(n), "kind": kind}) for n in range(1, 5) for kind in "ab"
+    )
     code, message = refused(stub, a_request(FINITE, history))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert message == "experiment search: every point of its space has been suggested; the search is finished"
+    assert (
+        message
+        == "experiment search: every point of its space has been suggested; the search is finished"
+    )
 
 
 def test_a_request_for_more_points_than_are_left_gets_the_rest(stub: SuggestionStub) -> None:
@@ -310,10 +374,18 @@ def test_a_request_for_more_points_than_are_left_gets_the_rest(stub: SuggestionS
 
 def test_grid_points_are_computed_in_decimals(stub: SuggestionStub) -> None:
     experiment = an_experiment("grid", (double("lr", "0.1", "0.55", "0.1"),))
-    assert [point["lr"] for point in ask(stub, a_request(experiment, count=5))] == ["0.1", "0.2", "0.3", "0.4", "0.5"]
+    assert [point["lr"] for point in ask(stub, a_request(experiment, count=5))] == [
+        "0.1",
+        "0.2",
+        "0.3",
+        "0.4",
+        "0.5",
+    ]
 
 
-def test_a_choice_that_is_an_empty_text_is_suggested_and_comes_back(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_choice_that_is_an_empty_text_is_suggested_and_comes_back(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     """Encoders leave an empty text out, so its assignment has a name only."""
     server, stub = served
     experiment = an_experiment("grid", (choice("flag", "", "--nesterov"), choice("kind", "a", "b")))
@@ -324,8 +396,13 @@ def test_a_choice_that_is_an_empty_text_is_suggested_and_comes_back(served: tupl
     ask(stub, a_request(experiment, history, count=0))
     with Client(server.address) as client:
         [study] = client.list_studies("katib")
-        stored = [(trial.parameters["flag"], trial.state) for trial in client.list_trials(study.name)]
-    assert sorted(stored, key=str) == [("", TrialState.SUCCEEDED)] * 2 + [("--nesterov", TrialState.SUCCEEDED)] * 2
+        stored = [
+            (trial.parameters["flag"], trial.state) for trial in client.list_trials(study.name)
+        ]
+    assert (
+        sorted(stored, key=str)
+        == [("", TrialState.SUCCEEDED)] * 2 + [("--nesterov", TrialState.SUCCEEDED)] * 2
+    )
 
 
 # Telling experiments apart
@@ -341,7 +418,9 @@ def test_experiments_with_the_same_name_and_different_spaces_are_separate(
     assert len(studies(server)) == 2
 
 
-def test_experiments_with_the_same_name_and_space_and_different_trials_are_separate(stub: SuggestionStub) -> None:
+def test_experiments_with_the_same_name_and_space_and_different_trials_are_separate(
+    stub: SuggestionStub,
+) -> None:
     """The experiments are like those of two namespaces: each gets the whole grid."""
     callers = [KatibController(FINITE, suggesting(stub), seed=seed) for seed in (1, 2)]
     for _ in range(4):
@@ -369,7 +448,9 @@ def test_changed_settings_apply_to_the_known_trials(served: tuple[Server, Sugges
         assert [len(client.list_trials(s.name)) for s in client.list_studies("katib")] == [4, 4]
 
 
-def test_a_change_of_trial_counts_keeps_the_experiment(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_change_of_trial_counts_keeps_the_experiment(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     server, stub = served
     for most in (10, 20):
         ask(stub, a_request(an_experiment("tpe", trials=most)))
@@ -382,12 +463,18 @@ def test_a_stateless_client_need_not_count_its_suggestions(stub: SuggestionStub)
     for turn in range(4):
         points = ask(stub, a_request(FINITE, history, count=2, total=0))
         given += points
-        history += [a_trial(f"search-{turn}-{k}", point, DONE, "0.5") for k, point in enumerate(points)]
+        history += [
+            a_trial(f"search-{turn}-{k}", point, DONE, "0.5") for k, point in enumerate(points)
+        ]
     assert len({str(point) for point in given}) == 8
 
 
-def test_points_of_suggestions_that_the_client_replaced_are_available_again(stub: SuggestionStub) -> None:
-    """It never runs the second of two suggestions, which is suggested again until all eight points have run."""
+def test_points_of_suggestions_that_the_client_replaced_are_available_again(
+    stub: SuggestionStub,
+) -> None:
+    """It never runs the second of two suggestions, which is suggested again until all eight points
+    have run.
+    """
     history: list[pb.Trial] = []
     ran: set[str] = set()
     for turn in range(8):
@@ -402,12 +489,18 @@ def test_points_of_suggestions_that_the_client_replaced_are_available_again(stub
 
 
 BAD = {
-    "no name": (a_request(an_experiment(name="")), "experiment.name: give a name of 1 to 253 characters"),
+    "no name": (
+        a_request(an_experiment(name="")),
+        "experiment.name: give a name of 1 to 253 characters",
+    ),
     "a negative number": (
         a_request(an_experiment(), count=-1, total=0),
         "current_request_number: -1 suggestions; ask for 0 to 1000",
     ),
-    "too many": (a_request(an_experiment(), count=1001), "current_request_number: 1001 suggestions; ask for 0 to 1000"),
+    "too many": (
+        a_request(an_experiment(), count=1001),
+        "current_request_number: 1001 suggestions; ask for 0 to 1000",
+    ),
     "a negative total": (
         a_request(an_experiment(), total=-1),
         "total_request_number: -1 is negative; send how many were wanted in all",
@@ -500,14 +593,18 @@ def test_a_slow_experiment_does_not_delay_others(served: tuple[Server, Suggestio
     [study] = [name for name in studies(server) if "slow" in name]
     assert server._started is not None
     with server._started._studies.writing(parse_study(study, "study")):
-        waiting = stub.GetSuggestions.future(a_request(slow, [*history, a_trial("slow-x", POINT)]), timeout=60)
+        waiting = stub.GetSuggestions.future(
+            a_request(slow, [*history, a_trial("slow-x", POINT)]), timeout=60
+        )
         others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(200)]
         assert len(ask(stub, a_request(other, others))) == 1
         assert not waiting.done()
     assert len(waiting.result().parameter_assignments) == 1
 
 
-def test_a_study_changed_by_another_client_is_read_again(served: tuple[Server, SuggestionStub]) -> None:
+def test_a_study_changed_by_another_client_is_read_again(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     """A request id of another client may look like one of ours."""
     server, stub = served
     [point] = ask(stub, a_request(FINITE))
@@ -519,14 +616,18 @@ def test_a_study_changed_by_another_client_is_read_again(served: tuple[Server, S
     assert len({str(each) for each in [point, *more]}) == 4
 
 
-def test_histories_of_a_thousand_trials_are_learned_in_increments(served: tuple[Server, SuggestionStub]) -> None:
+def test_histories_of_a_thousand_trials_are_learned_in_increments(
+    served: tuple[Server, SuggestionStub],
+) -> None:
     server, stub = served
     experiment = an_experiment("tpe", NUMBERS)
     controller = KatibController(experiment, suggesting(stub), seed=5)
     for _ in range(10):
         controller.turn(100)
     finished = [state for state, _ in states(server).values() if state.finished]
-    assert len(finished) == 800, "of the last two hundred, the server knows only that they run or were suggested"
+    assert len(finished) == 800, (
+        "of the last two hundred, the server knows only that they run or were suggested"
+    )
     assert len(studies(server)) == 1
 
 
@@ -558,9 +659,13 @@ def test_hyperband_trains_the_best_configurations_with_more_of_the_resource(tmp_
 
 
 def test_a_hyperband_history_of_katib_is_continued(stub: SuggestionStub) -> None:
-    experiment = an_experiment("hyperband", WITH_EPOCHS, settings={**HYPERBAND, "current_s": "2", "n": "9", "r": "1"})
+    experiment = an_experiment(
+        "hyperband", WITH_EPOCHS, settings={**HYPERBAND, "current_s": "2", "n": "9", "r": "1"}
+    )
     history = [
-        a_trial(f"search-{k}", {"lr": f"0.0{k}", "epochs": "1"}, DONE if k < 4 else FAILED, f"0.{k}")
+        a_trial(
+            f"search-{k}", {"lr": f"0.0{k}", "epochs": "1"}, DONE if k < 4 else FAILED, f"0.{k}"
+        )
         for k in range(1, 6)
     ]
     assert ask(stub, a_request(experiment, history)) == [{"lr": "0.03", "epochs": "3"}]

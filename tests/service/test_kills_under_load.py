@@ -1,4 +1,6 @@
-"""Sixteen clients search while their server is killed repeatedly: acknowledged writes are stored exactly once."""
+"""Sixteen clients search while their server is killed repeatedly: acknowledged writes are stored
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from tests.service.running import NAME, SPEC, ServerProcess, a_process
 
 CLIENTS = 16
 # The failpoints that a search reaches; test_crashes.py has all others.
-POINTS = [name for name in failpoints.names() if name.split(".")[1] in ("hand_out", "add_measurements", "finish_trial")]
+POINTS = [
+    name
+    for name in failpoints.names()
+    if name.split(".")[1] in ("hand_out", "add_measurements", "finish_trial")
+]
 
 
 @pytest.fixture
@@ -53,13 +59,17 @@ def is_killed_and_nothing_is_lost(folder: Path, storage: Path | str, *, times: i
         assert server.deaths == [-9] * times
 
 
-def test_a_server_killed_at_random_moments_loses_and_duplicates_nothing(folder: Path, storage: Path | str) -> None:
+def test_a_server_killed_at_random_moments_loses_and_duplicates_nothing(
+    folder: Path, storage: Path | str
+) -> None:
     is_killed_and_nothing_is_lost(folder, storage, times=3)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_server_killed_at_50_random_moments_loses_and_duplicates_nothing(folder: Path, storage: Path | str) -> None:
+def test_a_server_killed_at_50_random_moments_loses_and_duplicates_nothing(
+    folder: Path, storage: Path | str
+) -> None:
     is_killed_and_nothing_is_lost(folder, storage, times=50)
 
 
@@ -88,7 +98,10 @@ def test_an_outage_of_the_database_for_10_s_loses_and_duplicates_nothing(folder:
 
 
 def is_away(postgres: Postgres, folder: Path, *, for_s: float) -> None:
-    with a_process(postgres.new_database(), f"unix:{folder}/s.sock") as server, a_client(server) as client:
+    with (
+        a_process(postgres.new_database(), f"unix:{folder}/s.sock") as server,
+        a_client(server) as client,
+    ):
         client.create_study(NAME, SPEC, request_id="create")
         with under_load([server] * CLIENTS) as load:
             postgres.stop()
@@ -100,7 +113,9 @@ def is_away(postgres: Postgres, folder: Path, *, for_s: float) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_study_under_load_survives_the_death_of_each_owner_in_turn(folder: Path, postgres_url: str) -> None:
+def test_a_study_under_load_survives_the_death_of_each_owner_in_turn(
+    folder: Path, postgres_url: str
+) -> None:
     with (
         a_process(postgres_url, f"unix:{folder}/a.sock", revive=True) as first,
         a_process(postgres_url, f"unix:{folder}/b.sock", revive=True) as second,

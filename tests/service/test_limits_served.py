@@ -1,4 +1,6 @@
-"""Limits of a running server per client and namespace, changed while it runs, and the behavior of clients."""
+"""Limits of a running server per client and namespace, changed while it runs, and the behavior of
+clients.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server, score
 
 SUCCEEDED = Outcome(TrialState.SUCCEEDED, 1.0)
-FULL = "the namespace default has 3 of the 3 trials allowed, and 1 more were requested; delete studies"
+FULL = (
+    "the namespace default has 3 of the 3 trials allowed, and 1 more were requested; delete studies"
+)
 
 
 @pytest.fixture
@@ -56,7 +60,10 @@ def refused(client: Client, request_id: str) -> bool:
 
 def test_a_rate_limited_client_waits_and_continues(tmp_path: Path, file: Path) -> None:
     options = limited(file, "defaults: {rate: 40, burst: 5}")
-    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=options) as server,
+        Client(server.address) as client,
+    ):
         client.create_study(NAME, SPEC, request_id="create")
         with ThreadPoolExecutor(4) as pool:
             assert sum(pool.map(lambda n: suggest(client, f"r{n}"), range(25))) == 25
@@ -79,18 +86,28 @@ def test_a_rate_limited_client_waits_and_continues(tmp_path: Path, file: Path) -
         assert 0 < retry.retry_delay.ToMilliseconds() <= 25
 
 
-def test_a_rate_limited_client_without_time_to_wait_gets_the_error(tmp_path: Path, file: Path) -> None:
+def test_a_rate_limited_client_without_time_to_wait_gets_the_error(
+    tmp_path: Path, file: Path
+) -> None:
     options = limited(file, "defaults: {rate: 0.01, burst: 1}")
-    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=options) as server,
+        Client(server.address) as client,
+    ):
         with pytest.raises(NotFound):
             client.get_study(NAME)
         with pytest.raises(RateLimited, match=r"sends more than 0\.01 calls a second"):
             client.get_study(NAME)
 
 
-def test_a_full_namespace_refuses_new_trials_but_completes_existing_ones(tmp_path: Path, file: Path) -> None:
+def test_a_full_namespace_refuses_new_trials_but_completes_existing_ones(
+    tmp_path: Path, file: Path
+) -> None:
     options = limited(file, "namespaces: {default: {trials: 3, measurements: 4}}")
-    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=options) as server,
+        Client(server.address) as client,
+    ):
         client.create_study(NAME, SPEC, request_id="create")
         client.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="queued")
         assert suggest(client, "r0") == 1, "the queued one"
@@ -108,15 +125,22 @@ def test_a_full_namespace_refuses_new_trials_but_completes_existing_ones(tmp_pat
         assert client.complete(NAME, 0, SUCCEEDED, measurements=last).state is TrialState.SUCCEEDED
         other = StudyName("other", "parabola")
         client.create_study(other, SPEC, request_id="create")
-        assert len(client.suggest(other, 10, client_id="c", request_id="r").trials) == 10, "others have their own"
+        assert len(client.suggest(other, 10, client_id="c", request_id="r").trials) == 10, (
+            "others have their own"
+        )
         client.delete_study(NAME)
         client.create_study(NAME, SPEC, request_id="again")
         eventually(lambda: not refused(client, "after"))
 
 
-def test_queued_trials_are_handed_out_even_if_the_namespace_is_full(tmp_path: Path, file: Path) -> None:
+def test_queued_trials_are_handed_out_even_if_the_namespace_is_full(
+    tmp_path: Path, file: Path
+) -> None:
     options = limited(file, "defaults: {trials: 2}")
-    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=options) as server,
+        Client(server.address) as client,
+    ):
         client.create_study(NAME, SPEC, request_id="create")
         for number in range(2):
             client.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id=f"q{number}")
@@ -128,7 +152,10 @@ def test_existing_studies_count_and_repeated_requests_succeed(tmp_path: Path, fi
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         client.create_study(names[0], SPEC, request_id="create")
     options = limited(file, "defaults: {studies: 2}")
-    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=options) as server,
+        Client(server.address) as client,
+    ):
         for name in (names[0], names[1], names[0], names[1]):
             client.create_study(name, SPEC, request_id="create")
         with pytest.raises(LimitReached, match="has 2 of the 2 studies"):
@@ -140,7 +167,10 @@ def test_a_changed_file_of_limits_applies_and_a_bad_one_changes_nothing(
     tmp_path: Path, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = limited(file, "defaults: {trials: 1}")
-    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=options) as server,
+        Client(server.address) as client,
+    ):
         client.create_study(NAME, SPEC, request_id="create")
         assert suggest(client, "r0") == 1
         assert refused(client, "r1")
@@ -151,7 +181,9 @@ def test_a_changed_file_of_limits_applies_and_a_bad_one_changes_nothing(
         eventually(lambda: not refused(client, "r1"))
 
 
-def test_two_servers_on_one_store_share_a_limit_after_their_next_count(tmp_path: Path, file: Path) -> None:
+def test_two_servers_on_one_store_share_a_limit_after_their_next_count(
+    tmp_path: Path, file: Path
+) -> None:
     options = limited(file, "defaults: {trials: 4}")
     second = StudyName("default", "second")
     with (

@@ -27,7 +27,8 @@ class Counting(SessionClient):
         super().__init__(address)
         self.sent: list[str] = []
 
-    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:  # the overridden method is generic
+    # the overridden method is generic
+    async def _send(self, method: str, *rest: Any, **options: Any) -> Any:
         self.sent.append(method)
         return await super()._send(method, *rest, **options)
 
@@ -48,7 +49,10 @@ def test_one_call_returns_the_metrics_of_all_running_trials(tmp_path: Path) -> N
             await client.create_study(name, study_spec(known.spec), request_id="r")
             found = await client.suggest(name, RUNNING, client_id=known.uid, request_id="s")
             for trial in found.trials:
-                reports = [Measurement(1, "score", 3, 0.5), Measurement(1, "loss", 3, float(trial.number))]
+                reports = [
+                    Measurement(1, "score", 3, 0.5),
+                    Measurement(1, "loss", 3, float(trial.number)),
+                ]
                 await client.report(name, trial.number, reports)
         async with Counting(address) as client:
             record = await gather(experiments, known, client, latest=True)

@@ -1,4 +1,6 @@
-"""An experiment read while its controller exits is shown as finished, never as running without a controller."""
+"""An experiment read while its controller exits is shown as finished, never as running without a
+controller.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,8 @@ def test_a_run_that_has_just_ended_is_not_shown_without_a_controller(tmp_path: P
             return shown_state(asyncio.run(look()))
 
         assert shown() == "running"
-        experiments.save(running.uid, Changes(replace(running, state=ExperimentState.SUCCEEDED, reason="done")))
+        experiments.save(
+            running.uid, Changes(replace(running, state=ExperimentState.SUCCEEDED, reason="done"))
+        )
         lease.release()
         assert shown() == "succeeded"

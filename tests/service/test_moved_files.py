@@ -1,4 +1,6 @@
-"""Database files that are removed, replaced or emptied: under a running server, and before one starts."""
+"""Database files that are removed, replaced or emptied: under a running server, and before one
+starts.
+"""
 
 from __future__ import annotations
 
@@ -75,16 +77,22 @@ def test_every_call_fails_once_the_files_are_gone(folder: Path, harm: Harm) -> N
         started(client, "r0")
         harm(path)
         for number in range(1, 5):
-            with pytest.raises(StoreBroken, match=r"was (removed|replaced) while .*tuner db restore"):
+            with pytest.raises(
+                StoreBroken, match=r"was (removed|replaced) while .*tuner db restore"
+            ):
                 started(client, f"r{number}")
         with pytest.raises(StoreBroken):
             client.list_trials(NAME)
         if harm is not replace:
-            assert path.exists() is (harm in (remove_log, remove_index)), "nothing was made in its place"
+            assert path.exists() is (harm in (remove_log, remove_index)), (
+                "nothing was made in its place"
+            )
         assert server.stop() == 143
 
 
-@pytest.mark.parametrize("harm", [remove_log, remove_index, move_away], ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize(
+    "harm", [remove_log, remove_index, move_away], ids=lambda harm: harm.__name__
+)
 def test_acknowledged_writes_are_in_the_moved_file(folder: Path, harm: Harm) -> None:
     path = folder / "studies.db"
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
@@ -184,7 +192,10 @@ def test_an_emptied_file_is_an_error_not_a_new_store(path: Path) -> None:
     opened(path)
     path.write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(StoreBroken, match=r"is empty, but a store was here; restore a backup \(tuner db restore"):
+        with pytest.raises(
+            StoreBroken,
+            match=r"is empty, but a store was here; restore a backup \(tuner db restore",
+        ):
             opened(path)
         assert path.stat().st_size == 0, "left as it was"
 
@@ -267,19 +278,26 @@ def killed(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("put", PUTS, ids=lambda put: put.__name__)
-def test_a_log_is_not_replayed_into_another_file(killed: tuple[Path, Path], put: Callable[[Path, Path], None]) -> None:
+def test_a_log_is_not_replayed_into_another_file(
+    killed: tuple[Path, Path], put: Callable[[Path, Path], None]
+) -> None:
     path, backup = killed
     content = backup.read_bytes()
     put(backup, path)
     for _ in range(2):
-        with pytest.raises(StoreBroken, match=r"its log studies.db-wal belongs to the one before; .*tuner db restore"):
+        with pytest.raises(
+            StoreBroken,
+            match=r"its log studies.db-wal belongs to the one before; .*tuner db restore",
+        ):
             SqliteStore(path)
     assert path.read_bytes() == content
     Path(f"{path}-wal").rename(path.with_name("away"))
     assert len(trials(path)) == 100
 
 
-def test_a_kill_or_a_copy_of_the_whole_folder_is_not_mistaken_for_another_file(killed: tuple[Path, Path]) -> None:
+def test_a_kill_or_a_copy_of_the_whole_folder_is_not_mistaken_for_another_file(
+    killed: tuple[Path, Path],
+) -> None:
     path, _ = killed
     copy = path.parent.with_name("copy")
     shutil.copytree(path.parent, copy)
@@ -287,12 +305,16 @@ def test_a_kill_or_a_copy_of_the_whole_folder_is_not_mistaken_for_another_file(k
     assert len(trials(path)) == 401
 
 
-def test_a_smaller_file_copied_over_an_open_store_is_noticed(killed: tuple[Path, Path], folder: Path) -> None:
+def test_a_smaller_file_copied_over_an_open_store_is_noticed(
+    killed: tuple[Path, Path], folder: Path
+) -> None:
     path, backup = killed
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         started(client, "r0")
         copy_over(backup, path)
-        with pytest.raises(StoreBroken, match=r"studies.db was overwritten while .*tuner db restore"):
+        with pytest.raises(
+            StoreBroken, match=r"studies.db was overwritten while .*tuner db restore"
+        ):
             started(client, "r1")
         server.stop()
 

@@ -1,4 +1,6 @@
-"""Client certificates: other clients are rejected, certificates identify clients, and both sides can renew theirs."""
+"""Client certificates: other clients are rejected, certificates identify clients, and both sides
+can renew theirs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class Parties:
     def __init__(self, folder: Path) -> None:
         for name in ("server", "clients", "strangers"):
             (folder / name).mkdir()
-        self.of_server, self.of_clients = Authority(folder / "server"), Authority(folder / "clients")
+        self.of_server, self.of_clients = (
+            Authority(folder / "server"),
+            Authority(folder / "clients"),
+        )
         self.strangers = Authority(folder / "strangers")
         self.server = self.of_server.issue("server", "/CN=server", ("localhost",))
         self.alice = self.of_clients.issue("alice", "/CN=alice")
@@ -46,14 +51,24 @@ class Parties:
             **more,  # type: ignore[arg-type]
         )
 
-    def client(self, address: str, shown: Certificate | None, *, token: str = "", timeout_s: float = 10) -> Client:
+    def client(
+        self, address: str, shown: Certificate | None, *, token: str = "", timeout_s: float = 10
+    ) -> Client:
         cert, key = (str(shown.certificate), str(shown.key)) if shown else ("", "")
-        return Client(address, tls_ca=self.ca, tls_cert=cert, tls_key=key, token=token, timeout_s=timeout_s)
+        return Client(
+            address, tls_ca=self.ca, tls_cert=cert, tls_key=key, token=token, timeout_s=timeout_s
+        )
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA", "TUNER_TLS_CERT", "TUNER_TLS_KEY"):
+    for name in (
+        "TUNER_TOKEN",
+        "TUNER_TOKEN_FILE",
+        "TUNER_TLS_CA",
+        "TUNER_TLS_CERT",
+        "TUNER_TLS_KEY",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -68,21 +83,31 @@ def test_only_clients_with_a_certificate_are_served_and_known_by_its_name(
     with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
         stranger = parties.strangers.issue("mallory", "/CN=mallory")
         for shown in (None, stranger):
-            with parties.client(server.address, shown, timeout_s=0.5) as client, pytest.raises(Unavailable):
+            with (
+                parties.client(server.address, shown, timeout_s=0.5) as client,
+                pytest.raises(Unavailable),
+            ):
                 client.list_studies()
-        with caplog.at_level(logging.INFO, "suggest.audit"), parties.client(server.address, parties.alice) as client:
+        with (
+            caplog.at_level(logging.INFO, "suggest.audit"),
+            parties.client(server.address, parties.alice) as client,
+        ):
             client.create_study(NAME, SPEC, request_id="create")
         assert "who=cert:alice method=CreateStudy" in caplog.text
 
         async def by_the_loop() -> int:
             cert, key = str(parties.alice.certificate), str(parties.alice.key)
-            async with AsyncClient(server.address, tls_ca=parties.ca, tls_cert=cert, tls_key=key) as client:
+            async with AsyncClient(
+                server.address, tls_ca=parties.ca, tls_cert=cert, tls_key=key
+            ) as client:
                 return len(await client.list_studies())
 
         assert asyncio.run(by_the_loop()) == 1
 
 
-def test_katibs_ports_ask_for_a_certificate_and_for_no_token(tmp_path: Path, parties: Parties) -> None:
+def test_katibs_ports_ask_for_a_certificate_and_for_no_token(
+    tmp_path: Path, parties: Parties
+) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
     protection, options = parties.protection(tokens=str(tokens)), ServerOptions(katib=(0, 0))
     with a_server(tmp_path / "s.db", protection=protection, options=options) as server:
@@ -94,7 +119,9 @@ def test_katibs_ports_ask_for_a_certificate_and_for_no_token(tmp_path: Path, par
             grpc.ssl_channel_credentials(authority, key, certificate),
         ):
             with grpc.secure_channel(server.katib_addresses[1], credentials) as channel:
-                call = SuggestionStub(channel).GetSuggestions.future(a_request(an_experiment()), timeout=5)
+                call = SuggestionStub(channel).GetSuggestions.future(
+                    a_request(an_experiment()), timeout=5
+                )
                 codes.append(call.code())
     assert codes == [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK]
 
@@ -102,7 +129,10 @@ def test_katibs_ports_ask_for_a_certificate_and_for_no_token(tmp_path: Path, par
 def test_tokens_authorize_clients_with_certificates(tmp_path: Path, parties: Parties) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
     with a_server(tmp_path / "s.db", protection=parties.protection(tokens=str(tokens))) as server:
-        with parties.client(server.address, parties.alice) as client, pytest.raises(Unauthenticated):
+        with (
+            parties.client(server.address, parties.alice) as client,
+            pytest.raises(Unauthenticated),
+        ):
             client.list_studies()
         with parties.client(server.address, parties.alice, token=secret("me")) as client:
             client.create_study(NAME, SPEC, request_id="create")
@@ -119,13 +149,17 @@ def test_health_needs_a_client_certificate_too(tmp_path: Path, parties: Parties)
         with grpc.secure_channel(server.address, own) as channel:
             health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
         with (
-            grpc.secure_channel(server.address, grpc.ssl_channel_credentials(authorities)) as channel,
+            grpc.secure_channel(
+                server.address, grpc.ssl_channel_credentials(authorities)
+            ) as channel,
             pytest.raises(grpc.RpcError),
         ):
             health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
 
 
-def test_the_ca_of_clients_can_change_while_the_server_runs(tmp_path: Path, parties: Parties) -> None:
+def test_the_ca_of_clients_can_change_while_the_server_runs(
+    tmp_path: Path, parties: Parties
+) -> None:
     with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
         newcomer = parties.strangers.issue("bob", "/CN=bob")
 
@@ -196,7 +230,13 @@ def test_the_command_line_uses_a_client_certificate(tmp_path: Path, parties: Par
             "TUNER_TLS_CA": parties.ca,
             "TUNER_TLS_CERT": str(parties.alice.certificate),
         }
-        by_flag = [*command, "--tls-cert", str(parties.alice.certificate), "--tls-key", str(parties.alice.key)]
+        by_flag = [
+            *command,
+            "--tls-cert",
+            str(parties.alice.certificate),
+            "--tls-key",
+            str(parties.alice.key),
+        ]
         done = forked.run_tuner(by_flag, folder=tmp_path, env=env, within_s=120)
         assert done.returncode == 0, done.stderr
         missing = forked.run_tuner(command, folder=tmp_path, env=env, within_s=120)
@@ -204,7 +244,9 @@ def test_the_command_line_uses_a_client_certificate(tmp_path: Path, parties: Par
         assert "TUNER_TLS_CERT is set without TUNER_TLS_KEY" in missing.stderr
 
 
-def test_metrics_beyond_this_machine_are_encrypted_and_need_no_certificate(tmp_path: Path, parties: Parties) -> None:
+def test_metrics_beyond_this_machine_are_encrypted_and_need_no_certificate(
+    tmp_path: Path, parties: Parties
+) -> None:
     options = ServerOptions(metrics_address="0.0.0.0:0")
     with a_server(tmp_path / "s.db", protection=parties.protection(), options=options) as server:
         context = ssl.create_default_context(cafile=parties.ca)

@@ -1,4 +1,6 @@
-"""The end of a trial prepares the next proposal, so that the next request does not wait for its computation."""
+"""The end of a trial prepares the next proposal, so that the next request does not wait for its
+computation.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from suggest.study import Algorithm, StudySpec
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC
 
-LEARNS = StudySpec(SPEC.space, SPEC.objectives, Algorithm("tpe", settings={"startupTrials": 1}, seed=1))
+LEARNS = StudySpec(
+    SPEC.space, SPEC.objectives, Algorithm("tpe", settings={"startupTrials": 1}, seed=1)
+)
 WITHIN_S, MOMENT_S = 30, 0.1
 
 
@@ -48,7 +52,9 @@ def test_the_end_of_a_trial_prepares_the_next_proposal(tmp_path: Path, first_cpu
         studies.close()
 
 
-def test_a_search_is_loaded_after_the_first_trial_although_default_chose_another_one_before(tmp_path: Path) -> None:
+def test_a_search_is_loaded_after_the_first_trial_although_default_chose_another_one_before(
+    tmp_path: Path,
+) -> None:
     program = f"""
 import sys
 from suggest.server.admin import open_store
@@ -70,5 +76,7 @@ eventually(lambda: "suggest.samplers.tpe_model" in sys.modules, within_s={WITHIN
 studies.close()
 """
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

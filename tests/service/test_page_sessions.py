@@ -1,4 +1,6 @@
-"""Sessions of the page of a server end everywhere, are bounded, and are not needed for what is public."""
+"""Sessions of the page of a server end everywhere, are bounded, and are not needed for what is
+public.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,19 @@ class Trouble:
         return found
 
     def begin(
-        self, key: str, sealed: bytes, owner: str, used_s: float, *, oldest_s: float, most: int, most_of_owner: int
+        self,
+        key: str,
+        sealed: bytes,
+        owner: str,
+        used_s: float,
+        *,
+        oldest_s: float,
+        most: int,
+        most_of_owner: int,
     ) -> None:
-        self._stored.begin(key, sealed, owner, used_s, oldest_s=oldest_s, most=most, most_of_owner=most_of_owner)
+        self._stored.begin(
+            key, sealed, owner, used_s, oldest_s=oldest_s, most=most, most_of_owner=most_of_owner
+        )
 
     def use(self, key: str, used_s: float) -> None:
         self._stored.use(key, used_s)
@@ -90,7 +102,9 @@ class Page:
         browser = self.browser()
         assert (await browser.post("/api/sign-in", json={"token": TOKEN})).status_code == 200
         index = (await browser.get("/")).text
-        browser.headers["x-tuner-token"] = index.partition('name="page-token" content="')[2].partition('"')[0]
+        browser.headers["x-tuner-token"] = index.partition('name="page-token" content="')[
+            2
+        ].partition('"')[0]
         return browser
 
     async def watching(self, browser: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
@@ -114,7 +128,9 @@ class Page:
                 await super().close()
 
         client = AsyncClient(self._server.address, token=token)
-        self.boards.append(Board(client, source="here", mark=clock_mark, verbs=frozenset, limits=limits))
+        self.boards.append(
+            Board(client, source="here", mark=clock_mark, verbs=frozenset, limits=limits)
+        )
         return self.boards[-1]
 
 
@@ -132,7 +148,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(server: Server, see: Callable[[Page, Page, Trouble], Awaitable[None]]) -> None:
-    """Call `see` with the pages of two servers of one database, and the sessions that the second one reads."""
+    """Call `see` with the pages of two servers of one database, and the sessions that the second
+    one reads.
+    """
 
     async def pages() -> None:
         stored = Trouble(server.page_sessions())
@@ -177,7 +195,9 @@ def test_streams_that_outlast_a_session_count_as_those_of_its_token(server: Serv
 
 
 @pytest.mark.usefixtures("often")
-def test_sessions_beyond_the_limit_end_with_their_streams(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_beyond_the_limit_end_with_their_streams(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sign_in, "MOST_SESSIONS", 2)
 
     async def see(one: Page, _: Page, __: Trouble) -> None:
@@ -292,7 +312,9 @@ def test_a_clock_that_was_wrong_at_the_start_harms_no_session_an_hour_after_it_w
 
 
 @pytest.mark.usefixtures("often")
-def test_signing_out_wins_against_a_request_that_reads_the_session_meanwhile(server: Server) -> None:
+def test_signing_out_wins_against_a_request_that_reads_the_session_meanwhile(
+    server: Server,
+) -> None:
     async def see() -> None:
         stored = Trouble(server.page_sessions())
         sessions, identity = Sessions(stored), secrets.token_urlsafe(ID_BYTES)
@@ -325,7 +347,12 @@ def test_an_old_cookie_does_not_hide_the_sign_in_while_the_database_is_down(serv
 
 
 def test_a_session_whose_token_was_replaced_in_the_database_has_ended(server: Server) -> None:
-    stored, identity, known, other = server.page_sessions(), secrets.token_urlsafe(ID_BYTES), b"a-token", b"b-token"
+    stored, identity, known, other = (
+        server.page_sessions(),
+        secrets.token_urlsafe(ID_BYTES),
+        b"a-token",
+        b"b-token",
+    )
     key = sign_in.key_of(identity)
 
     async def see() -> None:

@@ -32,7 +32,9 @@ HOUR_S = 3600.0  # a timeout that no test reaches, so an error that is raised ca
 class Failure(grpc.RpcError):
     """The error that gRPC itself raises without a connection."""
 
-    def __init__(self, code: grpc.StatusCode, details: str, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
+    def __init__(
+        self, code: grpc.StatusCode, details: str, metadata: tuple[tuple[str, bytes], ...] = ()
+    ) -> None:
         self._status = code, details, metadata
 
     def code(self) -> grpc.StatusCode:
@@ -45,10 +47,16 @@ class Failure(grpc.RpcError):
         return self._status[2]
 
 
-REFUSED = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses: Connection refused")
+REFUSED = Failure(
+    grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses: Connection refused"
+)
 DROPPED = Failure(grpc.StatusCode.UNAVAILABLE, "Socket closed")
-UNKNOWN_HOST = Failure(grpc.StatusCode.UNAVAILABLE, "errors resolving h:1: [field:hostname lookup error:not found]")
-NO_TRUST = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect: CERTIFICATE_VERIFY_FAILED: no issuer")
+UNKNOWN_HOST = Failure(
+    grpc.StatusCode.UNAVAILABLE, "errors resolving h:1: [field:hostname lookup error:not found]"
+)
+NO_TRUST = Failure(
+    grpc.StatusCode.UNAVAILABLE, "failed to connect: CERTIFICATE_VERIFY_FAILED: no issuer"
+)
 
 
 @pytest.fixture
@@ -61,7 +69,9 @@ def test_only_the_deadline_ends_attempts_to_reach_an_absent_service() -> None:
     attempts = Attempts(["localhost:1"], HOUR_S)
     pauses = [attempts.pause_or_raise(REFUSED) for _ in range(200)]
     assert all(0 < pause <= LONGEST_PAUSE_S for pause in pauses)
-    assert len(set(pauses)) > 100, "with jitter: clients that lost a server together do not come back together"
+    assert len(set(pauses)) > 100, (
+        "with jitter: clients that lost a server together do not come back together"
+    )
 
 
 def test_each_of_several_addresses_is_tried_until_the_deadline() -> None:
@@ -136,16 +146,22 @@ def test_a_call_during_an_outage_is_answered_when_the_server_is_back(
         client.create_study(NAME, SPEC, request_id="create")
     with Client(address) as client, ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
         asked = pool.submit(client.get_study, NAME)
-        eventually(lambda: f"no suggestion service answers at {address}; retrying for" in caplog.text)
+        eventually(
+            lambda: f"no suggestion service answers at {address}; retrying for" in caplog.text
+        )
         with a_process(folder / "s.db", address):
             assert asked.result(60).name == NAME
 
 
-@pytest.mark.parametrize("address", ["localhost:1", "no-such-host.invalid:7117", "unix:/tmp/tuner-no-such.sock"])
+@pytest.mark.parametrize(
+    "address", ["localhost:1", "no-such-host.invalid:7117", "unix:/tmp/tuner-no-such.sock"]
+)
 def test_an_address_without_a_server_gives_a_clear_error(address: str) -> None:
     with Client(address, timeout_s=1.5) as client, pytest.raises(Unavailable) as raised:
         client.list_studies()
-    assert str(raised.value).startswith(f"no suggestion service answers at {address}, tried for 1.5 s; check that")
+    assert str(raised.value).startswith(
+        f"no suggestion service answers at {address}, tried for 1.5 s; check that"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +184,9 @@ def test_an_untrusted_server_is_reported_at_once(folder: Path, authority: Author
         ):
             with (
                 Client(address, token=secret("me"), tls_ca=str(ca), timeout_s=HOUR_S) as client,
-                pytest.raises(Unavailable, match=f"no connection to {address}: client and server do not agree"),
+                pytest.raises(
+                    Unavailable, match=f"no connection to {address}: client and server do not agree"
+                ),
             ):
                 client.list_studies()
 

@@ -1,4 +1,6 @@
-"""Population based training over gRPC: parents on the wire and in the store, waiting, and several processes."""
+"""Population based training over gRPC: parents on the wire and in the store, waiting, and several
+processes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from suggest.study import Algorithm
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
-GENERATIONS = replace(SPEC, algorithm=Algorithm("pbt", 3, {"population": 4, "truncation": 0.25}), pruning=None)
+GENERATIONS = replace(
+    SPEC, algorithm=Algorithm("pbt", 3, {"population": 4, "truncation": 0.25}), pruning=None
+)
 
 
 @pytest.fixture
@@ -41,7 +45,9 @@ def end(client: Client, number: int, value: float) -> None:
 def test_a_request_that_must_wait_says_so_and_can_be_repeated(client: Client) -> None:
     first = ask(client, "first", 6)
     assert (len(first.trials), first.exhausted, first.waiting) == (4, False, True)
-    assert ask(client, "second") == Suggestions((), exhausted=False, independent=False, waiting=True)
+    assert ask(client, "second") == Suggestions(
+        (), exhausted=False, independent=False, waiting=True
+    )
     end(client, 0, 0.5)
     end(client, 1, 0.7)
     (child,) = ask(client, "second").trials
@@ -82,6 +88,7 @@ def test_processes_that_share_a_study_wait_for_each_generation(client: Client) -
     for thread in threads:
         thread.join()
     trials = client.list_trials(study.name)
-    counting = [t for t in trials if t.state is not TrialState.CANCELLED]  # concurrent requests may create one too many
+    # concurrent requests may create one too many
+    counting = [t for t in trials if t.state is not TrialState.CANCELLED]
     assert [t.state for t in counting] == [TrialState.SUCCEEDED] * 9
     assert all((t.parent is None) == (t.number < 2) for t in trials)

@@ -1,4 +1,6 @@
-"""PostgreSQL that is down, lacks the database, or has a foreign, newer or older schema: a clear error, and no loss."""
+"""PostgreSQL that is down, lacks the database, or has a foreign, newer or older schema: a clear
+error, and no loss.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.contract.store_contract import NAME, a_study, measured, running
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
-    with pytest.raises(Unavailable, match=r"postgresql\+psycopg://me:\*\*\*@localhost:1/db: no connection"):
+    with pytest.raises(
+        Unavailable, match=r"postgresql\+psycopg://me:\*\*\*@localhost:1/db: no connection"
+    ):
         open_store("postgresql+psycopg://me:secret@localhost:1/db")
 
 
@@ -44,7 +48,9 @@ def test_a_text_that_postgres_cannot_store_is_refused(postgres_url: str) -> None
         store.hand_out(lease, [running(0)])
 
 
-def test_a_database_that_was_emptied_while_it_was_in_use_is_named_with_the_cure(postgres_url: str) -> None:
+def test_a_database_that_was_emptied_while_it_was_in_use_is_named_with_the_cure(
+    postgres_url: str,
+) -> None:
     with closing(PostgresStore(postgres_url)) as store:
         store.insert_study(a_study())
         lease = store.take(NAME, uid="default-digits", address="")
@@ -58,7 +64,9 @@ def test_a_database_that_was_emptied_while_it_was_in_use_is_named_with_the_cure(
 
 
 def test_four_concurrent_first_starts_create_one_database(postgres_url: str) -> None:
-    program = "import sys; from suggest.server.admin import open_store; open_store(sys.argv[1]).close()"
+    program = (
+        "import sys; from suggest.server.admin import open_store; open_store(sys.argv[1]).close()"
+    )
     starts = [forked.python(program, postgres_url, env=os.environ) for _ in range(4)]
     assert [(start.communicate()[1], start.returncode) for start in starts] == [("", 0)] * 4
 

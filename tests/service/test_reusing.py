@@ -25,11 +25,19 @@ SMALL = Space((Parameter("a", Choice((1, 2, 3))), Parameter("b", Choice(("x", "y
 
 def search(client: Client, algorithm: Algorithm) -> list[Trial]:
     """Run trials, two at a time, until the space is exhausted."""
-    client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
+    client.create_study(
+        NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create"
+    )
     for k in range(30):
-        suggestions = client.suggest(NAME, 2, client_id="me", request_id=f"request-{k}", labels={"team": "vision"})
+        suggestions = client.suggest(
+            NAME, 2, client_id="me", request_id=f"request-{k}", labels={"team": "vision"}
+        )
         for trial in suggestions.trials:
-            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 10.0 * float(trial.parameters["a"])))
+            client.complete(
+                NAME,
+                trial.number,
+                Outcome(TrialState.SUCCEEDED, 10.0 * float(trial.parameters["a"])),
+            )
         if suggestions.exhausted:
             return client.list_trials(NAME)
     raise AssertionError("not exhausted")
@@ -42,7 +50,9 @@ def test_a_reused_value_costs_no_run_and_names_its_source(tmp_path: Path, algori
         trials = search(client, Algorithm(algorithm, 3, settings))
         assert [t.number for t in trials] == list(range(len(trials)))
         run = [t for t in trials if REUSED not in t.labels]
-        assert sorted((t.parameters["a"], t.parameters["b"]) for t in run) == [(a, b) for a in (1, 2, 3) for b in "xy"]
+        assert sorted((t.parameters["a"], t.parameters["b"]) for t in run) == [
+            (a, b) for a in (1, 2, 3) for b in "xy"
+        ]
         assert client.list_trials(NAME, client_id="me") == run, "those handed out"
         reused = [t for t in trials if REUSED in t.labels]
         assert reused
@@ -50,13 +60,20 @@ def test_a_reused_value_costs_no_run_and_names_its_source(tmp_path: Path, algori
             source = trials[int(trial.labels[REUSED])]
             assert (trial.state, trial.value) == (TrialState.SUCCEEDED, source.value)
             assert (trial.parameters, trial.labels["team"]) == (source.parameters, "vision")
-            assert trial.reason == f"not run: the value of trial {source.number}, which has the same parameters"
+            assert (
+                trial.reason
+                == f"not run: the value of trial {source.number}, which has the same parameters"
+            )
             assert source in run
 
 
 def test_a_client_knows_all_its_trials_however_full_its_namespace_is(tmp_path: Path) -> None:
-    """Reused values come between the trials of a reply, so the quota may end among the trials of one proposal."""
-    spec = replace(SPEC, space=SMALL, algorithm=Algorithm("random", 3, {"duplicates": "reuse"}), pruning=None)
+    """Reused values come between the trials of a reply, so the quota may end among the trials of
+    one proposal.
+    """
+    spec = replace(
+        SPEC, space=SMALL, algorithm=Algorithm("random", 3, {"duplicates": "reuse"}), pruning=None
+    )
     limits = [Limits()]
     store = QuotaStore(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: limits[0])
     with closing(store), closing(StudyService(store, address="")) as studies:
@@ -82,18 +99,30 @@ def test_resampling_hands_out_every_point_once(tmp_path: Path) -> None:
         assert (len(trials), len({repr(t.parameters) for t in trials})) == (6, 6)
 
 
-@pytest.mark.parametrize("request_id", ["value-of/{}", "tuner.dev/value-of/{}", "tuner.dev/added/value-of/{}"])
-def test_no_request_id_of_a_client_conflicts_with_a_reused_value(tmp_path: Path, request_id: str) -> None:
+@pytest.mark.parametrize(
+    "request_id", ["value-of/{}", "tuner.dev/value-of/{}", "tuner.dev/added/value-of/{}"]
+)
+def test_no_request_id_of_a_client_conflicts_with_a_reused_value(
+    tmp_path: Path, request_id: str
+) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
-        client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
-        added = [client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)) for k in range(20)]
+        client.create_study(
+            NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create"
+        )
+        added = [
+            client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k))
+            for k in range(20)
+        ]
         assert [t.number for t in added] == list(range(20))
         trials = search(client, algorithm)
         assert any(REUSED in t.labels for t in trials)
         for k, trial in enumerate(added):
             assert (
-                client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)).number == trial.number
+                client.add_trial(
+                    NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)
+                ).number
+                == trial.number
             )
 
 
@@ -101,7 +130,9 @@ def test_a_study_left_stuck_by_an_earlier_version_continues(tmp_path: Path) -> N
     """A client's key equals the one that the earlier version would have used."""
     algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
+        client.create_study(
+            NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create"
+        )
         client.add_trial(NAME, {"a": 1}, request_id="mine")
     with closing(sqlite3.connect(tmp_path / "studies.db")) as connection, connection:
         connection.execute("UPDATE trials SET add_request_id = 'value-of/7'")

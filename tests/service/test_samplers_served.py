@@ -1,4 +1,6 @@
-"""Studies of `optuna:nsgaii` and `sobol` give the same points if their server is killed in the middle."""
+"""Studies of `optuna:nsgaii` and `sobol` give the same points if their server is killed in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ SPACE = Space(
         Parameter("momentum", Float(0, 0.9), (Condition("optimizer", ("sgd",)),)),
     )
 )
-ALGORITHMS = [Algorithm("sobol", seed=7), Algorithm("optuna:nsgaii", seed=7, settings={"populationSize": 6})]
+ALGORITHMS = [
+    Algorithm("sobol", seed=7),
+    Algorithm("optuna:nsgaii", seed=7, settings={"populationSize": 6}),
+]
 STUDIES = {StudyName("default", a.name.replace(":", "-")): a for a in ALGORITHMS}
 
 
@@ -48,13 +53,17 @@ def searched(server: ServerProcess, *, kill_at: int | None) -> dict[StudyName, l
                 for trial in trials:
                     points.setdefault(name, []).append(trial.parameters)
                     if trial.number % 5 == 4:
-                        client.complete(name, trial.number, Outcome(TrialState.FAILED, reason="why"))
+                        client.complete(
+                            name, trial.number, Outcome(TrialState.FAILED, reason="why")
+                        )
                         continue
                     lr, layers = trial.parameters["lr"], trial.parameters["layers"]
                     assert isinstance(lr, float)
                     assert isinstance(layers, int)
                     done = Outcome(TrialState.SUCCEEDED)
-                    client.complete(name, trial.number, done, measurements=[score(0, abs(lr - 0.1) + layers)])
+                    client.complete(
+                        name, trial.number, done, measurements=[score(0, abs(lr - 0.1) + layers)]
+                    )
     return points
 
 

@@ -1,4 +1,6 @@
-"""Opening a database creates its tables, upgrades them or refuses them, in SQLite and PostgreSQL alike."""
+"""Opening a database creates its tables, upgrades them or refuses them, in SQLite and PostgreSQL
+alike.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def another(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
 
 def books(
-    folder: Path, *, newest: str, upgrade: str = 'op.add_column("books", sa.Column("pages", sa.Integer))'
+    folder: Path,
+    *,
+    newest: str,
+    upgrade: str = 'op.add_column("books", sa.Column("pages", sa.Integer))',
 ) -> Schema:
     """The schema of a library: in version 0002 books have pages."""
     folder.mkdir(exist_ok=True)
@@ -57,8 +62,21 @@ def books(
     (folder / "two.py").write_text(REVISION.format(revision="0002", before="0001", upgrade=upgrade))
     metadata = MetaData()
     pages = [Column("pages", Integer)] if newest == "0002" else []
-    Table("books", metadata, Column("id", Integer, primary_key=True), Column("title", Text, nullable=False), *pages)
-    return Schema(metadata, version_table("library", metadata), newest, str(folder), "old_library", "--library")
+    Table(
+        "books",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("title", Text, nullable=False),
+        *pages,
+    )
+    return Schema(
+        metadata,
+        version_table("library", metadata),
+        newest,
+        str(folder),
+        "old_library",
+        "--library",
+    )
 
 
 def columns(database: Database) -> list[tuple[str, str, bool]]:
@@ -83,7 +101,9 @@ def test_an_older_database_is_upgraded_with_its_contents(opened: Database, tmp_p
     prepare(opened, second)
     assert version(opened, second) == "0002"
     with opened.reading() as connection:
-        assert connection.execute(select(second.metadata.tables["books"])).all() == [(1, "Middlemarch", None)]
+        assert connection.execute(select(second.metadata.tables["books"])).all() == [
+            (1, "Middlemarch", None)
+        ]
     with closing(SqliteDatabase(tmp_path / "new.db")) as new:
         prepare(new, second)
         assert columns(opened) == columns(new)
@@ -126,28 +146,38 @@ def test_a_newer_database_is_refused_with_the_cure(opened: Database, tmp_path: P
     prepare(opened, schema)
     with opened.writing() as connection:
         connection.execute(update(schema.version).values(version_num="9999"))
-    with pytest.raises(StoreBroken, match=r"has schema 9999, newer than 0002, .*; upgrade tuner, .* with --library"):
+    with pytest.raises(
+        StoreBroken, match=r"has schema 9999, newer than 0002, .*; upgrade tuner, .* with --library"
+    ):
         prepare(opened, schema)
 
 
 def test_a_table_of_another_program_is_left_alone(opened: Database, tmp_path: Path) -> None:
     with opened.writing() as connection:
         connection.exec_driver_sql("CREATE TABLE books (isbn INTEGER)")
-    with pytest.raises(StoreBroken, match=r"a table 'books' that is not tuner's .*; name another place with --library"):
+    with pytest.raises(
+        StoreBroken,
+        match=r"a table 'books' that is not tuner's .*; name another place with --library",
+    ):
         prepare(opened, books(tmp_path / "migrations", newest="0001"))
     assert [name for name, _, _ in columns(opened)] == ["isbn"]
 
 
-def test_a_database_from_before_the_first_release_says_how_to_go_on(opened: Database, tmp_path: Path) -> None:
+def test_a_database_from_before_the_first_release_says_how_to_go_on(
+    opened: Database, tmp_path: Path
+) -> None:
     with opened.writing() as connection:
         connection.exec_driver_sql("CREATE TABLE old_library (version INTEGER)")
     with pytest.raises(
-        StoreBroken, match=r"before the first release.* tuner export NAME --format json .* tuner import"
+        StoreBroken,
+        match=r"before the first release.* tuner export NAME --format json .* tuner import",
     ):
         prepare(opened, books(tmp_path / "migrations", newest="0001"))
 
 
-@pytest.mark.parametrize("schema", [study_tables.SCHEMA, experiment_tables.SCHEMA], ids=["studies", "controller"])
+@pytest.mark.parametrize(
+    "schema", [study_tables.SCHEMA, experiment_tables.SCHEMA], ids=["studies", "controller"]
+)
 def test_the_newest_version_is_the_last_migration(schema: Schema) -> None:
     config = Config()
     config.set_main_option("script_location", "suggest.storage:migrations")
@@ -162,5 +192,7 @@ def test_opening_a_current_database_does_not_import_alembic(tmp_path: Path) -> N
         "open_store(url).close(); open_store(url).close(); print('alembic' in sys.modules)"
     )
     url = f"sqlite:///{tmp_path}/studies.db"
-    found = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program, url], capture_output=True, text=True, check=True
+    )
     assert found.stdout == "False\n"

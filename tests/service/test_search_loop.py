@@ -71,11 +71,19 @@ def test_two_processes_share_one_study_and_its_trials(client: Client) -> None:
     assert repr(best) in printed
 
 
-def test_equal_arguments_join_a_study_and_others_are_refused(client: Client, search: Search) -> None:
+def test_equal_arguments_join_a_study_and_others_are_refused(
+    client: Client, search: Search
+) -> None:
     again = client.study("s", {"x": Float(0, 1)}, maximize("score"), algorithm="random")
     assert again.name == search.name
     with pytest.raises(AlreadyExists, match="with other parameters and pruning"):
-        client.study("s", {"x": Float(0, 2)}, maximize("score"), algorithm="random", pruning=Pruning("median"))
+        client.study(
+            "s",
+            {"x": Float(0, 2)},
+            maximize("score"),
+            algorithm="random",
+            pruning=Pruning("median"),
+        )
 
 
 def test_a_repeated_loop_requests_no_more_trials(search: Search) -> None:
@@ -113,7 +121,10 @@ def test_a_trial_left_open_ends_according_to_its_reports(search: Search) -> None
             trial.report(score=0.25)
             trial.report(score=0.5)
     trials = search.client.list_trials(search.name)
-    assert [(t.state.value, t.value, t.step) for t in trials] == [("succeeded", 0.5, 1), ("failed", None, None)]
+    assert [(t.state.value, t.value, t.step) for t in trials] == [
+        ("succeeded", 0.5, 1),
+        ("failed", None, None),
+    ]
     assert "no finite score was reported" in trials[1].reason
 
 
@@ -140,17 +151,23 @@ open_trial = next(trials)
 def later():
     return client, study, trials
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
 
 
 def test_trials_of_a_long_study_are_counted_correctly(search: Search) -> None:
-    """The study has several pages, with trials that end late, out of order, cancelled, or in another process."""
+    """The study has several pages, with trials that end late, out of order, cancelled, or in
+    another process.
+    """
     client, name = search.client, search.name
     found = client.suggest(name, 230, client_id="other", request_id="many").trials
     for trial in found[5:]:
         client.complete(
-            name, trial.number, Outcome(TrialState.CANCELLED if trial.number % 3 == 0 else TrialState.FAILED)
+            name,
+            trial.number,
+            Outcome(TrialState.CANCELLED if trial.number % 3 == 0 else TrialState.FAILED),
         )
 
     def counting() -> int:
@@ -204,11 +221,15 @@ def test_an_exhausted_space_ends_the_loop(client: Client) -> None:
 
 def test_importing_the_client_loads_neither_grpc_nor_protobuf() -> None:
     program = "import sys, suggest, suggest.client; print([m for m in ('grpc', 'google.protobuf') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
-def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(client: Client) -> None:
+def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(
+    client: Client,
+) -> None:
     kinds = [None, [1, 2], {"kind": "a", "lr": 0.1}, "1", 1, True]
     parameters = {
         "optimizer": Choice(kinds),
@@ -219,14 +240,21 @@ def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(cli
         study = client.study("json", parameters, maximize("score"), algorithm="random", seed=3)
         for trial in study.trials(40):
             optimizer = trial.parameters["optimizer"]
-            assert ("momentum" in trial.parameters) == (optimizer is None or isinstance(optimizer, dict))
+            assert ("momentum" in trial.parameters) == (
+                optimizer is None or isinstance(optimizer, dict)
+            )
             assert any(type(optimizer) is type(kind) and optimizer == kind for kind in kinds)
             trial.complete(1.0 if optimizer is None else 0.0)
     best = study.best
     assert best is not None
     assert best.parameters["optimizer"] is None
-    joined = client.study("json", {**parameters, "optimizer": [None, [1, 2], {"lr": 0.1, "kind": "a"}, "1", 1, True]},
-                          maximize("score"), algorithm="random", seed=3)  # fmt: skip
+    joined = client.study(
+        "json",
+        {**parameters, "optimizer": [None, [1, 2], {"lr": 0.1, "kind": "a"}, "1", 1, True]},
+        maximize("score"),
+        algorithm="random",
+        seed=3,
+    )
     assert joined.name == study.name, "the order of an object's keys does not matter"
 
 
@@ -234,7 +262,9 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         goals = [minimize("loss"), maximize("speed")]
         bounds = [Constraint("size", max=0.9)]
-        study = client.study("two", {"x": Float(0, 1)}, goals, constraints=bounds, algorithm="random", seed=1)
+        study = client.study(
+            "two", {"x": Float(0, 1)}, goals, constraints=bounds, algorithm="random", seed=1
+        )
         for trial in study.trials(12):
             x = trial.parameters["x"]
             assert isinstance(x, float)
@@ -245,7 +275,9 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
         assert [t.state.value for t in found] == ["succeeded"] * 3 + ["failed"] + ["succeeded"] * 8
         assert found[3].reason == "no finite size was reported"
         kept = [t for t in found if t.constraint_values and t.constraint_values[0] <= 0.9]
-        assert [t.number for t in study.front] == [t.number for t in kept], "loss and speed are in conflict"
+        assert [t.number for t in study.front] == [t.number for t in kept], (
+            "loss and speed are in conflict"
+        )
         best = study.best
         assert best is not None
         assert best.value == min(t.value for t in kept if t.value is not None)
@@ -253,7 +285,9 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
 
 def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
-        with pytest.raises(TypeError, match=r"study: objective: expected maximize\(\"METRIC\"\), minimize"):
+        with pytest.raises(
+            TypeError, match=r"study: objective: expected maximize\(\"METRIC\"\), minimize"
+        ):
             client.study("two", {"x": Float(0, 1)}, ["loss"])  # type: ignore[list-item]
         with pytest.raises(TypeError, match="study: constraints: expected a list of Constraint"):
             client.study("two", {"x": Float(0, 1)}, minimize("loss"), constraints=["size"])  # type: ignore[list-item]

@@ -40,7 +40,10 @@ def told(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+    return {
+        path.name: path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +104,11 @@ def _overwritten(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "well", "detail"),
     [
-        (_older, True, f"schema 0000; the first start upgrades it to {SCHEMA.newest}, which older servers then refuse"),
+        (
+            _older,
+            True,
+            f"schema 0000; the first start upgrades it to {SCHEMA.newest}, which older servers then refuse",
+        ),
         (_newer, False, f"has schema 9999, newer than {SCHEMA.newest}"),
         (_cut, False, "the file is damaged; restore it from a backup"),
         (_overwritten, False, "the file is not a database"),
@@ -151,7 +158,9 @@ def test_certificates_are_checked_for_names_dates_and_keys(store: Path, tmp_path
     other = authority.issue("other", "/CN=other", ("localhost",))
     tokens = str(tokens_file(tmp_path / "tokens.yaml", me=("all", "all"), you=(["read"], "all")))
 
-    def judged(cert: Path, key: Path, *, advertise: str = "", address: str = "localhost:0") -> tuple[bool, str]:
+    def judged(
+        cert: Path, key: Path, *, advertise: str = "", address: str = "localhost:0"
+    ) -> tuple[bool, str]:
         protection = Protection(tokens=tokens, tls_cert=str(cert), tls_key=str(key))
         found = told(store, address, advertise=advertise, protection=protection)
         assert found["tokens"] == (True, f"{tokens}: 2")
@@ -160,7 +169,9 @@ def test_certificates_are_checked_for_names_dates_and_keys(store: Path, tmp_path
     well, said = judged(pair.certificate, pair.key)
     assert well, said
     assert said.startswith(f"{pair.certificate}: for localhost, tuner.example.org, until ")
-    assert judged(pair.certificate, pair.key, advertise="tuner.example.org:7117", address="0.0.0.0:0")[0]
+    assert judged(
+        pair.certificate, pair.key, advertise="tuner.example.org:7117", address="0.0.0.0:0"
+    )[0]
     well, said = judged(pair.certificate, pair.key, advertise="tuner.example.com:7117")
     assert not well
     assert "clients that connect to tuner.example.com will refuse it" in said
@@ -189,7 +200,9 @@ def test_files_of_tokens_and_limits_are_checked(store: Path, tmp_path: Path) -> 
     )
 
 
-def test_the_folder_of_checkpoints_is_checked_before_the_server_starts(store: Path, tmp_path: Path) -> None:
+def test_the_folder_of_checkpoints_is_checked_before_the_server_starts(
+    store: Path, tmp_path: Path
+) -> None:
     options = ServerOptions(katib_checkpoints=tmp_path / "not-mounted")
     is_right, message = told(store, options=options)["katib"]
     assert not is_right
@@ -198,7 +211,9 @@ def test_the_folder_of_checkpoints_is_checked_before_the_server_starts(store: Pa
         Server(f"sqlite:///{store}", "localhost:0", protection=OPEN, options=options)
 
 
-def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(store: Path, tmp_path: Path) -> None:
+def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(
+    store: Path, tmp_path: Path
+) -> None:
     def check(*flags: str) -> tuple[int, list[str]]:
         words = ["serve", "--check", "--state-dir", str(tmp_path / "state"), *flags]
         done = forked.run_tuner(words, folder=tmp_path, env=os.environ)
@@ -217,13 +232,21 @@ def test_the_command_prints_a_line_per_finding_and_exits_with_its_code(store: Pa
     )
     page = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
     shown = [line for line in page.splitlines() if line.startswith("ok    ")]
-    places = {"127.0.0.1:7117": "localhost:0", "localhost:9117": "localhost:0", "/var/lib/tuner/studies.db": str(store)}
+    places = {
+        "127.0.0.1:7117": "localhost:0",
+        "localhost:9117": "localhost:0",
+        "/var/lib/tuner/studies.db": str(store),
+    }
     for place, here in places.items():
         shown = [line.replace(place, here) for line in shown]
     assert shown == lines, "as the page has it"
     _newer(store)
     assert check(*flags)[0] == 7
     code, lines = check("--address", "localhost:0", "--limits", str(tmp_path / "none.yaml"))
-    assert [line.split()[:2] for line in lines] == [["FAIL", "address"], ["ok", "storage"], ["FAIL", "limits"]]
+    assert [line.split()[:2] for line in lines] == [
+        ["FAIL", "address"],
+        ["ok", "storage"],
+        ["FAIL", "limits"],
+    ]
     assert code == 2
     assert not (tmp_path / "state").exists()

@@ -62,29 +62,44 @@ def a_search(client: Client) -> None:
 
 
 def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
-    with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=WATCHED) as server,
+        Client(server.address) as client,
+    ):
         a_search(client)
         refused = ("tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy"))
-        eventually(lambda: refused in samples(server.metrics_port))  # a call is counted after its reply was sent
+        # a call is counted after its reply was sent
+        eventually(lambda: refused in samples(server.metrics_port))
         stats = samples(server.metrics_port)
         assert stats[refused] == 1
         assert stats["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3
         assert stats["tuner_suggest_trials_handed_out_total", ()] == 3
         assert stats["tuner_suggest_studies_in_memory", ()] == 1
         assert stats["tuner_suggest_trials_in_memory", ()] == 3
-        assert stats["tuner_suggest_worker_processes", ()] == stats["tuner_suggest_worker_restarts_total", ()] == 0
+        assert (
+            stats["tuner_suggest_worker_processes", ()]
+            == stats["tuner_suggest_worker_restarts_total", ()]
+            == 0
+        )
         assert stats["tuner_suggest_worker_busy_seconds_total", ()] == 0
         assert stats["tuner_suggest_worker_requests_waiting", ()] == 0
         assert stats["tuner_suggest_calls_in_flight", ()] == 0
         assert (
-            stats["tuner_suggest_calls_waiting", ("study",)] == stats["tuner_suggest_calls_waiting", ("worker",)] == 0
+            stats["tuner_suggest_calls_waiting", ("study",)]
+            == stats["tuner_suggest_calls_waiting", ("worker",)]
+            == 0
         )
         assert stats["tuner_suggest_store_errors_total", ("unavailable",)] == 0
 
 
 def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
-    spec = StudySpec(SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=7, settings={"startupTrials": 1}))
-    with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
+    spec = StudySpec(
+        SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=7, settings={"startupTrials": 1})
+    )
+    with (
+        a_server(tmp_path / "studies.db", options=WATCHED) as server,
+        Client(server.address) as client,
+    ):
         client.create_study(NAME, spec, request_id="create")
         for request in ("random", "modeled"):
             (trial,) = client.suggest(NAME, 1, client_id="c", request_id=request).trials
@@ -96,7 +111,10 @@ def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
 
 
 def test_metrics_match_the_docs_and_no_label_has_a_value_from_clients(tmp_path: Path) -> None:
-    with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
+    with (
+        a_server(tmp_path / "studies.db", options=WATCHED) as server,
+        Client(server.address) as client,
+    ):
         a_search(client)
         families = list(text_string_to_metric_families(get(server.metrics_port, "/metrics")))
     ours = {family.name for family in families if family.name.startswith("tuner_")}
@@ -113,7 +131,9 @@ def test_only_health_and_metrics_are_served(tmp_path: Path) -> None:
         with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             get(server.metrics_port, "/etc/passwd")
         refused.value.close()
-    assert "metrics" not in [thread.name for thread in threading.enumerate()], "it ends with its server"
+    assert "metrics" not in [thread.name for thread in threading.enumerate()], (
+        "it ends with its server"
+    )
 
 
 def test_a_port_in_use_and_a_socket_are_refused_before_serving(tmp_path: Path) -> None:
@@ -121,7 +141,9 @@ def test_a_port_in_use_and_a_socket_are_refused_before_serving(tmp_path: Path) -
         port = taken.getsockname()[1]
         options = ServerOptions(metrics_address=f"localhost:{port}")
         with (
-            pytest.raises(Unavailable, match=f"cannot listen at localhost:{port}: Address already in use"),
+            pytest.raises(
+                Unavailable, match=f"cannot listen at localhost:{port}: Address already in use"
+            ),
             a_server(tmp_path / "studies.db", options=options),
         ):
             pass
@@ -132,7 +154,9 @@ def test_a_port_in_use_and_a_socket_are_refused_before_serving(tmp_path: Path) -
         pass
 
 
-def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_line_for_each_event(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "suggest.events")
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         a_search(client)
@@ -152,12 +176,16 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
         "stop",
     ]
     assert re.fullmatch(f"event=study_taken study={NAME} uid=[0-9a-f]+ epoch=1", lines[2])
-    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Read the events")[2], re.MULTILINE))
+    listed = set(
+        re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Read the events")[2], re.MULTILINE)
+    )
     assert {line.split()[0].removeprefix("event=") for line in lines} <= listed
 
 
 def test_a_name_cannot_inject_a_line_or_field_into_the_log() -> None:
-    told = events.line("slow_call", study='a"\nevent=stop x=1', seconds=1.23456, nothing="", absent=None)
+    told = events.line(
+        "slow_call", study='a"\nevent=stop x=1', seconds=1.23456, nothing="", absent=None
+    )
     assert told == 'event=slow_call study="a\\"\\nevent=stop x=1" seconds=1.235'
     assert len(events.line("x", name="é" * 10_000)) < 2000
 
@@ -176,14 +204,24 @@ def test_loss_and_recovery_of_the_store_are_logged_once(caplog: pytest.LogCaptur
     outages.answered(writing=True)
     outages.refused(StoreBroken("studies.db: damaged"), writing=False)
     lost, found, broken = caplog.messages
-    assert lost == 'event=store_lost use=writing reason=UNAVAILABLE error="studies.db: the disk is full"'
+    assert (
+        lost
+        == 'event=store_lost use=writing reason=UNAVAILABLE error="studies.db: the disk is full"'
+    )
     assert re.fullmatch(r"event=store_found use=writing seconds=2\.000 failed_calls=5", found)
     assert broken == 'event=store_lost use=reading reason=STORE_BROKEN error="studies.db: damaged"'
     assert outages.errors == {"unavailable": 5, "store_broken": 1}
 
 
 def test_with_json_logs_every_line_is_json(tmp_path: Path) -> None:
-    words = ["serve", "--storage", f"sqlite:///{tmp_path}/s.db", "--address", "localhost:0", "--insecure"]
+    words = [
+        "serve",
+        "--storage",
+        f"sqlite:///{tmp_path}/s.db",
+        "--address",
+        "localhost:0",
+        "--insecure",
+    ]
     server = forked.tuner([*words, "--log-format", "json"], folder=tmp_path, env=os.environ)
     assert server.stderr is not None
     first = json.loads(server.stderr.readline())
@@ -191,5 +229,7 @@ def test_with_json_logs_every_line_is_json(tmp_path: Path) -> None:
     rest = [json.loads(line) for line in server.communicate(timeout=30)[1].splitlines()]
     assert server.returncode == 143
     assert first["level"] == "info"
-    assert re.fullmatch(f"event=start address=localhost:\\d+ storage=sqlite:///{tmp_path}/s.db", first["message"])
+    assert re.fullmatch(
+        f"event=start address=localhost:\\d+ storage=sqlite:///{tmp_path}/s.db", first["message"]
+    )
     assert [line["message"].split()[0] for line in rest] == ["event=stopping", "event=stop"]

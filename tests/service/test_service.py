@@ -1,4 +1,6 @@
-"""The service with a real server and the blocking client: effects, repetition and errors of each method."""
+"""The service with a real server and the blocking client: effects, repetition and errors of each
+method.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,12 @@ def one(client: Client, request_id: str = "one", **labels: str) -> Trial:
 
 def test_a_study_is_created_read_listed_and_deleted(client: Client) -> None:
     made = client.create_study(NAME, SPEC, request_id="create", labels={"team": "vision"})
-    assert (made.name, made.spec, made.seed, dict(made.labels)) == (NAME, SPEC, 7, {"team": "vision"})
+    assert (made.name, made.spec, made.seed, dict(made.labels)) == (
+        NAME,
+        SPEC,
+        7,
+        {"team": "vision"},
+    )
     assert client.get_study(NAME) == made
     assert client.list_studies() == client.list_studies("default") == [made]
     assert client.list_studies("other") == []
@@ -55,12 +62,20 @@ def test_a_study_is_created_read_listed_and_deleted(client: Client) -> None:
 def test_repeating_a_create_request_returns_the_same_study(client: Client, study: Study) -> None:
     assert client.create_study(NAME, SPEC, request_id="create") == study
     client.update_study(NAME, pruning=None)
-    assert client.create_study(NAME, SPEC, request_id="create").uid == study.uid, "also after an update"
+    assert client.create_study(NAME, SPEC, request_id="create").uid == study.uid, (
+        "also after an update"
+    )
 
 
-def test_a_name_in_use_is_refused_with_the_difference_of_the_specs(client: Client, study: Study) -> None:
-    other = replace(SPEC, algorithm=Algorithm("grid"), space=Space((Parameter("kind", Choice(("a",))),)))
-    with pytest.raises(AlreadyExists, match="with other parameters and algorithm; use another name"):
+def test_a_name_in_use_is_refused_with_the_difference_of_the_specs(
+    client: Client, study: Study
+) -> None:
+    other = replace(
+        SPEC, algorithm=Algorithm("grid"), space=Space((Parameter("kind", Choice(("a",))),))
+    )
+    with pytest.raises(
+        AlreadyExists, match="with other parameters and algorithm; use another name"
+    ):
         client.create_study(NAME, other, request_id="create")
     with pytest.raises(AlreadyExists, match="exists, created by another request"):
         client.create_study(NAME, SPEC, request_id="another")
@@ -85,7 +100,9 @@ def test_true_and_1_are_different_specs(client: Client) -> None:
 
 def test_all_problems_of_a_spec_are_reported_at_once_with_paths(client: Client) -> None:
     space = Space((Parameter("x", Float(10.0, 1.0)), Parameter("kind", Choice(()))))
-    bad = replace(SPEC, space=space, algorithm=Algorithm("random", seed=-1), pruning=Pruning("medin"))
+    bad = replace(
+        SPEC, space=space, algorithm=Algorithm("random", seed=-1), pruning=Pruning("medin")
+    )
     with pytest.raises(InvalidArgument) as refused:
         client.validate(bad)
     assert [p.path for p in refused.value.problems] == [
@@ -117,7 +134,9 @@ def test_pruning_and_labels_are_all_that_an_update_changes(client: Client, study
         client.update_study(NAME, pruning=Pruning("medin"))
 
 
-def test_suggestions_are_numbered_running_and_inside_the_space(client: Client, study: Study) -> None:
+def test_suggestions_are_numbered_running_and_inside_the_space(
+    client: Client, study: Study
+) -> None:
     found = client.suggest(NAME, 3, client_id="me", request_id="r", labels={"a": "b"})
     assert not found.exhausted
     assert [(t.number, t.state, t.client_id, t.request_id) for t in found.trials] == [
@@ -127,19 +146,29 @@ def test_suggestions_are_numbered_running_and_inside_the_space(client: Client, s
     assert [dict(t.labels) for t in client.list_trials(NAME)] == [{"a": "b"}] * 3
 
 
-def test_a_repeated_request_gets_the_same_trials_in_their_present_state(client: Client, study: Study) -> None:
+def test_a_repeated_request_gets_the_same_trials_in_their_present_state(
+    client: Client, study: Study
+) -> None:
     first = client.suggest(NAME, 2, client_id="c", request_id="r")
     assert client.suggest(NAME, 2, client_id="c", request_id="r") == first
     done = client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, 0.5))
-    assert client.suggest(NAME, 2, client_id="another", request_id="r").trials == (done, first.trials[1])
+    assert client.suggest(NAME, 2, client_id="another", request_id="r").trials == (
+        done,
+        first.trials[1],
+    )
     assert one(client, "new").number == 2
 
 
 def test_a_finite_search_reports_that_it_is_exhausted(client: Client) -> None:
     space = Space((Parameter("kind", Choice(("a", "b", "c"))),))
-    client.create_study(NAME, replace(SPEC, space=space, algorithm=Algorithm("grid")), request_id="create")
+    client.create_study(
+        NAME, replace(SPEC, space=space, algorithm=Algorithm("grid")), request_id="create"
+    )
     found = client.suggest(NAME, 5, client_id="c", request_id="r")
-    assert ([t.parameters["kind"] for t in found.trials], found.exhausted) == (["a", "b", "c"], True)
+    assert ([t.parameters["kind"] for t in found.trials], found.exhausted) == (
+        ["a", "b", "c"],
+        True,
+    )
     assert client.suggest(NAME, 1, client_id="c", request_id="more").trials == ()
 
 
@@ -161,19 +190,36 @@ def test_suggest_requires_a_client_id_and_a_request_id(client: Client, study: St
 def test_enqueued_points_are_handed_out_first_and_completed(client: Client, study: Study) -> None:
     whole = client.add_trial(NAME, POINT, request_id="a", labels={"from": "me"})
     partial = client.add_trial(NAME, {"x": 2.5}, request_id="b")
-    assert (whole.state, partial.state, dict(partial.parameters)) == (TrialState.QUEUED,) * 2 + ({"x": 2.5},)
-    first, second, third = client.suggest(NAME, 3, client_id="c", request_id="r", labels={"to": "you"}).trials
-    assert (first.number, first.parameters, dict(first.labels)) == (0, POINT, {"from": "me", "to": "you"})
-    assert (second.number, second.parameters["x"], second.parameters["kind"] in ("a", "b")) == (1, 2.5, True)
+    assert (whole.state, partial.state, dict(partial.parameters)) == (TrialState.QUEUED,) * 2 + (
+        {"x": 2.5},
+    )
+    first, second, third = client.suggest(
+        NAME, 3, client_id="c", request_id="r", labels={"to": "you"}
+    ).trials
+    assert (first.number, first.parameters, dict(first.labels)) == (
+        0,
+        POINT,
+        {"from": "me", "to": "you"},
+    )
+    assert (second.number, second.parameters["x"], second.parameters["kind"] in ("a", "b")) == (
+        1,
+        2.5,
+        True,
+    )
     assert third.number == 2
-    assert client.add_trial(NAME, POINT, request_id="a") == first, "a repetition, though it was handed out since"
+    assert client.add_trial(NAME, POINT, request_id="a") == first, (
+        "a repetition, though it was handed out since"
+    )
 
 
 def test_a_finished_trial_is_imported_with_its_measurements(client: Client, study: Study) -> None:
     reports = [score(0, 0.25), score(1, 0.75)]
     trial = client.add_trial(NAME, POINT, request_id="a", outcome=SUCCEEDED, measurements=reports)
     assert (trial.state, trial.value, trial.step) == (TrialState.SUCCEEDED, 0.75, 1)
-    assert client.add_trial(NAME, POINT, request_id="a", outcome=SUCCEEDED, measurements=reports) == trial
+    assert (
+        client.add_trial(NAME, POINT, request_id="a", outcome=SUCCEEDED, measurements=reports)
+        == trial
+    )
     assert client.list_measurements(NAME) == [(0, m) for m in reports]
     assert client.optimal_trials(NAME) == [trial]
 
@@ -206,12 +252,16 @@ OTHER_CONTENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", OTHER_CONTENT)
-def test_a_request_id_adds_one_trial_and_another_one_is_refused(client: Client, study: Study, name: str) -> None:
+def test_a_request_id_adds_one_trial_and_another_one_is_refused(
+    client: Client, study: Study, name: str
+) -> None:
     first, change = OTHER_CONTENT[name]
     sent: dict[str, Any] = {"parameters": POINT, **first}
     trial = client.add_trial(NAME, request_id="a", **sent)
     assert client.add_trial(NAME, request_id="a", **sent) == trial
-    with pytest.raises(AlreadyExists, match="request_id 'a' has added trial 0, which is another one"):
+    with pytest.raises(
+        AlreadyExists, match="request_id 'a' has added trial 0, which is another one"
+    ):
         client.add_trial(NAME, request_id="a", **{**sent, **change})
     assert client.list_trials(NAME) == [trial]
 
@@ -272,7 +322,9 @@ def test_a_hopeless_trial_is_advised_to_stop_with_a_reason(client: Client, study
     assert (pruned.state, pruned.value, pruned.reason) == (TrialState.PRUNED, 0.1, advice.reason)
 
 
-def test_a_trial_succeeds_with_its_last_value_or_the_one_given(client: Client, study: Study) -> None:
+def test_a_trial_succeeds_with_its_last_value_or_the_one_given(
+    client: Client, study: Study
+) -> None:
     one(client, "a")
     one(client, "b")
     trial = client.complete(NAME, 0, SUCCEEDED, measurements=[score(0, 0.9), score(3, 0.5)])
@@ -300,7 +352,13 @@ def test_the_step_of_a_trial_is_that_of_its_value_or_else_the_last(
     client.report(NAME, 0, [score(1, 0.9)])
     for ended in (
         client.complete(NAME, 0, outcome, measurements=[score(2, 0.1)]),
-        client.add_trial(NAME, POINT, request_id="a", outcome=outcome, measurements=[score(1, 0.9), score(2, 0.1)]),
+        client.add_trial(
+            NAME,
+            POINT,
+            request_id="a",
+            outcome=outcome,
+            measurements=[score(1, 0.9), score(2, 0.1)],
+        ),
     ):
         assert (ended.value, ended.step) == (value, step)
 
@@ -310,12 +368,17 @@ def test_a_trial_without_a_finite_value_cannot_succeed(
     client: Client, study: Study, reports: list[Measurement]
 ) -> None:
     one(client)
-    with pytest.raises(FailedPrecondition, match=r"no finite value of 'score'.* complete it as failed"):
+    with pytest.raises(
+        FailedPrecondition, match=r"no finite value of 'score'.* complete it as failed"
+    ):
         client.complete(NAME, 0, SUCCEEDED, measurements=reports)
     assert client.get_trial(NAME, 0).state is TrialState.RUNNING
     assert client.list_measurements(NAME) == []
     failed = client.complete(
-        NAME, 0, Outcome(TrialState.FAILED, reason="nan", failure_class="mine"), measurements=reports
+        NAME,
+        0,
+        Outcome(TrialState.FAILED, reason="nan", failure_class="mine"),
+        measurements=reports,
     )
     assert (failed.state, failed.value, failed.failure_class) == (TrialState.FAILED, None, "mine")
 
@@ -327,14 +390,18 @@ def test_a_value_must_be_finite(client: Client, study: Study, value: float) -> N
         client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, value))
 
 
-def test_completing_the_same_way_again_succeeds_and_another_way_is_refused(client: Client, study: Study) -> None:
+def test_completing_the_same_way_again_succeeds_and_another_way_is_refused(
+    client: Client, study: Study
+) -> None:
     one(client)
     reports = [score(0, 0.5)]
     done = client.complete(NAME, 0, SUCCEEDED, measurements=reports)
     assert client.complete(NAME, 0, SUCCEEDED, measurements=reports) == done
     assert client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED, 0.5)) == done
     for other in (Outcome(TrialState.SUCCEEDED, 0.6), Outcome(TrialState.FAILED), CANCELLED):
-        with pytest.raises(FailedPrecondition, match=r"has ended as succeeded \(0.5\); it cannot end again as"):
+        with pytest.raises(
+            FailedPrecondition, match=r"has ended as succeeded \(0.5\); it cannot end again as"
+        ):
             client.complete(NAME, 0, other)
     with pytest.raises(FailedPrecondition, match="with further measurements"):
         client.complete(NAME, 0, SUCCEEDED, measurements=[score(1, 0.7)])
@@ -370,7 +437,9 @@ def test_only_failed_trials_are_reopened_and_all_or_none(client: Client, study: 
     client.suggest(NAME, 2, client_id="c", request_id="two")
     client.complete(NAME, 0, FAILED)
     client.complete(NAME, 1, Outcome(TrialState.INFEASIBLE))
-    with pytest.raises(FailedPrecondition, match="trial 1 is infeasible; only a failed trial can be reopened"):
+    with pytest.raises(
+        FailedPrecondition, match="trial 1 is infeasible; only a failed trial can be reopened"
+    ):
         client.reopen_trials(NAME, [0, 1])
     with pytest.raises(NotFound, match="no trial 7"):
         client.reopen_trials(NAME, [0, 7])
@@ -429,7 +498,9 @@ def test_lists_of_thousands_are_complete(client: Client, study: Study) -> None:
     assert client.list_measurements(NAME) == [(0, m) for m in reports]
 
 
-def test_a_deleted_trial_is_forgotten_but_its_number_is_not_reused(client: Client, study: Study) -> None:
+def test_a_deleted_trial_is_forgotten_but_its_number_is_not_reused(
+    client: Client, study: Study
+) -> None:
     one(client, "a")
     with pytest.raises(FailedPrecondition, match="is running; complete it as cancelled first"):
         client.delete_trial(NAME, 0)
@@ -444,7 +515,9 @@ def test_a_deleted_trial_is_forgotten_but_its_number_is_not_reused(client: Clien
 
 def test_a_trial_is_relabeled(client: Client, study: Study) -> None:
     trial = one(client, old="label")
-    assert client.update_trial(NAME, 0, labels={"new": "label"}) == replace(trial, labels={"new": "label"})
+    assert client.update_trial(NAME, 0, labels={"new": "label"}) == replace(
+        trial, labels={"new": "label"}
+    )
     assert client.get_trial(NAME, 0).labels == {"new": "label"}
 
 
@@ -455,7 +528,9 @@ def test_only_the_service_sets_the_labels_of_a_trials_origin(client: Client, stu
         lambda: client.suggest(NAME, 1, client_id="c", request_id="forged", labels={REUSED: "0"}),
         lambda: client.add_trial(NAME, {}, request_id="added", labels={IMPORTED_FROM: "x"}),
     ):
-        with pytest.raises(InvalidArgument, match=r"tuner\.dev/\S+: only the service sets this label; remove it"):
+        with pytest.raises(
+            InvalidArgument, match=r"tuner\.dev/\S+: only the service sets this label; remove it"
+        ):
             forge()
     assert [each.labels for each in client.list_trials(NAME)] == [trial.labels]
 

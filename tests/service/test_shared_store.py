@@ -1,4 +1,6 @@
-"""Several servers on one PostgreSQL: ownership of studies when the owner or the database dies or freezes."""
+"""Several servers on one PostgreSQL: ownership of studies when the owner or the database dies or
+freezes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def two(postgres_url: str, folder: Path) -> Iterator[tuple[ServerProcess, Server
         yield first, second
 
 
-def test_a_client_at_the_wrong_server_is_redirected_to_the_owner(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_a_client_at_the_wrong_server_is_redirected_to_the_owner(
+    two: tuple[ServerProcess, ServerProcess],
+) -> None:
     first, second = two
     with a_client(first) as a, a_client(second) as b:
         a.create_study(NAME, SPEC, request_id="create")
@@ -83,10 +87,26 @@ def test_a_search_continues_when_its_first_server_dies(
     two: tuple[ServerProcess, ServerProcess], tmp_path: Path
 ) -> None:
     first, second = two
-    (tmp_path / "tiny.yaml").write_text(experiment(["sh", "-c", "sleep 0.3; echo score=${x}"], trials=12))
-    words = ["run", "tiny.yaml", "--server", f"{first.address},{second.address}", "--state-dir", "state"]
-    with forked.tuner(words, folder=tmp_path, env=os.environ) as search, Client(second.address) as client:
-        eventually(lambda: any(t.finished for s in client.list_studies() for t in client.list_trials(s.name)))
+    (tmp_path / "tiny.yaml").write_text(
+        experiment(["sh", "-c", "sleep 0.3; echo score=${x}"], trials=12)
+    )
+    words = [
+        "run",
+        "tiny.yaml",
+        "--server",
+        f"{first.address},{second.address}",
+        "--state-dir",
+        "state",
+    ]
+    with (
+        forked.tuner(words, folder=tmp_path, env=os.environ) as search,
+        Client(second.address) as client,
+    ):
+        eventually(
+            lambda: any(
+                t.finished for s in client.list_studies() for t in client.list_trials(s.name)
+            )
+        )
         first.kill()
         error = search.communicate(timeout=PATIENCE_S)[1]
         assert search.returncode == 0, error
@@ -95,7 +115,9 @@ def test_a_search_continues_when_its_first_server_dies(
         assert [t.state for t in client.list_trials(study.name)] == [TrialState.SUCCEEDED] * 12
 
 
-def test_a_stopped_server_leaves_its_studies_to_the_other(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_a_stopped_server_leaves_its_studies_to_the_other(
+    two: tuple[ServerProcess, ServerProcess],
+) -> None:
     first, second = two
     with a_client(first) as a, a_client(second) as b:
         a.create_study(NAME, SPEC, request_id="create")
@@ -105,14 +127,18 @@ def test_a_stopped_server_leaves_its_studies_to_the_other(two: tuple[ServerProce
         assert started(b, "r1").number == 1
 
 
-def test_an_owner_that_was_frozen_writes_nothing_after_it_wakes(two: tuple[ServerProcess, ServerProcess]) -> None:
+def test_an_owner_that_was_frozen_writes_nothing_after_it_wakes(
+    two: tuple[ServerProcess, ServerProcess],
+) -> None:
     first, second = two
     with a_client(first) as a, a_client(second) as b, ThreadPoolExecutor(3) as pool:
         a.create_study(NAME, SPEC, request_id="create")
         assert started(a, "r0").number == 0
         first.freeze()
         waiting = [pool.submit(started, a, f"frozen{i}") for i in range(2)]
-        ended = pool.submit(a.complete, NAME, 0, Outcome(TrialState.FAILED, reason="old", failure_class="mine"))
+        ended = pool.submit(
+            a.complete, NAME, 0, Outcome(TrialState.FAILED, reason="old", failure_class="mine")
+        )
         assert started(b, "r1").number == 1
         won = b.complete(NAME, 0, Outcome(TrialState.SUCCEEDED), measurements=[score(0, 0.75)])
         first.wake()
@@ -125,9 +151,12 @@ def test_an_owner_that_was_frozen_writes_nothing_after_it_wakes(two: tuple[Serve
 
 
 @pytest.mark.parametrize(
-    "point", [f"store.{write}:9" for write in ("hand_out.before", "hand_out.after", "finish_trial.after")]
+    "point",
+    [f"store.{write}:9" for write in ("hand_out.before", "hand_out.after", "finish_trial.after")],
 )
-def test_a_killed_server_continues_after_a_restart(point: str, postgres_url: str, folder: Path) -> None:
+def test_a_killed_server_continues_after_a_restart(
+    point: str, postgres_url: str, folder: Path
+) -> None:
     with (
         a_process(postgres_url, f"unix:{folder}/s.sock", failpoint=point, revive=True) as server,
         a_client(server) as client,
@@ -152,7 +181,9 @@ def test_an_outage_of_the_database_loses_and_duplicates_nothing(folder: Path) ->
             load.hold_against(client)
 
 
-def test_a_broken_connection_is_replaced(postgres: Postgres, postgres_url: str, folder: Path) -> None:
+def test_a_broken_connection_is_replaced(
+    postgres: Postgres, postgres_url: str, folder: Path
+) -> None:
     with a_process(postgres_url, f"unix:{folder}/s.sock") as server, a_client(server) as client:
         client.create_study(NAME, SPEC, request_id="create")
         with under_load([server] * 4) as load:
@@ -176,7 +207,9 @@ def test_a_process_frozen_within_a_transaction_does_not_block_others(postgres_ur
         store.insert_study(a_study())
         lease = store.take(DIGITS, uid="default-digits", address="here")
         store.add_trial(lease, queued(0), request_id="add", measurements=[])
-        with pytest.raises(Unavailable, match=r"was idle in a transaction|connection broke|gives no connection"):
+        with pytest.raises(
+            Unavailable, match=r"was idle in a transaction|connection broke|gives no connection"
+        ):
             write_frozen(store, lease, until=lambda: taken(other))
         assert other.measurements(DIGITS, None, after=0, limit=9) == []
         with pytest.raises(NotOwner):
@@ -194,7 +227,9 @@ def write_frozen(store: PostgresStore, lease: Lease, *, until: Callable[[], bool
 
 
 def taken(other: PostgresStore) -> bool:
-    """Take the study as if the owner's heartbeat had stopped, so that only its open transaction can block this."""
+    """Take the study as if the owner's heartbeat had stopped, so that only its open transaction can
+    block this.
+    """
     with other._database.writing(single=True) as connection:
         connection.exec_driver_sql("DELETE FROM owners")
     try:
@@ -204,14 +239,19 @@ def taken(other: PostgresStore) -> bool:
     return True
 
 
-def test_after_a_restored_dump_exactly_one_of_two_owners_may_write(postgres: Postgres, postgres_url: str) -> None:
+def test_after_a_restored_dump_exactly_one_of_two_owners_may_write(
+    postgres: Postgres, postgres_url: str
+) -> None:
     with closing(PostgresStore(postgres_url)) as store:
         store.insert_study(a_study())
         first = store.take(DIGITS, uid="default-digits", address="first")
         store.hand_out(first, [running(0)])
         store.release(first)
     dump = postgres.dump(postgres_url)
-    with closing(PostgresStore(postgres_url)) as second, closing(PostgresStore(postgres_url)) as third:
+    with (
+        closing(PostgresStore(postgres_url)) as second,
+        closing(PostgresStore(postgres_url)) as third,
+    ):
         before = second.take(DIGITS, uid="default-digits", address="second")
         second.hand_out(before, [running(1)])
         postgres.restore(postgres_url, dump)
@@ -234,7 +274,9 @@ HOUR_US = 3600 * 10**6
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_a_dead_owners_study_is_taken_over_with_any_clock_of_the_database(postgres_url: str, hours: int) -> None:
+def test_a_dead_owners_study_is_taken_over_with_any_clock_of_the_database(
+    postgres_url: str, hours: int
+) -> None:
     """The clock was set back an hour, so the last heartbeat is in the future."""
     dead = PostgresStore(postgres_url)
     dead.insert_study(a_study())
@@ -242,7 +284,9 @@ def test_a_dead_owners_study_is_taken_over_with_any_clock_of_the_database(postgr
     die(dead)
     with closing(PostgresStore(postgres_url)) as store:
         with store._database.writing(single=True) as connection:
-            connection.exec_driver_sql(f"UPDATE servers SET heartbeat_us = heartbeat_us + {hours * HOUR_US}")
+            connection.exec_driver_sql(
+                f"UPDATE servers SET heartbeat_us = heartbeat_us + {hours * HOUR_US}"
+            )
         with pytest.raises(Unavailable, match="may have died"):
             store.take(DIGITS, uid="default-digits", address="here")
         eventually(lambda: takes(store))
@@ -251,7 +295,10 @@ def test_a_dead_owners_study_is_taken_over_with_any_clock_of_the_database(postgr
 
 def test_a_living_owner_keeps_its_study_with_any_clock_of_the_database(postgres_url: str) -> None:
     """The clock jumps ahead between any two heartbeats, so that each looks an hour old."""
-    with closing(PostgresStore(postgres_url)) as store, closing(PostgresStore(postgres_url)) as other:
+    with (
+        closing(PostgresStore(postgres_url)) as store,
+        closing(PostgresStore(postgres_url)) as other,
+    ):
         with store._database.writing() as connection:
             connection.exec_driver_sql(
                 "CREATE FUNCTION jump() RETURNS trigger LANGUAGE plpgsql AS "
@@ -290,10 +337,15 @@ def takes(store: PostgresStore) -> bool:
 
 
 def test_a_server_reloads_its_studies_after_the_database_went_back_in_time(folder: Path) -> None:
-    """As after a failover to a lagging standby, which has the owner's lease but not the last trials."""
+    """As after a failover to a lagging standby, which has the owner's lease but not the last
+    trials.
+    """
     with a_postgres() as postgres:
         url = postgres.new_database()
-        with a_process(url, f"unix:{folder}/s.sock") as server, Client(server.address, timeout_s=PATIENCE_S) as client:
+        with (
+            a_process(url, f"unix:{folder}/s.sock") as server,
+            Client(server.address, timeout_s=PATIENCE_S) as client,
+        ):
             client.create_study(NAME, SPEC, request_id="create")
             assert [started(client, f"r{n}").number for n in range(3)] == [0, 1, 2]
             postgres.stop()

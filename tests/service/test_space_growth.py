@@ -1,4 +1,6 @@
-"""Growing search spaces with a real server: what UpdateStudy accepts and refuses, also after a restart."""
+"""Growing search spaces with a real server: what UpdateStudy accepts and refuses, also after a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,15 @@ def test_a_grown_study_is_the_same_for_all_clients_and_after_a_restart(tmp_path:
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")
         for trial in client.suggest(NAME, 4, client_id="c", request_id="r1").trials:
-            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, float(trial.parameters["x"])))
+            client.complete(
+                NAME, trial.number, Outcome(TrialState.SUCCEEDED, float(trial.parameters["x"]))
+            )
         grown = client.update_study(NAME, space=WIDER)
         assert grown == client.update_study(NAME, space=WIDER), "again changes nothing"
-        assert (grown.spec.space, [(p.space, p.trials) for p in grown.past]) == (WIDER, [(SPEC.space, 4)])
+        assert (grown.spec.space, [(p.space, p.trials) for p in grown.past]) == (
+            WIDER,
+            [(SPEC.space, 4)],
+        )
         assert client.create_study(NAME, spec, request_id="create").uid == grown.uid
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         assert replace(client.get_study(NAME), owner_address="", owner_epoch=0) == replace(
@@ -46,13 +53,19 @@ def test_a_grown_study_is_the_same_for_all_clients_and_after_a_restart(tmp_path:
     with a_server(tmp_path / "t.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")
         for trial in client.suggest(NAME, 4, client_id="c", request_id="r1").trials:
-            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, float(trial.parameters["x"])))
+            client.complete(
+                NAME, trial.number, Outcome(TrialState.SUCCEEDED, float(trial.parameters["x"]))
+            )
         client.update_study(NAME, space=WIDER)
         undisturbed = client.suggest(NAME, 3, client_id="c", request_id="r2").trials
-    assert [(t.number, t.parameters) for t in after] == [(t.number, t.parameters) for t in undisturbed]
+    assert [(t.number, t.parameters) for t in after] == [
+        (t.number, t.parameters) for t in undisturbed
+    ]
 
 
-def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(client: Client) -> None:
+def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(
+    client: Client,
+) -> None:
     client.create_study(NAME, SPEC, request_id="create")
     narrow = Space((Parameter("x", Float(-10.0, 5.0)), Parameter("kind", Choice(("a", "c")))))
     with pytest.raises(InvalidArgument) as refused:
@@ -65,7 +78,10 @@ def test_a_change_that_is_not_growth_is_refused_with_every_path_and_the_cure(cli
     for wrong, path in (
         (Space(()), "spec.parameters"),
         (Space((Parameter("x", Float(-10.0, float("inf"))),)), r"spec.parameters.x.max"),
-        (Space((*WIDER.parameters, Parameter("y", Float(0, 1), (Condition("kind", ("z",)),)))), "y.when.kind"),
+        (
+            Space((*WIDER.parameters, Parameter("y", Float(0, 1), (Condition("kind", ("z",)),)))),
+            "y.when.kind",
+        ),
     ):
         with pytest.raises(InvalidArgument, match=path):
             client.update_study(NAME, space=wrong)
@@ -97,8 +113,12 @@ def test_a_growth_can_be_validated_without_storing_it(client: Client) -> None:
     assert client.get_study(NAME).spec == SPEC
 
 
-@pytest.mark.parametrize("algorithm", [Algorithm("grid"), Algorithm("default", settings={"trials": 3})])
-def test_a_grown_space_must_meet_the_algorithms_requirements(client: Client, algorithm: Algorithm) -> None:
+@pytest.mark.parametrize(
+    "algorithm", [Algorithm("grid"), Algorithm("default", settings={"trials": 3})]
+)
+def test_a_grown_space_must_meet_the_algorithms_requirements(
+    client: Client, algorithm: Algorithm
+) -> None:
     grid = Space((Parameter("x", Float(0.0, 1.0, step=0.5)),))
     client.create_study(NAME, replace(SPEC, algorithm=algorithm, space=grid), request_id="create")
     with pytest.raises(InvalidArgument, match=r"spec.parameters.x: a grid needs points or step"):
@@ -125,4 +145,6 @@ def test_a_controller_grows_its_study_to_the_newest_revision_and_never_back(tmp_
         widest = Space((Parameter("lr", Float(1e-4, 4.0)), *first.spec.space.parameters[1:]))
         client.update_study(study_name(first), space=widest)
         for experiment in (first, an_extended(first, wider)):
-            assert asyncio.run(made(server.address, experiment)).spec.space == widest, "grown by somebody else's hand"
+            assert asyncio.run(made(server.address, experiment)).spec.space == widest, (
+                "grown by somebody else's hand"
+            )

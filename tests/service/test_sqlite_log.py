@@ -58,7 +58,9 @@ def test_a_large_write_triggers_a_checkpoint(database: SqliteDatabase, path: Pat
         time.sleep(0.05)
 
 
-def test_the_log_of_a_killed_process_is_checkpointed_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_of_a_killed_process_is_checkpointed_by_the_next_one(
+    database: SqliteDatabase, path: Path
+) -> None:
     write(database, WRITES // 2)
     killed = path.with_name("killed.db")  # the files after kill -9
     for suffix in ("", "-wal"):

@@ -1,4 +1,6 @@
-"""A graceful stop: calls in progress are answered, new ones refused, and clients continue with the next server."""
+"""A graceful stop: calls in progress are answered, new ones refused, and clients continue with the
+next server.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from tests.service.running import NAME, SPEC, a_process, a_server
 
 SLOW = StudyName("default", "slow")
 # Optuna's TPE, asked for many trials at once without any outcome, computes for a second.
-SLOW_SPEC = StudySpec(SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=1, settings={"startupTrials": 1}))
+SLOW_SPEC = StudySpec(
+    SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=1, settings={"startupTrials": 1})
+)
 
 
 @pytest.fixture
@@ -45,7 +49,9 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 30) -> None:
         time.sleep(0.02)
 
 
-def slow_calls(client: Client, calls: int, pool: ThreadPoolExecutor, *, count: int) -> list[Future[int]]:
+def slow_calls(
+    client: Client, calls: int, pool: ThreadPoolExecutor, *, count: int
+) -> list[Future[int]]:
     def ask(number: int) -> int:
         return len(client.suggest(SLOW, count, client_id="c", request_id=f"slow-{number}").trials)
 
@@ -54,12 +60,17 @@ def slow_calls(client: Client, calls: int, pool: ThreadPoolExecutor, *, count: i
 
 def a_slow_study(client: Client) -> None:
     client.create_study(SLOW, SLOW_SPEC, request_id="slow")
-    for number, trial in enumerate(client.suggest(SLOW, 5, client_id="c", request_id="first").trials):
+    for number, trial in enumerate(
+        client.suggest(SLOW, 5, client_id="c", request_id="first").trials
+    ):
         client.complete(SLOW, trial.number, Outcome(TrialState.SUCCEEDED, float(number)))
 
 
 def test_a_slow_study_does_not_delay_the_others(tmp_path: Path) -> None:
-    with a_server(tmp_path / "studies.db") as server, Client(server.address, timeout_s=60) as client:
+    with (
+        a_server(tmp_path / "studies.db") as server,
+        Client(server.address, timeout_s=60) as client,
+    ):
         client.create_study(NAME, SPEC, request_id="create")
         a_slow_study(client)
         with ThreadPoolExecutor(16) as pool:
@@ -68,13 +79,16 @@ def test_a_slow_study_does_not_delay_the_others(tmp_path: Path) -> None:
             before = sum(call.done() for call in slow)
             for number in range(5):
                 client.suggest(NAME, 1, client_id="c", request_id=f"r{number}")
-            # With eight threads in order of arrival, the first call alone would have waited for eight of the slow ones.
+            # With eight threads in order of arrival, the first call alone would have waited for
+            # eight of the slow ones.
             assert sum(call.done() for call in slow) - before < 8
             assert [call.result() for call in slow] == [12] * 16
 
 
 def in_flight(server: Server) -> int:
-    with urllib.request.urlopen(f"http://localhost:{server.metrics_port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(
+        f"http://localhost:{server.metrics_port}/metrics", timeout=10
+    ) as reply:
         found = re.search(rb"^tuner_suggest_calls_in_flight (\d+)", reply.read(), re.MULTILINE)
     assert found is not None
     return int(found[1])
@@ -84,7 +98,9 @@ def told_of_health(address: str, begun: threading.Event) -> list[int]:
     """Collect the reported health until the server is gone."""
     told = list[int]()
     with grpc.insecure_channel(address) as channel, contextlib.suppress(grpc.RpcError):
-        for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60):
+        for reply in health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(), timeout=60
+        ):
             told.append(reply.status)
             begun.set()
     return told
@@ -102,7 +118,10 @@ def test_calls_in_progress_are_answered_and_health_reports_the_stop(tmp_path: Pa
             slow = slow_calls(client, 4, pool, count=12)
             eventually(lambda: in_flight(server) + sum(call.done() for call in slow) >= 4)
         assert [call.result() for call in slow] == [12] * 4, "also those that waited for their turn"
-        assert health.result() == [health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
+        assert health.result() == [
+            health_pb2.HealthCheckResponse.SERVING,
+            health_pb2.HealthCheckResponse.NOT_SERVING,
+        ]
         client.close()
 
 
@@ -120,13 +139,17 @@ def test_clients_do_not_notice_a_replaced_server(folder: Path) -> None:
             eventually(lambda: len(client.list_trials(NAME)) > there + 8)
             enough.set()
             answered = sorted(number for worker in load for number in worker.result())
-            assert answered == [trial.number for trial in client.list_trials(NAME)], "nothing lost, nothing twice"
+            assert answered == [trial.number for trial in client.list_trials(NAME)], (
+                "nothing lost, nothing twice"
+            )
 
 
 def search(client: Client, worker: str, enough: threading.Event) -> list[int]:
     answered = list[int]()
     while not enough.is_set():
-        [trial] = client.suggest(NAME, 1, client_id=worker, request_id=f"{worker}-{len(answered)}").trials
+        [trial] = client.suggest(
+            NAME, 1, client_id=worker, request_id=f"{worker}-{len(answered)}"
+        ).trials
         client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
         answered.append(trial.number)
     return answered
@@ -140,12 +163,18 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
         ThreadPoolExecutor(2) as pool,
     ):
         a_slow_study(client)
-        asked = pb.SuggestTrialsRequest(parent=str(SLOW), count=1000, client_id="c", request_id="endless")
+        asked = pb.SuggestTrialsRequest(
+            parent=str(SLOW), count=1000, client_id="c", request_id="endless"
+        )
         call = SuggestServiceStub(channel).SuggestTrials.future(asked, timeout=60)
-        health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        health = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(), timeout=60
+        )
         next(health)
         stopped = pool.submit(server.stop)
         assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
         os.kill(server.pid, signal.SIGINT)
         assert stopped.result() == 128 + signal.SIGINT
-        assert call.code() is grpc.StatusCode.UNAVAILABLE, "what was being computed is not waited for"
+        assert call.code() is grpc.StatusCode.UNAVAILABLE, (
+            "what was being computed is not waited for"
+        )

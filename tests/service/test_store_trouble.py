@@ -1,4 +1,6 @@
-"""A database that is locked, full, read-only, damaged, foreign, old or new gives a clear error, and nothing is lost."""
+"""A database that is locked, full, read-only, damaged, foreign, old or new gives a clear error, and
+nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def path(tmp_path: Path) -> Path:
 
 def tables_of(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
-        return [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+        return [
+            sql
+            for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        ]
 
 
 def test_an_optuna_storage_is_not_mistaken_for_a_tuner_store(path: Path) -> None:
@@ -66,11 +71,16 @@ def test_a_truncated_database_is_reported_as_damaged(path: Path) -> None:
         store.hand_out(lease, [running(n) for n in range(200)])
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 3])
-    with pytest.raises(StoreBroken, match=r"studies\.db: the file is (damaged|no database)"), opened(path) as store:
+    with (
+        pytest.raises(StoreBroken, match=r"studies\.db: the file is (damaged|no database)"),
+        opened(path) as store,
+    ):
         store.contents(NAME)
 
 
-def test_a_locked_database_says_so_and_works_afterwards(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_says_so_and_works_afterwards(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
     with opened(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -81,7 +91,9 @@ def test_a_locked_database_says_so_and_works_afterwards(path: Path, monkeypatch:
         assert store.insert_study(a_study())
 
 
-def test_a_completion_that_was_not_stored_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_completion_that_was_not_stored_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
     name, point = PARABOLA, {"x": 1.0, "kind": "a"}
     reported = [score(0, 0.5)]
@@ -99,7 +111,9 @@ def test_a_completion_that_was_not_stored_changes_nothing(path: Path, monkeypatc
         with pytest.raises(FailedPrecondition, match="has no finite value of 'score'"):
             studies.complete(name, 0, succeeded)
         assert studies.complete(name, 0, succeeded, measurements=reported).value == 0.5
-        added = studies.add_trial(name, point, request_id="a", outcome=succeeded, measurements=reported)
+        added = studies.add_trial(
+            name, point, request_id="a", outcome=succeeded, measurements=reported
+        )
         assert (added.number, added.value) == (1, 0.5)
         studies.close()
 
@@ -140,10 +154,13 @@ except Unavailable as e:
             pass
         path.chmod(0o444)
         path.parent.chmod(0o555)
-        done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+        )
         path.parent.chmod(0o755)
     assert re.match(
-        r".*studies\.db: it (is read-only; give|cannot be opened; check that) .*this user .*write", done.stdout
+        r".*studies\.db: it (is read-only; give|cannot be opened; check that) .*this user .*write",
+        done.stdout,
     )
 
 
@@ -177,9 +194,13 @@ def test_an_unknown_sync_mode_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"])
 def test_a_network_file_system_is_refused_with_the_cure(tmp_path: Path, kind: str) -> None:
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path.resolve()}/my\\040home {kind} rw 0 0\n")
+    mounts.write_text(
+        f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path.resolve()}/my\\040home {kind} rw 0 0\n"
+    )
     location.refuse_network(tmp_path, mounts)
-    with pytest.raises(StoreBroken, match=rf"on a network file system \({kind}\).*; use a local folder"):
+    with pytest.raises(
+        StoreBroken, match=rf"on a network file system \({kind}\).*; use a local folder"
+    ):
         location.refuse_network(tmp_path / "my home" / "state", mounts)
 
 
@@ -198,5 +219,8 @@ def test_two_concurrent_first_starts_create_one_store(path: Path) -> None:
 
 
 def test_full_sync_sets_sqlites_pragma(path: Path) -> None:
-    with closing(open_store(f"sqlite:///{path}", sync="full")) as store, store._database.writing() as connection:
+    with (
+        closing(open_store(f"sqlite:///{path}", sync="full")) as store,
+        store._database.writing() as connection,
+    ):
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2

@@ -28,7 +28,10 @@ def test_proposals_leave_no_reference_cycles() -> None:
     rng, learns = random.Random(1), StudySpec(SPEC.space, SPEC.objectives, Algorithm("tpe", seed=1))
     at = datetime.now(UTC)
     points = [{"x": rng.uniform(-10, 10), "kind": rng.choice("ab")} for _ in range(30)]
-    trials = [Trial(k, TrialState.SUCCEEDED, x, value=rng.random(), create_time=at) for k, x in enumerate(points)]
+    trials = [
+        Trial(k, TrialState.SUCCEEDED, x, value=rng.random(), create_time=at)
+        for k, x in enumerate(points)
+    ]
     engine = Engine(Study(NAME, "uid", learns, seed=1), trials, [])
     engine.propose(3)  # one-time initialization
     gc.collect()

@@ -79,7 +79,12 @@ class Asker:
         self._ids = itertools.count()
 
     def __call__(
-        self, count: int = 1, *, request_id: str = "", lease_s: float | None = LEASE_S, expired_only: bool = False
+        self,
+        count: int = 1,
+        *,
+        request_id: str = "",
+        lease_s: float | None = LEASE_S,
+        expired_only: bool = False,
     ) -> list[Trial]:
         found = self._studies.suggest(
             NAME,
@@ -106,16 +111,25 @@ def numbers(trials: list[Trial]) -> list[int]:
     return [trial.number for trial in trials]
 
 
-def test_an_expired_trial_is_handed_out_unchanged_before_new_points(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_an_expired_trial_is_handed_out_unchanged_before_new_points(
+    alice: Asker, bob: Asker, hours: Hours
+) -> None:
     first, second = alice(2)
     hours.pass_by(LEASE_S + 1)
     again, other = bob(2)
-    assert (again.number, again.parameters, again.tries, again.client_id) == (0, first.parameters, 2, "bob")
+    assert (again.number, again.parameters, again.tries, again.client_id) == (
+        0,
+        first.parameters,
+        2,
+        "bob",
+    )
     assert other == replace(other, number=1, parameters=second.parameters, tries=2)
     assert numbers(bob()) == [2]
 
 
-def test_a_trial_without_a_lease_runs_until_a_client_completes_it(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_a_trial_without_a_lease_runs_until_a_client_completes_it(
+    alice: Asker, bob: Asker, hours: Hours
+) -> None:
     [trial] = alice(lease_s=None)
     hours.pass_by(1_000_000)
     assert (trial.lease_s, trial.lease_expire_time, trial.tries) == (None, None, 1)
@@ -156,7 +170,8 @@ def test_a_late_client_changes_nothing_once_another_client_has_the_trial(
         lambda: studies.complete(NAME, 0, Outcome(TrialState.CANCELLED), tries=1),
     ):
         with pytest.raises(
-            LeaseExpired, match=r"trial 0 expired, and it was handed out again \(try 2; this is try 1\)"
+            LeaseExpired,
+            match=r"trial 0 expired, and it was handed out again \(try 2; this is try 1\)",
         ):
             late()
     assert studies.renew_leases(NAME, {0: 1}) == {0}
@@ -200,7 +215,9 @@ def test_a_late_completion_is_accepted_while_no_other_client_has_the_trial(
     assert bob(expired_only=True) == []
 
 
-def test_a_repeated_request_omits_trials_taken_by_others(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_a_repeated_request_omits_trials_taken_by_others(
+    alice: Asker, bob: Asker, hours: Hours
+) -> None:
     alice(3, request_id="a")
     hours.pass_by(LEASE_S + 1)
     assert numbers(bob(2)) == [0, 1]
@@ -216,12 +233,16 @@ def test_a_trial_whose_lease_expires_too_often_fails_as_infrastructure(
     assert numbers(alice()) == [1]
     failed = studies.trial(NAME, 0)
     assert (failed.state, failed.failure_class) == (TrialState.FAILED, "infrastructure")
-    assert failed.reason == "its lease expired 3 times: every client that ran it stopped renewing it"
+    assert (
+        failed.reason == "its lease expired 3 times: every client that ran it stopped renewing it"
+    )
     with pytest.raises(FailedPrecondition, match="trial 0 has ended as failed"):
         studies.complete(NAME, 0, SUCCEEDED, tries=MAX_TRIES)
 
 
-def test_expired_only_returns_no_enqueued_or_new_points(studies: StudyService, alice: Asker, hours: Hours) -> None:
+def test_expired_only_returns_no_enqueued_or_new_points(
+    studies: StudyService, alice: Asker, hours: Hours
+) -> None:
     studies.add_trial(NAME, {"x": 1.0}, request_id="first")
     assert alice(expired_only=True) == []
     assert numbers(alice()) == [0]
@@ -244,7 +265,8 @@ def test_a_restart_neither_loses_a_lease_nor_expires_one(
     hours = Hours()
     with closing(StudyService(store, address="", clock=hours.clock)) as after:
         bob = Asker(after, "bob")
-        hours.pass_by(LEASE_S * 10)  # no call has opened the study yet, so no client could renew a lease
+        # no call has opened the study yet, so no client could renew a lease
+        hours.pass_by(LEASE_S * 10)
         assert bob(expired_only=True) == []
         hours.pass_by(LEASE_S - 1)
         assert bob(expired_only=True) == []
@@ -252,7 +274,9 @@ def test_a_restart_neither_loses_a_lease_nor_expires_one(
         assert numbers(bob(expired_only=True)) == [0]
 
 
-def test_a_reloaded_engine_prolongs_no_lease(studies: StudyService, alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_a_reloaded_engine_prolongs_no_lease(
+    studies: StudyService, alice: Asker, bob: Asker, hours: Hours
+) -> None:
     alice(2)
     studies.complete(NAME, 1, Outcome(TrialState.FAILED), tries=1)
     hours.pass_by(LEASE_S - 1)
@@ -262,7 +286,9 @@ def test_a_reloaded_engine_prolongs_no_lease(studies: StudyService, alice: Asker
     assert numbers(bob(expired_only=True)) == [0]
 
 
-def test_leases_do_not_expire_while_the_server_is_frozen(alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_leases_do_not_expire_while_the_server_is_frozen(
+    alice: Asker, bob: Asker, hours: Hours
+) -> None:
     alice()
     hours.freeze(10 * LEASE_S)
     assert bob(expired_only=True) == []
@@ -274,7 +300,9 @@ def test_the_time_of_expiry_is_shown(studies: StudyService, alice: Asker, hours:
     [trial] = alice()
     assert trial.lease_expire_time is not None
     assert trial.create_time is not None
-    assert (trial.lease_expire_time - trial.create_time).total_seconds() == pytest.approx(LEASE_S, abs=5)
+    assert (trial.lease_expire_time - trial.create_time).total_seconds() == pytest.approx(
+        LEASE_S, abs=5
+    )
     hours.pass_by(LEASE_S / 2)
     [listed] = studies.list_trials(NAME, limit=9)
     assert listed.lease_expire_time is not None
@@ -286,7 +314,9 @@ def test_the_time_of_expiry_is_shown(studies: StudyService, alice: Asker, hours:
 def test_a_search_with_expired_trials_proposes_the_same_points(tmp_path: Path) -> None:
     """A grid hands out each point once, however often a client dies."""
     hours = Hours()
-    spec = replace(SPEC, space=SPEC.space.__class__(SPEC.space.parameters[1:]), algorithm=Algorithm("grid"))
+    spec = replace(
+        SPEC, space=SPEC.space.__class__(SPEC.space.parameters[1:]), algorithm=Algorithm("grid")
+    )
     with closing(open_store(f"sqlite:///{tmp_path}/g.db")) as store:
         studies = StudyService(store, address="", clock=hours.clock)
         studies.create_study(NAME, spec, request_id="create")
@@ -329,9 +359,13 @@ def a_search(client: Client) -> Search:
     return client.study("s", {"x": Float(-10, 10)}, maximize("score"), algorithm="random")
 
 
-def start(address: str, last: int = -1, end: signal.Signals = signal.SIGKILL) -> subprocess.Popen[str]:
+def start(
+    address: str, last: int = -1, end: signal.Signals = signal.SIGKILL
+) -> subprocess.Popen[str]:
     """Start a worker that sends itself a signal in its trial `last`."""
-    return forked.python(PROGRAM, address, str(WIRE_LEASE_S), str(last), str(int(end)), env=os.environ)
+    return forked.python(
+        PROGRAM, address, str(WIRE_LEASE_S), str(last), str(int(end)), env=os.environ
+    )
 
 
 def release(*workers: subprocess.Popen[str]) -> None:
@@ -360,13 +394,19 @@ def test_trials_of_killed_clients_are_run_by_the_others(tmp_path: Path) -> None:
         assert [t.state for t in ends] == [TrialState.SUCCEEDED] * 30
         assert sum(t.tries - 1 for t in ends) == killed.count(-9)
         for t in ends:
-            attempts = {m.attempt for _, m in client.list_measurements(StudyName("default", "s"), t.number)}
+            attempts = {
+                m.attempt for _, m in client.list_measurements(StudyName("default", "s"), t.number)
+            }
             assert attempts == set(range(1, t.tries + 1))
             assert t.value == t.parameters["x"]
 
 
 def test_a_trial_without_reports_is_kept_by_lease_renewal(tmp_path: Path) -> None:
-    with a_server(tmp_path / "s.db") as server, Client(server.address) as client, Client(server.address) as other:
+    with (
+        a_server(tmp_path / "s.db") as server,
+        Client(server.address) as client,
+        Client(server.address) as other,
+    ):
         search = a_search(client)
         loop = search.trials(1, lease_s=WIRE_LEASE_S)
         trial = next(loop)
@@ -397,7 +437,9 @@ def test_a_client_that_was_suspended_loses_its_trial_to_another(tmp_path: Path) 
         release(other)
         assert ended(other) == 0
         before = client.list_trials(search.name), client.list_measurements(search.name)
-        assert [(t.number, t.state) for t in before[0] if t.tries == 2] == [(0, TrialState.SUCCEEDED)]
+        assert [(t.number, t.state) for t in before[0] if t.tries == 2] == [
+            (0, TrialState.SUCCEEDED)
+        ]
         asleep.send_signal(signal.SIGCONT)
         _, said = asleep.communicate(timeout=120)
         assert asleep.returncode == 0
@@ -414,8 +456,14 @@ def test_a_killed_server_and_its_clients_lose_no_trial(folder: Path) -> None:
         assert ended(killed) == -9
         release(survivor)
         for finished in (5, 15):
-            eventually(lambda n=finished: len(client.list_trials(search.name, states=[TrialState.SUCCEEDED])) >= n)
+            eventually(
+                lambda n=finished: (
+                    len(client.list_trials(search.name, states=[TrialState.SUCCEEDED])) >= n
+                )
+            )
             server.kill()
         assert ended(survivor) == 0
-        ends = [t.state for t in client.list_trials(search.name) if t.state is not TrialState.CANCELLED]
+        ends = [
+            t.state for t in client.list_trials(search.name) if t.state is not TrialState.CANCELLED
+        ]
         assert ends == [TrialState.SUCCEEDED] * 30

@@ -1,4 +1,6 @@
-"""Invalid requests of clients in other languages get INVALID_ARGUMENT with every path, never a stack trace."""
+"""Invalid requests of clients in other languages get INVALID_ARGUMENT with every path, never a
+stack trace.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from grpc_status import rpc_status
 
 from suggest import wire
@@ -41,7 +45,9 @@ def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
             yield channel
 
 
-def refusal(channel: grpc.Channel, method: str, request: Any) -> tuple[grpc.StatusCode, str, list[str]]:
+def refusal(
+    channel: grpc.Channel, method: str, request: Any
+) -> tuple[grpc.StatusCode, str, list[str]]:
     """Return the code, the reason and the paths of the problems."""
     with pytest.raises(grpc.RpcError) as refused:
         getattr(SuggestServiceStub(channel), method)(request, timeout=10)
@@ -89,17 +95,34 @@ BAD_SPEC = pb.StudySpec(
         (
             "CreateStudy",
             pb.CreateStudyRequest(),
-            ["parent", "study_id", "spec.objectives", "spec.algorithm.name", "spec.parameters", "request_id"],
+            [
+                "parent",
+                "study_id",
+                "spec.objectives",
+                "spec.algorithm.name",
+                "spec.parameters",
+                "request_id",
+            ],
         ),
         (
             "CreateStudy",
-            pb.CreateStudyRequest(parent="namespaces/default", study_id="Not A Name", request_id="r"),
+            pb.CreateStudyRequest(
+                parent="namespaces/default", study_id="Not A Name", request_id="r"
+            ),
             ["study_id", "spec.objectives", "spec.algorithm.name", "spec.parameters"],
         ),
-        ("SuggestTrials", pb.SuggestTrialsRequest(), ["parent", "count", "client_id", "request_id"]),
+        (
+            "SuggestTrials",
+            pb.SuggestTrialsRequest(),
+            ["parent", "count", "client_id", "request_id"],
+        ),
         ("UpdateStudy", pb.UpdateStudyRequest(), ["study.name", "update_mask"]),
         ("UpdateTrial", pb.UpdateTrialRequest(), ["trial.name", "update_mask"]),
-        ("AddTrial", pb.AddTrialRequest(measurements=[MEASUREMENT]), ["parent", "request_id", "measurements"]),
+        (
+            "AddTrial",
+            pb.AddTrialRequest(measurements=[MEASUREMENT]),
+            ["parent", "request_id", "measurements"],
+        ),
         ("CompleteTrial", pb.CompleteTrialRequest(), ["name", "outcome"]),
         (
             "CompleteTrial",
@@ -130,7 +153,11 @@ BAD_SPEC = pb.StudySpec(
         ("GetTrial", pb.GetTrialRequest(name=f"{STUDY}/trials/99999999999999999999"), ["name"]),
         ("ListTrials", pb.ListTrialsRequest(parent=STUDY, page_size=-1), ["page_size"]),
         ("ListTrials", pb.ListTrialsRequest(parent=STUDY, page_token="junk!"), ["page_token"]),
-        ("ListTrials", pb.ListTrialsRequest(parent=STUDY, states=[0, 99]), ["states[0]", "states[1]"]),  # type: ignore[list-item]
+        (
+            "ListTrials",
+            pb.ListTrialsRequest(parent=STUDY, states=[0, 99]),
+            ["states[0]", "states[1]"],
+        ),  # type: ignore[list-item]
         ("UpdateStudy", pb.UpdateStudyRequest(study=pb.Study(name=STUDY)), ["update_mask"]),
         ("UpdateTrial", pb.UpdateTrialRequest(trial=pb.Trial(name=TRIAL)), ["update_mask"]),
         ("CompleteTrial", pb.CompleteTrialRequest(name=TRIAL), ["outcome"]),
@@ -144,12 +171,16 @@ BAD_SPEC = pb.StudySpec(
         ),
         (
             "AddTrial",
-            pb.AddTrialRequest(parent=STUDY, request_id="a", parameters={"x": pb.Value()}, outcome=pb.Outcome()),
+            pb.AddTrialRequest(
+                parent=STUDY, request_id="a", parameters={"x": pb.Value()}, outcome=pb.Outcome()
+            ),
             ["parameters.x", "outcome"],
         ),
         (
             "AddTrial",
-            pb.AddTrialRequest(parent=STUDY, request_id="a", parameters={"x": pb.Value(string_value="1.5")}),
+            pb.AddTrialRequest(
+                parent=STUDY, request_id="a", parameters={"x": pb.Value(string_value="1.5")}
+            ),
             ["parameters.x"],
         ),
     ],
@@ -157,7 +188,11 @@ BAD_SPEC = pb.StudySpec(
 def test_every_problem_is_named_by_its_path(
     channel: grpc.Channel, method: str, request_: Any, paths: list[str]
 ) -> None:
-    assert refusal(channel, method, request_) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT", paths)
+    assert refusal(channel, method, request_) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "INVALID_ARGUMENT",
+        paths,
+    )
 
 
 def test_malformed_bytes_are_an_error_of_the_client(channel: grpc.Channel) -> None:
@@ -190,11 +225,15 @@ def test_more_measurements_than_the_limit_are_refused(channel: grpc.Channel) -> 
 
 def test_pages_lead_from_the_first_to_the_last(channel: grpc.Channel) -> None:
     stub = SuggestServiceStub(channel)
-    stub.SuggestTrials(pb.SuggestTrialsRequest(parent=STUDY, count=4, client_id="c", request_id="more"), timeout=10)
+    stub.SuggestTrials(
+        pb.SuggestTrialsRequest(parent=STUDY, count=4, client_id="c", request_id="more"), timeout=10
+    )
     pages: list[list[int]] = []
     token = ""
     while token or not pages:
-        reply = stub.ListTrials(pb.ListTrialsRequest(parent=STUDY, page_size=2, page_token=token), timeout=10)
+        reply = stub.ListTrials(
+            pb.ListTrialsRequest(parent=STUDY, page_size=2, page_token=token), timeout=10
+        )
         pages.append([t.number for t in reply.trials])
         token = reply.next_page_token
     assert pages == [[0, 1], [2, 3], [4]]
@@ -204,7 +243,9 @@ def test_large_trials_come_in_smaller_pages(channel: grpc.Channel) -> None:
     stub = SuggestServiceStub(channel)
     labels = {f"label{i}": "x" * 1000 for i in range(60)}
     for request_id in ("a", "b"):
-        request = pb.SuggestTrialsRequest(parent=STUDY, count=50, client_id="c", request_id=request_id, labels=labels)
+        request = pb.SuggestTrialsRequest(
+            parent=STUDY, count=50, client_id="c", request_id=request_id, labels=labels
+        )
         stub.SuggestTrials(request, timeout=10)
     reply = stub.ListTrials(pb.ListTrialsRequest(parent=STUDY, page_size=1000), timeout=10)
     assert 40 < len(reply.trials) < 60
@@ -217,7 +258,9 @@ def test_a_bug_of_the_server_gives_the_client_an_id_and_the_log_a_traceback(
     with closing(sqlite3.connect(tmp_path / "studies.db")) as connection, connection:
         connection.execute("DROP TABLE measurements")
     with pytest.raises(grpc.RpcError) as refused:
-        SuggestServiceStub(channel).ListMeasurements(pb.ListMeasurementsRequest(parent=f"{STUDY}/trials/-"), timeout=10)
+        SuggestServiceStub(channel).ListMeasurements(
+            pb.ListMeasurementsRequest(parent=f"{STUDY}/trials/-"), timeout=10
+        )
     assert refused.value.code() is grpc.StatusCode.INTERNAL
     assert "no such table" not in refused.value.details()
     [bug] = re.findall(r"its log has the details under (\w+)", refused.value.details())
@@ -247,13 +290,18 @@ def requests_kept() -> list[str]:
     return [
         frame.f_code.co_qualname
         for frame in gc.get_objects()
-        if type(frame) is FrameType  # isinstance would ask objects of torch for their class, and they warn
+        # isinstance would ask objects of torch for their class, and they warn
+        if type(frame) is FrameType
         and frame.f_code.co_filename == interceptor.__file__
-        and any(isinstance(value, bytes) and len(value) > 1_000_000 for value in frame.f_locals.values())
+        and any(
+            isinstance(value, bytes) and len(value) > 1_000_000 for value in frame.f_locals.values()
+        )
     ]
 
 
-@pytest.mark.parametrize("method", [f"/{SERVICE}/SuggestTrials", "/api.v1.beta1.Suggestion/GetSuggestions"])
+@pytest.mark.parametrize(
+    "method", [f"/{SERVICE}/SuggestTrials", "/api.v1.beta1.Suggestion/GetSuggestions"]
+)
 def test_a_large_request_that_is_refused_is_freed_without_garbage_collection(
     channel: grpc.Channel, method: str
 ) -> None:

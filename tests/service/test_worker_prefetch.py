@@ -1,4 +1,6 @@
-"""A study continues while a worker process computes a point, and a call gets a ready point or a cheaper one."""
+"""A study continues while a worker process computes a point, and a call gets a ready point or a
+cheaper one.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,10 @@ def latch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Latch:
 
 @contextmanager
 def serving(path: Path) -> Iterator[StudyService]:
-    with closing(open_store(f"sqlite:///{path}")) as store, closing(StudyService(store, address="")) as studies:
+    with (
+        closing(open_store(f"sqlite:///{path}")) as store,
+        closing(StudyService(store, address="")) as studies,
+    ):
         yield studies
 
 
@@ -106,7 +111,9 @@ def suggested(studies: StudyService, request_id: str, count: int = 1) -> list[Tr
 
 
 def begun(studies: StudyService, *, running: int = 0, seed: int | None = 7) -> list[Trial]:
-    """Create a study with one result and some running trials, whose next points come from the model."""
+    """Create a study with one result and some running trials, whose next points come from the
+    model.
+    """
     studies.create_study(NAME, spec(seed=seed), request_id="create")
     trials = suggested(studies, "first", STARTUP + running)
     studies.complete(NAME, trials[0].number, DONE)
@@ -121,12 +128,18 @@ def points(trials: list[Trial]) -> list[object]:
     return [t.parameters for t in trials]
 
 
-def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str = "several") -> Future[list[Trial]]:
+def several(
+    threads: ThreadPoolExecutor, studies: StudyService, request_id: str = "several"
+) -> Future[list[Trial]]:
     return threads.submit(suggested, studies, request_id, 2)
 
 
-def held_up(threads: ThreadPoolExecutor, studies: StudyService, latch: Latch) -> Future[list[Trial]]:
-    """Request trials 2 and 3, and return once a worker computes them, which ends when the latch is opened."""
+def held_up(
+    threads: ThreadPoolExecutor, studies: StudyService, latch: Latch
+) -> Future[list[Trial]]:
+    """Request trials 2 and 3, and return once a worker computes them, which ends when the latch is
+    opened.
+    """
     latch.shut()
     asking = several(threads, studies)
     eventually(latch.is_asked_for(2, 3))
@@ -154,7 +167,9 @@ def test_reports_completions_and_reads_continue_while_a_worker_computes(
     assert [t.number for t in asking.result(60)] == [3, 4]
 
 
-def test_a_call_of_a_server_is_answered_while_another_one_computes(tmp_path: Path, latch: Latch) -> None:
+def test_a_call_of_a_server_is_answered_while_another_one_computes(
+    tmp_path: Path, latch: Latch
+) -> None:
     with (
         a_server(tmp_path / "s.db") as server,
         Client(server.address) as client,
@@ -194,7 +209,11 @@ def test_trial_numbers_taken_by_others_meanwhile_are_not_used_twice(
     added = studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="added")
     latch.open()
     given = asking.result(60)
-    assert (added.number, [t.number for t in given], given[0].parameters) == (2, [2, 3], added.parameters)
+    assert (added.number, [t.number for t in given], given[0].parameters) == (
+        2,
+        [2, 3],
+        added.parameters,
+    )
     assert latch.asked_for(3)
 
 
@@ -263,8 +282,12 @@ def test_a_study_that_another_server_takes_meanwhile_gets_no_trial_from_this_one
         asking = several(threads, studies)
         try:
             eventually(latch.is_asked_for(2, 3))
-            with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
-                connection.execute("UPDATE studies SET owner_epoch = owner_epoch + 1, owner_address = 'there:1'")
+            with psycopg.connect(
+                postgres_url.replace("+psycopg", ""), autocommit=True
+            ) as connection:
+                connection.execute(
+                    "UPDATE studies SET owner_epoch = owner_epoch + 1, owner_address = 'there:1'"
+                )
         finally:
             latch.open()
         with pytest.raises(NotOwner, match="taken over by there:1"):
@@ -289,7 +312,9 @@ def test_a_seeded_study_without_running_trials_waits_for_its_own_point(
     assert latch.asked()[-1] == {"wanted": [1], "finished": [0], "running": [], "max": 10.0}
 
 
-def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(tmp_path: Path, latch: Latch) -> None:
+def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(
+    tmp_path: Path, latch: Latch
+) -> None:
     def searched(name: str, restart_at: int) -> list[object]:
         found: list[object] = []
         for first, last in ((0, restart_at), (restart_at, 8)):
@@ -355,18 +380,26 @@ def test_with_one_running_trial_nothing_is_computed_before_it_has_ended(
     assert [line["finished"] for line in latch.asked_for(2)] == [[0, 1]]
 
 
-def test_a_ready_point_may_miss_one_result(studies: StudyService, latch: Latch, patient: None) -> None:
+def test_a_ready_point_may_miss_one_result(
+    studies: StudyService, latch: Latch, patient: None
+) -> None:
     begun(studies, running=2)
     suggested(studies, "one more")
     eventually(lambda: is_ready(studies))
     studies.complete(NAME, 1, DONE)
     latch.shut()
     (given,) = suggested(studies, "next")
-    assert (given.number, PROPOSED_BY in given.labels, studies.sessions.points_given()["ready"]) == (4, False, 1)
+    assert (
+        given.number,
+        PROPOSED_BY in given.labels,
+        studies.sessions.points_given()["ready"],
+    ) == (4, False, 1)
     assert [line["finished"] for line in latch.asked_for(4)] == [[0]]
 
 
-def test_a_point_that_misses_two_results_is_computed_again(studies: StudyService, latch: Latch, patient: None) -> None:
+def test_a_point_that_misses_two_results_is_computed_again(
+    studies: StudyService, latch: Latch, patient: None
+) -> None:
     begun(studies, running=3)
     suggested(studies, "one more")
     eventually(lambda: is_ready(studies))
@@ -380,7 +413,11 @@ def test_a_call_whose_point_is_late_gets_a_cheaper_one(studies: StudyService, la
     latch.shut()
     begun(studies, running=1, seed=None)
     (cheaper,) = suggested(studies, "now")
-    assert (cheaper.number, cheaper.labels[PROPOSED_BY], studies.sessions.points_given()["cheaper"]) == (2, "tpe", 1)
+    assert (
+        cheaper.number,
+        cheaper.labels[PROPOSED_BY],
+        studies.sessions.points_given()["cheaper"],
+    ) == (2, "tpe", 1)
     assert points(suggested(studies, "now")) == [cheaper.parameters], "a replay is exact"
     latch.open()
     eventually(lambda: is_ready(studies))
@@ -391,14 +428,18 @@ def test_a_call_whose_point_is_late_gets_a_cheaper_one(studies: StudyService, la
     assert own.parameters != cheaper.parameters
 
 
-def test_a_sequential_study_without_a_seed_does_not_wait_either(studies: StudyService, latch: Latch) -> None:
+def test_a_sequential_study_without_a_seed_does_not_wait_either(
+    studies: StudyService, latch: Latch
+) -> None:
     latch.shut()
     begun(studies, seed=None)
     (given,) = suggested(studies, "now")
     assert given.labels[PROPOSED_BY] == "tpe"
 
 
-def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studies: StudyService, latch: Latch) -> None:
+def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(
+    studies: StudyService, latch: Latch
+) -> None:
     latch.spoil()
     begun(studies)
     with pytest.raises(RuntimeError, match="ZeroDivisionError: in the model"):
@@ -414,20 +455,27 @@ def test_the_waiting_call_gets_the_models_error_and_the_next_call_retries(studie
 
 def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, latch: Latch) -> None:
     latch.shut()
-    with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store, ThreadPoolExecutor(1) as threads:
+    with (
+        closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store,
+        ThreadPoolExecutor(1) as threads,
+    ):
         studies = StudyService(store, address="")
         begun(studies)
         asking: Future[list[Trial]] = threads.submit(suggested, studies, "next")
         eventually(latch.is_asked_for(1))
         studies.close()
-        with pytest.raises(Exception, match=r"worker process has ended|server is stopping|no more points"):
+        with pytest.raises(
+            Exception, match=r"worker process has ended|server is stopping|no more points"
+        ):
             asking.result(60)
 
 
 # Many trials at once
 
 
-def test_many_trials_are_computed_in_portions_and_handed_out_together(studies: StudyService, latch: Latch) -> None:
+def test_many_trials_are_computed_in_portions_and_handed_out_together(
+    studies: StudyService, latch: Latch
+) -> None:
     begun(studies)
     trials = suggested(studies, "many", 30)
     assert [trial.number for trial in trials] == list(range(1, 31))
@@ -441,19 +489,28 @@ def test_a_call_whose_time_is_up_has_the_trials_that_were_computed(
 ) -> None:
     begun(studies)
     with monkeypatch.context() as soon:
-        soon.setattr("suggest.studies.proposing.deadline", SimpleNamespace(left_s=lambda at_most: 0.0))
+        soon.setattr(
+            "suggest.studies.proposing.deadline", SimpleNamespace(left_s=lambda at_most: 0.0)
+        )
         first = studies.suggest(NAME, 200, client_id="c", request_id="many")
     assert ([trial.number for trial in first.trials], first.exhausted) == (list(range(1, 9)), False)
     assert suggested(studies, "many", 200) == list(first.trials), "the request has its answer"
     assert [trial.number for trial in suggested(studies, "more", 3)] == [9, 10, 11]
 
 
-def test_a_call_that_reaches_the_quota_has_the_trials_that_were_handed_out(tmp_path: Path, latch: Latch) -> None:
-    store = QuotaStore(open_store(f"sqlite:///{tmp_path}/s.db"), lambda: Limits(quota=Quota(trials=9)))
+def test_a_call_that_reaches_the_quota_has_the_trials_that_were_handed_out(
+    tmp_path: Path, latch: Latch
+) -> None:
+    store = QuotaStore(
+        open_store(f"sqlite:///{tmp_path}/s.db"), lambda: Limits(quota=Quota(trials=9))
+    )
     with closing(store), closing(StudyService(store, address="")) as studies:
         begun(studies)
         first = studies.suggest(NAME, 30, client_id="c", request_id="many")
-        assert ([trial.number for trial in first.trials], first.exhausted) == (list(range(1, 9)), False)
+        assert ([trial.number for trial in first.trials], first.exhausted) == (
+            list(range(1, 9)),
+            False,
+        )
         assert suggested(studies, "many", 30) == list(first.trials), "the request has its answer"
         with pytest.raises(LimitReached, match="has 9 of the 9 trials"):
             suggested(studies, "more", 30)
@@ -485,12 +542,19 @@ def test_a_lease_lasts_while_the_other_trials_of_its_call_are_computed(
     with closing(store), closing(StudyService(store, address="", clock=hours.clock)) as studies:
         begun(studies)
         latch.shut()
-        asking = threads.submit(studies.suggest, NAME, 20, client_id="c", request_id="many", lease_s=60.0)
+        asking = threads.submit(
+            studies.suggest, NAME, 20, client_id="c", request_id="many", lease_s=60.0
+        )
         eventually(latch.is_asked_for(*range(1, 9)))
         latch.answer(*range(1, 9))
         eventually(latch.is_asked_for(*range(9, 21)))
         hours.pass_by(100)
         latch.open()
         trials = asking.result(60).trials
-        assert [(trial.number, trial.tries) for trial in trials] == [(number, 1) for number in range(1, 21)]
-        assert studies.suggest(NAME, 20, client_id="d", request_id="other", expired_only=True).trials == ()
+        assert [(trial.number, trial.tries) for trial in trials] == [
+            (number, 1) for number in range(1, 21)
+        ]
+        assert (
+            studies.suggest(NAME, 20, client_id="d", request_id="other", expired_only=True).trials
+            == ()
+        )

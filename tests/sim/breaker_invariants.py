@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    Experiment,
+    ExperimentSpec,
+    FailureClass,
+)
 from controller.core.progress import RunningTrial
 from suggest.trial import Trial, TrialState
 from tests.sim.invariant import InvariantViolation
@@ -42,14 +49,20 @@ class BreakerInvariants:
         newest = {attempt.trial: attempt for attempt in attempts}
         aside = [attempt for attempt in newest.values() if attempt.rerun]
         if len(aside) < 2:
-            raise InvariantViolation(f"paused for {experiment.reason}, and these are to run again: {aside}")
+            raise InvariantViolation(
+                f"paused for {experiment.reason}, and these are to run again: {aside}"
+            )
         if _failed(attempts) - self.failed_before < 2:
-            raise InvariantViolation(f"paused again for what had failed before: {experiment.reason}")
+            raise InvariantViolation(
+                f"paused again for what had failed before: {experiment.reason}"
+            )
 
     def note_end(self, attempts: Sequence[Attempt], trials: Sequence[Trial]) -> None:
         newest = {attempt.trial: attempt for attempt in attempts}
         failed = {trial.number for trial in trials if trial.state is TrialState.FAILED}
-        self.aside_at_end = {number for number in failed if number in newest and newest[number].rerun}
+        self.aside_at_end = {
+            number for number in failed if number in newest and newest[number].rerun
+        }
 
     def check_begun(
         self,
@@ -70,36 +83,69 @@ class BreakerInvariants:
             raise InvariantViolation(f"{most} trials failed for {causes[-1]}, and it continues")
         if spec.canary_s <= 0:
             return
-        if spec.breaker and len(causes) > 1 and not running and all(cause.startswith(ITS_OWN) for cause in causes):
+        if (
+            spec.breaker
+            and len(causes) > 1
+            and not running
+            and all(cause.startswith(ITS_OWN) for cause in causes)
+        ):
             raise InvariantViolation(f"the first trials failed for {causes}, and it continues")
         live = [each for each in running if each.number != FINAL]
         proven = any(a.step is not None and not _by_itself(a) for a in attempts) or any(
             each.value is not None
-            or (each.start_time is not None and (now - each.start_time).total_seconds() >= spec.canary_s)
+            or (
+                each.start_time is not None
+                and (now - each.start_time).total_seconds() >= spec.canary_s
+            )
             for each in live
         )
         if live and not proven:
-            raise InvariantViolation(f"another trial is begun beside {live}, and nothing has shown itself yet")
+            raise InvariantViolation(
+                f"another trial is begun beside {live}, and nothing has shown itself yet"
+            )
 
     def check_end(
-        self, spec: ExperimentSpec, attempts: Sequence[Attempt], trials: Sequence[Trial], reason: str
+        self,
+        spec: ExperimentSpec,
+        attempts: Sequence[Attempt],
+        trials: Sequence[Trial],
+        reason: str,
     ) -> None:
         newest = {attempt.trial: attempt for attempt in attempts}
         for trial in trials:
-            if trial.state is not TrialState.CANCELLED and trial.number in newest and newest[trial.number].rerun:
-                raise InvariantViolation(f"the experiment ended, and {trial} is still marked to run again")
-        if not spec.breaker or spec.canary_s <= 0 or "time budget" in reason or any(newest[n].reviewed for n in newest):
+            if (
+                trial.state is not TrialState.CANCELLED
+                and trial.number in newest
+                and newest[trial.number].rerun
+            ):
+                raise InvariantViolation(
+                    f"the experiment ended, and {trial} is still marked to run again"
+                )
+        if (
+            not spec.breaker
+            or spec.canary_s <= 0
+            or "time budget" in reason
+            or any(newest[n].reviewed for n in newest)
+        ):
             return
         ended = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
-        if ended and all(t.state is TrialState.FAILED and t.failure_class in ITS_OWN for t in ended):
-            raise InvariantViolation(f"the first trials failed by themselves, and that ended it: {reason}")
+        if ended and all(
+            t.state is TrialState.FAILED and t.failure_class in ITS_OWN for t in ended
+        ):
+            raise InvariantViolation(
+                f"the first trials failed by themselves, and that ended it: {reason}"
+            )
 
 
 def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[int, str]]:
-    """Return the trials that ended since the last resume, in order, with the reason of failure ("" for none)."""
+    """Return the trials that ended since the last resume, in order, with the reason of failure (""
+    for none).
+    """
     newest = {attempt.trial: attempt for attempt in attempts}
     found: list[tuple[int, str]] = []
-    for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or _EARLIEST, t.number)):
+    for trial in sorted(
+        (t for t in trials if t.finished), key=lambda t: (t.end_time or _EARLIEST, t.number)
+    ):
         attempt = newest.get(trial.number)
         if trial.state is TrialState.CANCELLED or attempt is None:
             continue
@@ -108,18 +154,24 @@ def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[i
         elif attempt.rerun or attempt.reviewed:
             found = [(number, cause) for number, cause in found if not cause]
         else:
-            found.append((trial.number, f"{trial.failure_class}: {re.sub(r'[0-9.]+', '#', trial.reason)}"))
+            found.append(
+                (trial.number, f"{trial.failure_class}: {re.sub(r'[0-9.]+', '#', trial.reason)}")
+            )
     return found
 
 
 def spent_since_rerun(attempts: Sequence[Attempt]) -> int:
     """Return the failures of the newest attempt's class that count against its retries."""
-    since = max((place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.rerun), default=0)
+    since = max(
+        (place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.rerun), default=0
+    )
     return sum(attempt.failure_class is attempts[-1].failure_class for attempt in attempts[since:])
 
 
 def _by_itself(attempt: Attempt) -> bool:
-    return attempt.state is AttemptState.FAILED and attempt.failure_class in {FailureClass(each) for each in ITS_OWN}
+    return attempt.state is AttemptState.FAILED and attempt.failure_class in {
+        FailureClass(each) for each in ITS_OWN
+    }
 
 
 def _failed(attempts: Sequence[Attempt]) -> int:

@@ -1,4 +1,6 @@
-"""Invariants of trials that continue from the checkpoints of others, and what the simulated programs do with these."""
+"""Invariants of trials that continue from the checkpoints of others, and what the simulated
+programs do with these.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ POPULATION, TRUNCATION = 3, 0.34
 
 
 class SimulatedCheckpoints:
-    """Real folders. A program reads the numbers of the trials in its checkpoint, and appends its own."""
+    """Real folders. A program reads the numbers of the trials in its checkpoint, and appends its
+    own.
+    """
 
     def __init__(self, folders: ExperimentFolders) -> None:
         self._folders = folders
@@ -29,19 +33,26 @@ class SimulatedCheckpoints:
         self._folders.checkpoint(trial.number).mkdir(parents=True, exist_ok=True)
 
     def begin(self, number: int, trials: Sequence[Trial]) -> None:
-        """Run the program of a trial. Raises InvariantViolation unless it finds exactly its parent's training."""
+        """Run the program of a trial.
+
+        Raises InvariantViolation unless it finds exactly its parent's training.
+        """
         known = {trial.number: trial for trial in trials}
         line: list[int] = []
         parent = known[number].parent
         if parent is not None and known[parent].state is not TrialState.SUCCEEDED:
-            raise InvariantViolation(f"trial {number} continues from trial {parent}, which {known[parent].state.value}")
+            raise InvariantViolation(
+                f"trial {number} continues from trial {parent}, which {known[parent].state.value}"
+            )
         while parent is not None:
             line.insert(0, parent)
             parent = known[parent].parent
         file = self._folders.checkpoint(number) / "trials.json"
         found: list[int] = json.loads(file.read_text()) if file.exists() else []
         if found not in (line, [*line, number]):
-            raise InvariantViolation(f"trial {number} continues from the training of {found}, not of {line}")
+            raise InvariantViolation(
+                f"trial {number} continues from the training of {found}, not of {line}"
+            )
         file.write_text(json.dumps([*line, number]))
 
 

@@ -1,4 +1,6 @@
-"""Hypothesis strategies for whole experiments: the spec, the behavior of each attempt, and faults of calls."""
+"""Hypothesis strategies for whole experiments: the spec, the behavior of each attempt, and faults
+of calls.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,20 @@ METHODS = (
 
 LAST_METHODS = (
     *("save",) * 6,
-    *("start", "stop", "remove", "observe", "wait", "attempts", "optimal_trials", "get_trial", "suggest"),
+    *(
+        "start",
+        "stop",
+        "remove",
+        "observe",
+        "wait",
+        "attempts",
+        "optimal_trials",
+        "get_trial",
+        "suggest",
+    ),
 )
-# Short, because each runs to its end alone. The final stage needs no metric, and exit code 42 has no special meaning.
+# Short, because each runs to its end alone. The final stage needs no metric, and exit code 42 has
+# no special meaning.
 FINALS = (
     *(Script((), 1.1, 0),) * 4,
     *(Script((), 1.1, None, signal.SIGKILL),) * 2,
@@ -59,8 +72,12 @@ ALGORITHMS = (
 RANDOM = Space((Parameter("lr", Float(0.1, 1.0)), Parameter("b", Int(1, 3))))
 
 
-def _curve(values: list[float], pace_s: float, name: str = "score") -> tuple[tuple[float, str], ...]:
-    return tuple((pace_s * (i + 1), f"epoch={i + 1} {name}={value}") for i, value in enumerate(values))
+def _curve(
+    values: list[float], pace_s: float, name: str = "score"
+) -> tuple[tuple[float, str], ...]:
+    return tuple(
+        (pace_s * (i + 1), f"epoch={i + 1} {name}={value}") for i, value in enumerate(values)
+    )
 
 
 @st.composite
@@ -105,7 +122,9 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
         case "nan":
             return Script((*lines, (end_s, "epoch=99 score=nan")), end_s, 0)
         case "vanish":
-            return Script(lines, end_s + 1, 0, vanishes_at=draw(st.sampled_from([0.0, end_s / 2, end_s])))
+            return Script(
+                lines, end_s + 1, 0, vanishes_at=draw(st.sampled_from([0.0, end_s / 2, end_s]))
+            )
         case "killed":
             return Script(lines, end_s, None, signal.SIGKILL)
         case "oom":
@@ -123,8 +142,14 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
 @st.composite
 def specs(draw: st.DrawFn) -> ExperimentSpec:
     grid = draw(st.booleans())
-    fidelity = draw(st.sampled_from([None, None, Fidelity("epochs", 1, 4, 2), Fidelity("epochs", 1, 9, 3)]))
-    asha = Pruning("asha", {"eta": 2}) if fidelity is None else Pruning(draw(st.sampled_from(["asha", "hyperband"])))
+    fidelity = draw(
+        st.sampled_from([None, None, Fidelity("epochs", 1, 4, 2), Fidelity("epochs", 1, 9, 3)])
+    )
+    asha = (
+        Pruning("asha", {"eta": 2})
+        if fidelity is None
+        else Pruning(draw(st.sampled_from(["asha", "hyperband"])))
+    )
     trial = TrialTemplate(
         command=("true",),
         timeout_s=TIMEOUT_S,
@@ -139,7 +164,10 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         namespace="default",
         space=GRID if grid else RANDOM,
         objective=ExperimentObjective(
-            "score", Direction.MAXIMIZE, draw(st.sampled_from(ValueRule)), draw(st.sampled_from([None, None, 0.9]))
+            "score",
+            Direction.MAXIMIZE,
+            draw(st.sampled_from(ValueRule)),
+            draw(st.sampled_from([None, None, 0.9])),
         ),
         algorithm=Algorithm("grid", 1)
         if grid
@@ -147,7 +175,9 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
-        pruning=draw(st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), asha])),
+        pruning=draw(
+            st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), asha])
+        ),
         fidelity=fidelity,
         parallelism=draw(st.integers(1, 4)),
         budget=Budget(
@@ -164,14 +194,21 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     requests = draw(
-        st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=2)
+        st.lists(
+            st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop", "detach"])),
+            max_size=2,
+        )
     )
     plan = Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
         finals=draw(st.lists(st.sampled_from(FINALS), min_size=1, max_size=3)),
         faults=draw(
-            st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Fault), max_size=8)
+            st.dictionaries(
+                st.tuples(st.sampled_from(METHODS), st.integers(1, 8)),
+                st.sampled_from(Fault),
+                max_size=8,
+            )
         ),
         requests=sorted(requests, key=lambda pair: pair[0]),
         retries=draw(st.sampled_from(["", "", "all", "one"])),
@@ -179,25 +216,36 @@ def plans(draw: st.DrawFn) -> Plan:
         shows_at_once=draw(st.booleans()),
         last_faults=draw(
             st.dictionaries(
-                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Fault), max_size=3
+                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)),
+                st.sampled_from(Fault),
+                max_size=3,
             )
         ),
         last_requests=draw(
-            st.lists(st.tuples(st.floats(0, 3), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=1)
+            st.lists(
+                st.tuples(
+                    st.floats(0, 3), st.sampled_from(["interrupt", "kill", "stop", "detach"])
+                ),
+                max_size=1,
+            )
         ),
     )
     return plan if draw(st.integers(0, 15)) else _failing_on(plan)
 
 
 def _failing_on(plan: Plan) -> Plan:
-    """Let trials fail before and after a pause that is not the breaker's, which would be drawn too rarely."""
+    """Let trials fail before and after a pause that is not the breaker's, which would be drawn too
+    rarely.
+    """
     lines = _curve([0.5], 0.2)
     good, bad, refused = (
         Script(lines, 0.3, 0),
         Script(lines, 0.3, 1),
         Script(lines, 0.3, 1, refused="command not found"),
     )
-    template = replace(plan.spec.trial, retries={**plan.spec.trial.retries, FailureClass.USER_ERROR: 0})
+    template = replace(
+        plan.spec.trial, retries={**plan.spec.trial.retries, FailureClass.USER_ERROR: 0}
+    )
     spec = replace(
         plan.spec,
         trial=template,

@@ -1,7 +1,9 @@
-"""A simulated runtime in virtual time, whose trials follow scripts. It uses no processes and no files.
+"""A simulated runtime in virtual time, whose trials follow scripts. It uses no processes and no
+files.
 
-It passes the same contract tests as the real runtimes, and runs whole experiments in milliseconds. Like a cluster, it
-outlives the controllers that use it: a test may drop a loop at any moment and give the same runtime to the next one.
+It passes the same contract tests as the real runtimes, and runs whole experiments in milliseconds.
+Like a cluster, it outlives the controllers that use it: a test may drop a loop at any moment and
+give the same runtime to the next one.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Script:
     ignores_sigterm: it ends only when killed.
     refused: why it cannot be started.
     waits_s: how long it waits for room before its start.
-    preempted_at: when its queue preempts it, once. It starts again from the beginning waits_s + 1 seconds later.
+    preempted_at: when its queue preempts it, once. It starts again from the beginning waits_s + 1
+    seconds later.
     """
 
     lines: tuple[tuple[float, str], ...] = ()
@@ -80,7 +83,10 @@ class _Attempt:
 
 
 class SimulatedRuntime:
-    """Implements `controller.runtime.protocol.Runtime`. `script_for` returns the script of an attempt."""
+    """Implements `controller.runtime.protocol.Runtime`.
+
+    `script_for` returns the script of an attempt.
+    """
 
     def __init__(
         self,
@@ -121,7 +127,9 @@ class SimulatedRuntime:
         now_s = self._clock.elapsed_s()
         attempt.stop_asked_s = now_s if attempt.stop_asked_s is None else attempt.stop_asked_s
         kill_at_s = now_s + grace_s
-        attempt.kill_at_s = kill_at_s if attempt.kill_at_s is None else min(attempt.kill_at_s, kill_at_s)
+        attempt.kill_at_s = (
+            kill_at_s if attempt.kill_at_s is None else min(attempt.kill_at_s, kill_at_s)
+        )
         if attempt.started_s == math.inf:
             del self._attempts[name]  # it had not begun, so it may be started later
         self._simulate()
@@ -162,7 +170,9 @@ class SimulatedRuntime:
         moments = [now_s + within_s]
         for attempt in self._attempts.values():
             if attempt.exit is None and not attempt.gone:
-                moments += [at for at in self._moments(attempt, log_growth=log_growth) if at > now_s]
+                moments += [
+                    at for at in self._moments(attempt, log_growth=log_growth) if at > now_s
+                ]
         self._clock.advance(min(moments) - now_s)
         self._answer()
 
@@ -218,11 +228,19 @@ class SimulatedRuntime:
 
     def _fill_slots(self) -> None:
         """Start the attempts that have waited longest, as far as there is room."""
-        alive = [attempt for attempt in self._attempts.values() if attempt.exit is None and not attempt.gone]
+        alive = [
+            attempt
+            for attempt in self._attempts.values()
+            if attempt.exit is None and not attempt.gone
+        ]
         begun = sum(attempt.started_s < math.inf for attempt in alive)
         for attempt in alive:
             slots = attempt.launch.slots
-            if attempt.started_s == math.inf and attempt.stop_asked_s is None and (slots is None or begun < slots):
+            if (
+                attempt.started_s == math.inf
+                and attempt.stop_asked_s is None
+                and (slots is None or begun < slots)
+            ):
                 attempt.started_s = self._clock.elapsed_s() + attempt.script.waits_s
                 self.starts.append(attempt.launch.name)
                 begun += 1
@@ -230,7 +248,11 @@ class SimulatedRuntime:
     def _simulate_attempt(self, attempt: _Attempt, now_s: float) -> None:
         """Apply the earliest of the events that may end the attempt, if its time has come."""
         script, launch = attempt.script, attempt.launch
-        if (at_s := self._preempted_at(attempt)) is not None and at_s <= now_s and attempt.stop_asked_s is None:
+        if (
+            (at_s := self._preempted_at(attempt)) is not None
+            and at_s <= now_s
+            and attempt.stop_asked_s is None
+        ):
             attempt.earlier_output = self._output(attempt, until_s=at_s)
             attempt.preempted = True
             attempt.started_s = at_s + script.waits_s + 1.0
@@ -243,15 +265,26 @@ class SimulatedRuntime:
             ends.append((started_s + script.vanishes_at, None))
         if script.ends_at is not None:
             when = started_s + script.ends_at
-            by_itself = Exit(_at(when), script.code, script.signal, out_of_memory=script.out_of_memory)
+            by_itself = Exit(
+                _at(when), script.code, script.signal, out_of_memory=script.out_of_memory
+            )
             ends.append((when, by_itself))
-        for asked_s, timed_out in ((attempt.stop_asked_s, False), (self._timeout_at(launch, started_s), True)):
+        for asked_s, timed_out in (
+            (attempt.stop_asked_s, False),
+            (self._timeout_at(launch, started_s), True),
+        ):
             if asked_s is None:
                 continue
-            killed_s = asked_s + launch.grace_s if timed_out or attempt.kill_at_s is None else attempt.kill_at_s
+            killed_s = (
+                asked_s + launch.grace_s
+                if timed_out or attempt.kill_at_s is None
+                else attempt.kill_at_s
+            )
             when = killed_s if script.ignores_sigterm else asked_s
             number = signal.SIGKILL if script.ignores_sigterm else signal.SIGTERM
-            ends.append((when, Exit(_at(when), signal=number, stopped=not timed_out, timed_out=timed_out)))
+            ends.append(
+                (when, Exit(_at(when), signal=number, stopped=not timed_out, timed_out=timed_out))
+            )
         if not ends:
             return
         when, end = min(ends, key=lambda pair: pair[0])
@@ -287,7 +320,11 @@ class SimulatedRuntime:
     def _preempted_at(attempt: _Attempt) -> float | None:
         """Return when the attempt is preempted; None if it already was or ends by itself before."""
         script = attempt.script
-        if script.preempted_at is None or attempt.preempted or script.preempted_at >= (script.ends_at or math.inf):
+        if (
+            script.preempted_at is None
+            or attempt.preempted
+            or script.preempted_at >= (script.ends_at or math.inf)
+        ):
             return None
         return attempt.started_s + script.preempted_at
 

@@ -1,7 +1,8 @@
-"""Simulation of a whole experiment: real loop, engine and stores, with a simulated runtime and virtual time.
+"""Simulation of a whole experiment: real loop, engine and stores, with a simulated runtime and
+virtual time.
 
-At any call of the loop, the simulation may refuse it, lose its reply, or kill the controller before or after it. It
-checks the invariants after every call, and the outcome at the end.
+At any call of the loop, the simulation may refuse it, lose its reply, or kill the controller before
+or after it. It checks the invariants after every call, and the outcome at the end.
 """
 
 from __future__ import annotations
@@ -52,10 +53,20 @@ from tests.sim.simulated_runtime import EPOCH, Script, SimulatedRuntime, Virtual
 
 T = TypeVar("T")
 
-MAX_CALLS = 20_000  # the longest experiment so far took 8,044: its trials were killed at each of their fidelities
-# Calls of the stores after which they say what they said before. Any other may have changed trials or attempts.
+# the longest experiment so far took 8,044: its trials were killed at each of their fidelities
+MAX_CALLS = 20_000
+# Calls of the stores after which they say what they said before. Any other may have changed trials
+# or attempts.
 READS = frozenset(
-    {"attempts", "attempts_that_change", "requests", "get_study", "get_trial", "list_trials", "optimal_trials"}
+    {
+        "attempts",
+        "attempts_that_change",
+        "requests",
+        "get_study",
+        "get_trial",
+        "list_trials",
+        "optimal_trials",
+    }
 )
 MAX_VIRTUAL_S = 100_000.0
 
@@ -75,7 +86,8 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Plan:
-    """A drawn plan: the experiment, the behavior of each attempt, the faults of calls, and the actions of the user.
+    """A drawn plan: the experiment, the behavior of each attempt, the faults of calls, and the
+    actions of the user.
 
     scripts: cycled over (trial, attempt).
     finals: the behavior of each attempt of the final stage; the last one repeats.
@@ -91,15 +103,22 @@ class Plan:
     requests: Sequence[tuple[float, str]] = ()
     last_faults: Mapping[tuple[str, int], Fault] = field(default_factory=dict)
     last_requests: Sequence[tuple[float, str]] = ()
-    shows_at_once: bool = True  # whether the runtime shows a started attempt at once; a cluster does not
+    # whether the runtime shows a started attempt at once; a cluster does not
+    shows_at_once: bool = True
     retries: str = ""  # after the experiment failed: run "all" failed trials again, or only "one"
-    grows: str = ""  # after it succeeded: extend it as it is ("finished"), or before its end was written ("killed")
+    # after it succeeded: extend it as it is ("finished"), or before its end was written ("killed")
+    grows: str = ""
 
 
 class Simulation:
-    """The environment of one experiment, which survives its controllers. `run` simulates it to the end."""
+    """The environment of one experiment, which survives its controllers.
 
-    def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str, home: Path) -> None:
+    `run` simulates it to the end.
+    """
+
+    def __init__(
+        self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str, home: Path
+    ) -> None:
         self.plan = plan
         self.clock = VirtualClock()
         self.store = store
@@ -108,7 +127,13 @@ class Simulation:
         self.runtime = SimulatedRuntime(self.clock, self._script, shows_at_once=plan.shows_at_once)
         spec = replace(plan.spec, name=f"sim{uid}", document={"uid": uid})
         self.experiment = Experiment(
-            uid=uid, spec=spec, revision=1, directory="/", study="", start_time=EPOCH, state=ExperimentState.RUNNING
+            uid=uid,
+            spec=spec,
+            revision=1,
+            directory="/",
+            study="",
+            start_time=EPOCH,
+            state=ExperimentState.RUNNING,
         )
         SPECS[uid] = spec
         store.create_experiment(self.experiment, Revision(1, spec, "", EPOCH))
@@ -125,9 +150,11 @@ class Simulation:
         self.requests_left = list(plan.requests)
         self.in_final = False
         self.finals_before = 0  # attempts of the final stage when the search was extended
-        self.seen_by_final: dict[int, int] = {}  # number of trials when each attempt of the final stage started
+        # number of trials when each attempt of the final stage started
+        self.seen_by_final: dict[int, int] = {}
         self.loop: Loop | None = None
-        self._known_attempts: list[Attempt] | None = None  # what the stores say, until a call may have changed it
+        # what the stores say, until a call may have changed it
+        self._known_attempts: list[Attempt] | None = None
         self._known_trials: list[Trial] | None = None
         self._checked = False  # whether these trials have passed `check_trials`
         self.breaker = BreakerInvariants()
@@ -139,7 +166,10 @@ class Simulation:
         """Run one controller after another until the experiment has ended permanently."""
         # Searches that are short or have few trials at once must test prefetched successors, too.
         short = {"local": RUNTIMES["local"]._replace(brisk_s=MAX_VIRTUAL_S)}
-        with patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3), patch.dict(RUNTIMES, short):
+        with (
+            patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3),
+            patch.dict(RUNTIMES, short),
+        ):
             return self._live_on()
 
     def _live_on(self) -> ExperimentState:
@@ -151,7 +181,8 @@ class Simulation:
             self.detached = False
             self.loop = self._loop()
             try:
-                ended = asyncio.run(self.loop.run())  # no coroutine really waits, so its order is always the same
+                # no coroutine really waits, so its order is always the same
+                ended = asyncio.run(self.loop.run())
             except Killed:
                 ended = self._stored()
                 if not ended.state.finished:  # no controller runs a finished experiment
@@ -161,7 +192,8 @@ class Simulation:
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
                 continue  # detached: running trials continue, and the next controller adopts them
             if ended.state is ExperimentState.PAUSED and self.detached:
-                self._lift()  # also here: it exited before the trials beside the refused one had ended
+                # also here: it exited before the trials beside the refused one had ended
+                self._lift()
                 continue
             self._check_memory(ended)
             if ended.state is ExperimentState.PAUSED:
@@ -180,14 +212,17 @@ class Simulation:
     def _loop(self) -> Loop:
         return Loop(
             self.experiment,
-            store=_Proxy(self, self.store, "store", Unavailable),  # type: ignore[arg-type]  # it stands in for it
+            # it stands in for it
+            store=_Proxy(self, self.store, "store", Unavailable),  # type: ignore[arg-type]
             studies=_Proxy(self, _AsyncStudies(self.studies), "studies", Unavailable),  # type: ignore[arg-type]
             runtime=_Proxy(self, self.runtime, "runtime", RuntimeLost),  # type: ignore[arg-type]
             launcher=_Proxy(self, self, "launcher", Unavailable).launch,
             clock=self.clock,
         )
 
-    async def launch(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+    async def launch(
+        self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]
+    ) -> Launch:
         attempt = attempts[-1]
         name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
         template = experiment.spec.template_of(attempt.trial)
@@ -201,10 +236,21 @@ class Simulation:
         elif experiment.spec.algorithm.name == "pbt":
             self.checkpoints.prepare(trial, attempt)
         slots = experiment.spec.parallelism
-        return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s, slots=slots)
+        return Launch(
+            name,
+            ("true",),
+            {},
+            Path("/"),
+            Path("/"),
+            template.timeout_s,
+            template.grace_s,
+            slots=slots,
+        )
 
     def _script(self, launch: Launch) -> Script:
-        number = launch.name.removeprefix(f"{self.experiment.name}-{self.experiment.uid[:5]}-").partition("-r")[0]
+        number = launch.name.removeprefix(
+            f"{self.experiment.name}-{self.experiment.uid[:5]}-"
+        ).partition("-r")[0]
         if self.experiment.spec.algorithm.name == "pbt" and number != FINAL.value:
             self.checkpoints.begin(int(number), self._trials())
         return self._script_of(launch.name)
@@ -214,7 +260,9 @@ class Simulation:
         number, _, repeat = name.partition("-r")
         if number == "final":
             return self.plan.finals[min(int(repeat or 1), len(self.plan.finals)) - 1]
-        return self.plan.scripts[(int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)]
+        return self.plan.scripts[
+            (int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)
+        ]
 
     def _lift(self) -> None:
         """Fix the cause of a pause; with a pause by the breaker, only when it happens again."""
@@ -242,7 +290,11 @@ class Simulation:
         kept = found.final if self.plan.grows == "killed" else None
         self.plan = replace(self.plan, grows="")
         self.finals_before = sum(attempt.trial == FINAL for attempt in self._attempts())
-        self._save(Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept), final=True))
+        self._save(
+            Changes(
+                replace(found, state=ExperimentState.RUNNING, reason="", final=kept), final=True
+            )
+        )
 
     def _resume(self) -> None:
         self._set_running()
@@ -263,8 +315,14 @@ class Simulation:
         return found
 
     def act_as_user(self) -> None:
-        """Do the user's actions up to the present time: Ctrl-C in the loop, `tuner stop` in the store."""
-        while self.requests_left and self.requests_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
+        """Do the user's actions up to the present time: Ctrl-C in the loop, `tuner stop` in the
+        store.
+        """
+        while (
+            self.requests_left
+            and self.requests_left[0][0] <= self.clock.elapsed_s()
+            and self.loop is not None
+        ):
             _, request = self.requests_left.pop(0)
             if request == "detach":
                 self.loop.detach()
@@ -279,10 +337,14 @@ class Simulation:
                     self.loop.kill()
 
     def note_save(self, changes: Changes) -> None:
-        """Note what is set aside at the end, and switch to the faults of the final stage at its first record."""
+        """Note what is set aside at the end, and switch to the faults of the final stage at its
+        first record.
+        """
         ends = changes.experiment is not None and changes.experiment.state.finished
         if ends and self.runtime.conclusion is None:
-            raise InvariantViolation("its end is saved, and another controller could still continue it")
+            raise InvariantViolation(
+                "its end is saved, and another controller could still continue it"
+            )
         if ends and not self._stored().state.finished:  # a write whose reply was lost is repeated
             self.breaker.note_end(self._attempts(), self._trials())
         if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
@@ -290,7 +352,8 @@ class Simulation:
             self.calls_of.clear()
             self.faults_left = dict(self.plan.last_faults)
             self.requests_left = [
-                (self.clock.elapsed_s() + after_s, request) for after_s, request in self.plan.last_requests
+                (self.clock.elapsed_s() + after_s, request)
+                for after_s, request in self.plan.last_requests
             ]
 
     # The invariants
@@ -312,14 +375,18 @@ class Simulation:
     def check_canary(self, changes: Changes) -> None:
         """Check that no other trial begins until the first one, the canary, has proved itself."""
         recorded = {(a.trial, a.number): a for a in self._attempts()}
-        begun = [a for a in changes.attempts if (a.trial, a.number) not in recorded and a.trial != FINAL]
+        begun = [
+            a for a in changes.attempts if (a.trial, a.number) not in recorded and a.trial != FINAL
+        ]
         if not begun or self.loop is None:
             return
         shown = self.loop.progress()
         if shown.canary and shown.running:
             raise InvariantViolation(f"the first trial does not run alone: {begun}")
         attempts = list(recorded.values())
-        self.breaker.check_begun(self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now())
+        self.breaker.check_begun(
+            self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now()
+        )
 
     def check_trials(self) -> None:
         if self._checked:
@@ -327,8 +394,11 @@ class Simulation:
         trials = self._trials()
         limit = self.experiment.spec.budget.trials
         counting = [t for t in trials if t.state is not TrialState.CANCELLED]
-        # With a budget of one trial, the first may fail alone, and another one determines the reason.
-        checked = self.experiment.spec.canary_s > 0 and any(t.state is TrialState.FAILED for t in counting[:1])
+        # With a budget of one trial, the first may fail alone, and another one determines the
+        # reason.
+        checked = self.experiment.spec.canary_s > 0 and any(
+            t.state is TrialState.FAILED for t in counting[:1]
+        )
         twice = any(a.rerun for a in self._attempts()) or checked
         if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
             raise InvariantViolation(f"{len(counting)} trials count, the budget is {limit}")
@@ -347,14 +417,20 @@ class Simulation:
         self._checked = True
 
     def _check_prefetch(self, trials: Sequence[Trial]) -> None:
-        """Check that no point is requested while outcomes are missing from which it should have learned."""
+        """Check that no point is requested while outcomes are missing from which it should have
+        learned.
+        """
         spec = self.experiment.spec
         again = {attempt.trial for attempt in self._attempts() if attempt.rerun}
-        missing = sum(trial.state is TrialState.RUNNING and trial.number not in again for trial in trials)
+        missing = sum(
+            trial.state is TrialState.RUNNING and trial.number not in again for trial in trials
+        )
         learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
         prefetched = learner if spec.algorithm.name in ("tpe", "pbt") else min(2, spec.parallelism)
         if missing > spec.parallelism + prefetched:
-            raise InvariantViolation(f"{missing} are open, {spec.parallelism} may run, and {prefetched} may wait")
+            raise InvariantViolation(
+                f"{missing} are open, {spec.parallelism} may run, and {prefetched} may wait"
+            )
 
     def _check_outcome(self, trial: Trial, *, new: bool) -> None:
         attempts = [a for a in self._attempts() if a.trial == trial.number]
@@ -364,12 +440,23 @@ class Simulation:
             )
         if trial.state is TrialState.SUCCEEDED:
             if trial.value is None or trial.value not in self._printed:
-                raise InvariantViolation(f"succeeded with value {trial.value}, which no program prints")
-            if attempts[-1].state is not AttemptState.SUCCEEDED or attempts[-1].value != trial.value:
-                raise InvariantViolation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
+                raise InvariantViolation(
+                    f"succeeded with value {trial.value}, which no program prints"
+                )
+            if (
+                attempts[-1].state is not AttemptState.SUCCEEDED
+                or attempts[-1].value != trial.value
+            ):
+                raise InvariantViolation(
+                    f"{trial} succeeded, but its newest attempt says {attempts[-1]}"
+                )
         if trial.state is TrialState.FAILED:
             self._check_failure(attempts)
-        if new and trial.state is TrialState.CANCELLED and not (self.stopped_by_user or self._may_cancel()):
+        if (
+            new
+            and trial.state is TrialState.CANCELLED
+            and not (self.stopped_by_user or self._may_cancel())
+        ):
             raise InvariantViolation(f"trial {trial.number} was cancelled for nothing")
 
     def _check_failure(self, attempts: Sequence[Attempt]) -> None:
@@ -389,9 +476,15 @@ class Simulation:
     def _may_cancel(self) -> bool:
         """Return whether the experiment is ending in a way that cancels running trials."""
         counts = Counter(t.state for t in self._trials())
-        values = [t.value for t in self._trials() if t.state is TrialState.SUCCEEDED and t.value is not None]
+        values = [
+            t.value
+            for t in self._trials()
+            if t.state is TrialState.SUCCEEDED and t.value is not None
+        ]
         spec = self.experiment.spec
-        best = (max if spec.objective.direction is Direction.MAXIMIZE else min)(values, default=None)
+        best = (max if spec.objective.direction is Direction.MAXIMIZE else min)(
+            values, default=None
+        )
         ending = budget.ending(
             replace(spec, budget=replace(spec.budget, trials=None, wall_clock_s=None)),
             counts,
@@ -399,7 +492,10 @@ class Simulation:
             exhausted=False,
             running_s=0.0,
         )
-        spent = spec.budget.wall_clock_s is not None and self.clock.elapsed_s() >= spec.budget.wall_clock_s - 0.01
+        spent = (
+            spec.budget.wall_clock_s is not None
+            and self.clock.elapsed_s() >= spec.budget.wall_clock_s - 0.01
+        )
         return ending is not None or spent
 
     def check_work(self, within_s: float) -> None:
@@ -407,12 +503,23 @@ class Simulation:
         loop = self.loop
         suspended = self.runtime.suspended()
         for trial in loop.progress().running if loop is not None else ():
-            name = attempt_name(self.experiment.name, self.experiment.uid, trial.number, trial.attempt)
+            name = attempt_name(
+                self.experiment.name, self.experiment.uid, trial.number, trial.attempt
+            )
             if name in suspended and trial.state is AttemptState.RUNNING:
-                raise InvariantViolation(f"{name} is shown as running, and its queue has taken its place back")
-            if (trial.number, trial.attempt) in self.advised and trial.state is AttemptState.RUNNING:
+                raise InvariantViolation(
+                    f"{name} is shown as running, and its queue has taken its place back"
+                )
+            if (
+                trial.number,
+                trial.attempt,
+            ) in self.advised and trial.state is AttemptState.RUNNING:
                 raise InvariantViolation(f"trial {trial.number} is hopeless, and runs on")
-        if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:
+        if (
+            loop is None
+            or loop.progress().stopping
+            or loop.experiment.state is not ExperimentState.RUNNING
+        ):
             return
         shown, spec = loop.progress(), self.experiment.spec
         if shown.canary:
@@ -447,12 +554,18 @@ class Simulation:
         too_many = failed_limit is not None and failed >= failed_limit
         without_value = counts[TrialState.SUCCEEDED] == 0
         if (too_many or without_value) is not (ended.state is ExperimentState.FAILED):
-            raise InvariantViolation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")
+            raise InvariantViolation(
+                f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}"
+            )
         self.breaker.check_end(self.experiment.spec, self._attempts(), trials, ended.reason)
         if not self._may_cancel():
             counted = len(trials) - counts[TrialState.CANCELLED]
             limit = self.experiment.spec.budget.trials
-            if counted != limit and (limit, counted) != (1, 2) and not self._space_is_finished(trials):
+            if (
+                counted != limit
+                and (limit, counted) != (1, 2)
+                and not self._space_is_finished(trials)
+            ):
                 raise InvariantViolation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
         if self.experiment.spec.fidelity is not None:
@@ -461,35 +574,54 @@ class Simulation:
     def _space_is_finished(self, trials: Sequence[Trial]) -> bool:
         if self.experiment.spec.algorithm.name != "grid":
             return False
-        points = [tuple(sorted(t.parameters.items())) for t in trials if t.state is not TrialState.CANCELLED]
+        points = [
+            tuple(sorted(t.parameters.items()))
+            for t in trials
+            if t.state is not TrialState.CANCELLED
+        ]
         if len(set(points)) != len(points):
             raise InvariantViolation("a grid point was tried twice")
         return len(points) == GRID_POINTS
 
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
-        """Check that every successful attempt is a trial's outcome, and that every process was a recorded attempt."""
+        """Check that every successful attempt is a trial's outcome, and that every process was a
+        recorded attempt.
+        """
         everything = self._attempts()
         finals = [a for a in everything if a.trial == FINAL]
-        check_final_end(self._stored(), finals, trials, seen=self.seen_by_final, before=self.finals_before)
+        check_final_end(
+            self._stored(), finals, trials, seen=self.seen_by_final, before=self.finals_before
+        )
         recorded = [a for a in everything if a.trial != FINAL]
-        names = {attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number) for a in everything}
+        names = {
+            attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number)
+            for a in everything
+        }
         if strangers := set(self.runtime.starts) - names:
             raise InvariantViolation(f"ran without a record: {strangers}")
         by_number = {t.number: t for t in trials}
         for attempt in recorded:
             outcome = by_number[attempt.trial].state.value
-            ended_well = attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE)
+            ended_well = attempt.state in (
+                AttemptState.SUCCEEDED,
+                AttemptState.PRUNED,
+                AttemptState.INFEASIBLE,
+            )
             if is_step(attempt, self.experiment.spec):
                 continue
             if ended_well and outcome != attempt.state.value:
                 raise InvariantViolation(f"{attempt} ended so, but its trial {outcome}")
             self._check_attempt(attempt)
-        if any(a.failure_class is FailureClass.CONFIGURATION for a in recorded) and not self._script_refused_once():
+        if (
+            any(a.failure_class is FailureClass.CONFIGURATION for a in recorded)
+            and not self._script_refused_once()
+        ):
             raise InvariantViolation("a configuration failure out of nothing")
 
     def _check_attempt(self, attempt: Attempt) -> None:
         """Check that an attempt ended because of its script, or because it was stopped."""
-        # A pause withdraws attempts that wait for their start, but such an attempt may have begun and ended meanwhile.
+        # A pause withdraws attempts that wait for their start, but such an attempt may have begun
+        # and ended meanwhile.
         may_be = self.interrupted or self._script_refused_once()
         if attempt.stop_cause is StopCause.INTERRUPTED and not may_be:
             raise InvariantViolation(f"nobody interrupted {attempt}")
@@ -497,7 +629,9 @@ class Simulation:
             return
         if attempt.signal == signal.SIGTERM and attempt.failure_class is not FailureClass.TIMEOUT:
             raise InvariantViolation(f"it failed by our own signal: {attempt}")
-        name = attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
+        name = attempt_name(
+            self.experiment.name, self.experiment.uid, attempt.trial, attempt.number
+        )
         script = self._script_of(name)
         mended = self.plan.scripts == [GOOD]
         if "disappeared" in attempt.reason and script.vanishes_at is None and not mended:
@@ -522,7 +656,9 @@ class Simulation:
         self.store.save(self.experiment.uid, changes)
 
     def forget_what_it_said(self, place: str) -> None:
-        """Read what this place stores again, as a call may have changed it: attempts, or trials, or neither."""
+        """Read what this place stores again, as a call may have changed it: attempts, or trials, or
+        neither.
+        """
         match place:
             case "store":
                 self._known_attempts = None
@@ -556,8 +692,15 @@ class _AsyncStudies:
 class _Proxy:
     """Forwards every call, unless there is a fault before or after it."""
 
-    def __init__(self, simulation: Simulation, target: Any, place: str, trouble: type[Exception]) -> None:
-        self._simulation, self._target, self._place, self._trouble = simulation, target, place, trouble
+    def __init__(
+        self, simulation: Simulation, target: Any, place: str, trouble: type[Exception]
+    ) -> None:
+        self._simulation, self._target, self._place, self._trouble = (
+            simulation,
+            target,
+            place,
+            trouble,
+        )
 
     def __getattr__(self, method: str) -> Any:
         call = getattr(self._target, method)
@@ -619,8 +762,12 @@ GRID_POINTS = 6
 
 
 def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
-    """Return both real stores, which all simulations of a test session share; each simulation has its own uid."""
-    store = SqlExperimentStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
+    """Return both real stores, which all simulations of a test session share; each simulation has
+    its own uid.
+    """
+    store = SqlExperimentStore(
+        folder / "controller.db", lambda document: SPECS[str(document["uid"])]
+    )
     return store, StudyService(StudyStore(folder / "studies.db"), address="")
 
 

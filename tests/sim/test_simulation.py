@@ -39,10 +39,14 @@ _UIDS = (f"{n:05d}" for n in itertools.count())
 
 
 @pytest.fixture(scope="module")
-def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Plan], ExperimentState]]:
+def play_plan(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Plan], ExperimentState]]:
     folder: Path = tmp_path_factory.mktemp("sim")
     store, studies = stores(folder)
-    yield lambda plan: Simulation(plan, store=store, studies=studies, uid=next(_UIDS), home=folder).run()
+    yield lambda plan: Simulation(
+        plan, store=store, studies=studies, uid=next(_UIDS), home=folder
+    ).run()
     studies.close()
     store.close()
 
@@ -50,13 +54,17 @@ def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pl
 @pytest.mark.timeout(0)
 @settings(
     max_examples=int(os.environ.get("TUNER_SIM_EXAMPLES", "300")),
-    deadline=timedelta(minutes=5),  # an experiment that hangs; on a busy machine one may take half a minute
+    # an experiment that hangs; on a busy machine one may take half a minute
+    deadline=timedelta(minutes=5),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    derandomize="CI" in os.environ,  # deterministic in CI, so that failures belong to the change; random elsewhere
+    # deterministic in CI, so that failures belong to the change; random elsewhere
+    derandomize="CI" in os.environ,
 )
 @given(plan=plans())
-def test_no_experiment_violates_an_invariant(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
+def test_no_experiment_violates_an_invariant(
+    play_plan: Callable[[Plan], ExperimentState], plan: Plan
+) -> None:
     assert play_plan(plan).finished
 
 
@@ -78,9 +86,13 @@ LOST = Plan(
 def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The last point of the grid fails like two before it, and the next controller must find the space exhausted."""
+    """The last point of the grid fails like two before it, and the next controller must find the
+    space exhausted.
+    """
     good, bad = Script(((0.2, "score=0.5"),), 0.3, 0), Script(((0.2, "score=0.5"),), 0.3, 1)
-    template = TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0, FailureClass.USER_ERROR: 0})
+    template = TrialTemplate(
+        ("true",), retries={FailureClass.INFRASTRUCTURE: 0, FailureClass.USER_ERROR: 0}
+    )
     spec = replace(
         LOST.spec,
         objective=ExperimentObjective("score", Direction.MAXIMIZE),
@@ -117,11 +129,20 @@ def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends
 def test_failures_that_were_set_aside_do_not_run_again_in_the_final_stage(
     play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
 ) -> None:
-    """The target is reached during the pause, so the final stage runs, and a new controller continues it."""
+    """The target is reached during the pause, so the final stage runs, and a new controller
+    continues it.
+    """
     bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
     template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
-    spec = replace(LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template, final=template)
-    plan = Plan(spec, scripts=[bad, bad, bad, good], finals=[Script((), 1.1, 0)], last_faults={("save", hit): fault})
+    spec = replace(
+        LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template, final=template
+    )
+    plan = Plan(
+        spec,
+        scripts=[bad, bad, bad, good],
+        finals=[Script((), 1.1, 0)],
+        last_faults={("save", hit): fault},
+    )
     assert play_plan(plan) is ExperimentState.SUCCEEDED
 
 
@@ -131,12 +152,17 @@ def test_a_trial_whose_suggest_reply_was_lost_is_not_left_open(
 ) -> None:
     """The target is reached before the request whose reply was lost has been repeated."""
     assert play_plan(replace(LOST, faults={("suggest", hit): Fault.REPLY_LOST})).finished
-    assert play_plan(replace(LOST, faults={("suggest", hit): Fault.REPLY_LOST}, requests=[(0.31, "stop")])).finished
+    assert play_plan(
+        replace(LOST, faults={("suggest", hit): Fault.REPLY_LOST}, requests=[(0.31, "stop")])
+    ).finished
 
 
 @pytest.mark.parametrize(("shows_at_once", "then"), [(True, "observe"), (False, "wait")])
 def test_the_loop_observes_after_a_start_only_if_the_runtime_shows_it(
-    play_plan: Callable[[Plan], ExperimentState], monkeypatch: pytest.MonkeyPatch, shows_at_once: bool, then: str
+    play_plan: Callable[[Plan], ExperimentState],
+    monkeypatch: pytest.MonkeyPatch,
+    shows_at_once: bool,
+    then: str,
 ) -> None:
     calls: list[str] = []
 
@@ -152,19 +178,29 @@ def test_the_loop_observes_after_a_start_only_if_the_runtime_shows_it(
     for method in ("start", "observe", "wait"):
         monkeypatch.setattr(SimulatedRuntime, method, noted(method))
     assert play_plan(replace(LOST, shows_at_once=shows_at_once)).finished
-    after = {b for a, b in itertools.pairwise(calls) if (a, b) != ("start", "start") and a == "start"}
+    after = {
+        b for a, b in itertools.pairwise(calls) if (a, b) != ("start", "start") and a == "start"
+    }
     assert after == {then}
 
 
 def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
-    """The store has the record, the reply was lost, and the experiment is stopped before it is recorded again."""
-    one = replace(LOST.spec, algorithm=Algorithm("random", seed=1), parallelism=1, budget=Budget(trials=1))
+    """The store has the record, the reply was lost, and the experiment is stopped before it is
+    recorded again.
+    """
+    one = replace(
+        LOST.spec, algorithm=Algorithm("random", seed=1), parallelism=1, budget=Budget(trials=1)
+    )
     plan = Plan(
         one,
         scripts=[Script(((0.2, "score=0.0"),), 0.3, 0)],
-        faults={("save", 1): Fault.REFUSED, ("save", 2): Fault.REPLY_LOST, ("suggest", 1): Fault.REFUSED},
+        faults={
+            ("save", 1): Fault.REFUSED,
+            ("save", 2): Fault.REPLY_LOST,
+            ("suggest", 1): Fault.REFUSED,
+        },
         requests=[(0.25, "stop")],
         shows_at_once=False,
     )
@@ -174,7 +210,11 @@ def test_a_stop_ends_an_attempt_whose_record_was_in_doubt(
 def test_a_run_gives_up_when_the_study_keeps_answering_not_found(tmp_path: Path) -> None:
     """Whatever the cause is: only a database that was set back is cured by looking again."""
     store, studies = stores(tmp_path)
-    with closing(store), closing(studies), patch.object(studies, "complete", side_effect=NotFound("no such trial")):
+    with (
+        closing(store),
+        closing(studies),
+        patch.object(studies, "complete", side_effect=NotFound("no such trial")),
+    ):
         simulation = Simulation(LOST, store=store, studies=studies, uid=next(_UIDS), home=tmp_path)
         with pytest.raises(NotFound, match="no such trial"):
             simulation.run()
@@ -187,7 +227,9 @@ def test_a_search_waits_for_the_trials_of_other_clients_as_long_as_they_run(tmp_
     assert simulation.clock.elapsed_s() > 3 * GIVE_UP_S
 
 
-def test_a_controller_can_detach_while_it_waits_for_the_trials_of_other_clients(tmp_path: Path) -> None:
+def test_a_controller_can_detach_while_it_waits_for_the_trials_of_other_clients(
+    tmp_path: Path,
+) -> None:
     simulation, state = play_beside_others(tmp_path, requests=[(GIVE_UP_S, "detach")])
     assert (state, simulation.lives) == (ExperimentState.SUCCEEDED, 2)
     assert simulation.clock.elapsed_s() < 2 * GIVE_UP_S
@@ -196,7 +238,8 @@ def test_a_controller_can_detach_while_it_waits_for_the_trials_of_other_clients(
 def play_beside_others(
     tmp_path: Path, *, requests: Sequence[tuple[float, str]] = ()
 ) -> tuple[Simulation, ExperimentState]:
-    """Another client of a shared study evaluates the whole first generation of pbt, until there is a second controller.
+    """Another client of a shared study evaluates the whole first generation of pbt, until there is
+    a second controller.
 
     Without one, it takes longer than `GIVE_UP_S`.
     """
@@ -215,7 +258,9 @@ def play_beside_others(
                 of_others.extend(trial.number for trial in others.trials)
             elif simulation.lives == 2 or simulation.clock.elapsed_s() > 3 * GIVE_UP_S:
                 for number in of_others:
-                    studies.complete(study, number, Outcome(TrialState.FAILED, reason="exit code 1"))
+                    studies.complete(
+                        study, number, Outcome(TrialState.FAILED, reason="exit code 1")
+                    )
             return suggest(study, count, **request)
 
         with patch.object(studies, "suggest", after_others):
@@ -239,7 +284,9 @@ def test_a_controller_can_detach_while_its_study_does_not_answer(tmp_path: Path)
         assert simulation.lives == 2
 
 
-def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fails(tmp_path: Path) -> None:
+def test_a_second_interruption_kills_the_trials_of_a_controller_whose_store_fails(
+    tmp_path: Path,
+) -> None:
     """It cannot even look what the study has, so what runs is known only to the runtime."""
     store, studies = stores(tmp_path)
     with closing(store), closing(studies):
@@ -280,7 +327,10 @@ def test_a_second_interruption_says_that_a_frozen_runtime_kills_nothing(tmp_path
 
         with (
             patch.object(simulation.runtime, "observe", until_it_is_suspended),
-            pytest.raises(InvariantViolation, match="does not answer; running trials continue, because they could not"),
+            pytest.raises(
+                InvariantViolation,
+                match="does not answer; running trials continue, because they could not",
+            ),
         ):
             simulation.run()
         assert simulation.runtime.running()

@@ -1,6 +1,8 @@
-"""A fork server for trial_image/cifar10.py: it imports torch once and forks a process for each line of input.
+"""A fork server for trial_image/cifar10.py: it imports torch once and forks a process for each line
+of input.
 
-Importing torch takes longer than these trainings. As a program this module serves; importing it does not import torch.
+Importing torch takes longer than these trainings. As a program this module serves; importing it
+does not import torch.
 """
 
 from __future__ import annotations
@@ -64,14 +66,22 @@ class ForkServer:
         """end_at: it sends itself SIGTERM when it prints a line that begins with this text."""
         log.touch()
         env = {name: str(value) for name, value in environment.items()}
-        return Child(self, self.ask(argv=["cifar10.py", *flags], environment=env, log=str(log), end_at=end_at), log)
+        return Child(
+            self,
+            self.ask(argv=["cifar10.py", *flags], environment=env, log=str(log), end_at=end_at),
+            log,
+        )
 
 
 @contextmanager
 def fork_server() -> Iterator[ForkServer]:
     inherited = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited
+        [sys.executable, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=inherited,
     ) as process:
         try:
             yield ForkServer(process)
@@ -109,7 +119,9 @@ def become(request: dict[str, Any]) -> None:
         builtins.print = functools.partial(print_and_end, builtins.print, request["end_at"])
 
 
-def print_and_end(really_print: Callable[..., None], end_at: str, *texts: object, **how: Any) -> None:
+def print_and_end(
+    really_print: Callable[..., None], end_at: str, *texts: object, **how: Any
+) -> None:
     really_print(*texts, **how)
     if str(texts[0]).startswith(end_at):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,5 +1,8 @@
-"""Both recipes implemented from their definitions with plain torch modules and torch.optim, as the reference of
-test_recipe_equivalence.py. They share only the plan of an epoch and the initial weights with the programs."""
+"""Both recipes implemented from their definitions with plain torch modules and torch.optim, as the
+reference of
+test_recipe_equivalence.py. They share only the plan of an epoch and the initial weights with the
+programs.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ def fast_network(width: int) -> nn.Sequential:
     whitening.weight.requires_grad_(False)
     groups = [*group(24, width), *group(width, 4 * width), *group(4 * width, 4 * width)]
     head = nn.Linear(4 * width, 10, bias=False)
-    return nn.Sequential(whitening, nn.GELU(), *groups, nn.MaxPool2d(3), nn.Flatten(), head, Scaled(1 / 9))
+    return nn.Sequential(
+        whitening, nn.GELU(), *groups, nn.MaxPool2d(3), nn.Flatten(), head, Scaled(1 / 9)
+    )
 
 
 def sweep_network(width: int, *, normed: bool) -> nn.Sequential:
@@ -82,7 +87,9 @@ def leaves(network: nn.Module) -> list[nn.Module]:
 
 
 def in_order(network: nn.Module) -> list[nn.Module]:
-    """Return `leaves` with each norm after its convolution, even in a group that names its convolutions first."""
+    """Return `leaves` with each norm after its convolution, even in a group that names its
+    convolutions first.
+    """
     found = leaves(network)
     convolutions = [module for module in found if isinstance(module, nn.Conv2d)]
     norms = [module for module in found if isinstance(module, (nn.BatchNorm2d, Norm))]
@@ -135,14 +142,20 @@ class PlainTraining:
         self.recipe, knobs = ours.recipe, ours.recipe.knobs
         self.fast = self.recipe.name == "fast"
         width = int(knobs["width"])
-        self.network = fast_network(width) if self.fast else sweep_network(width, normed=bool(knobs["batch_norm"]))
+        self.network = (
+            fast_network(width)
+            if self.fast
+            else sweep_network(width, normed=bool(knobs["batch_norm"]))
+        )
         with torch.no_grad():
             for mine, its in zip(weights_of(self.network), weights_of(ours.network), strict=True):
                 mine.copy_(its)
         self.batch = int(knobs["batch"])
         self.total = math.ceil(len(LEARN) // self.batch * float(knobs["epochs"]))
         self.groups = self.fast_groups() if self.fast else self.sweep_groups()
-        self.criterion = nn.CrossEntropyLoss(label_smoothing=float(knobs["label_smoothing"]), reduction="none")
+        self.criterion = nn.CrossEntropyLoss(
+            label_smoothing=float(knobs["label_smoothing"]), reduction="none"
+        )
         self.slow = copy.deepcopy(self.network.state_dict())
         self.step = 0
 
@@ -152,12 +165,22 @@ class PlainTraining:
         lr, decay = knobs["lr"] / kilostep, knobs["weight_decay"] * self.batch / kilostep
         bias_lr = lr * knobs["bias_lr"]
         norms = [m.bias for m in self.network if isinstance(m, nn.BatchNorm2d)]
-        others = [p for p in self.network.parameters() if p.requires_grad and not any(p is bias for bias in norms)]
+        others = [
+            p
+            for p in self.network.parameters()
+            if p.requires_grad and not any(p is bias for bias in norms)
+        ]
         return [Group(norms, bias_lr, decay / bias_lr), Group(others, lr, decay / lr)]
 
     def sweep_groups(self) -> list[Group]:
         knobs = self.recipe.knobs
-        return [Group(list(self.network.parameters()), knobs["lr"] / self.batch, knobs["weight_decay"] * self.batch)]
+        return [
+            Group(
+                list(self.network.parameters()),
+                knobs["lr"] / self.batch,
+                knobs["weight_decay"] * self.batch,
+            )
+        ]
 
     def part(self) -> float:
         """Return the fraction of the peak learning rate in the next step."""

@@ -1,4 +1,7 @@
-"""Trainings of about a second on random images, for tests of internals. It imports torch: import it inside a test."""
+"""Trainings of about a second on random images, for tests of internals.
+
+It imports torch: import it inside a test.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ def recipe(*flags: str) -> Recipe:
     return chosen(parser.parse_args(flags))
 
 
-def training(*flags: str, dtype: torch.dtype = torch.float32, world: World | None = None) -> TrainingRun:
+def training(
+    *flags: str, dtype: torch.dtype = torch.float32, world: World | None = None
+) -> TrainingRun:
     torch.set_num_threads(1)
     images = Images.on(torch.device("cpu"), SMALL.images, SMALL.labels.astype(np.int64))
     return TrainingRun(recipe(*flags), images, LEARN, world=world or World(), dtype=dtype)
@@ -32,7 +37,10 @@ def training(*flags: str, dtype: torch.dtype = torch.float32, world: World | Non
 def seen_slowly(plan: np.ndarray, cutout: int) -> torch.Tensor:
     """Return the images of a plan, built one by one from padded copies. plan: (6, n)."""
     exact = torch.zeros(()).numpy().dtype  # torch's default
-    mean, std = (np.array(three, exact) * 255 for three in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
+    mean, std = (
+        np.array(three, exact) * 255
+        for three in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    )
     images = []
     for number, down, right, mirrored, top, left in plan.T:
         padded = np.pad(SMALL.images[number], ((16, 16), (16, 16), (0, 0)), mode="reflect")

@@ -22,7 +22,12 @@ FILE = "checkpoint.pt"
 def state(epoch: int, *, fingerprint: str = "these") -> dict[str, Any]:
     import torch
 
-    return {"fingerprint": fingerprint, "epoch": epoch, "weights": [torch.arange(5000.0)], "told": {"accuracy": 0.5}}
+    return {
+        "fingerprint": fingerprint,
+        "epoch": epoch,
+        "weights": [torch.arange(5000.0)],
+        "told": {"accuracy": 0.5},
+    }
 
 
 def names(folder: Path) -> list[str]:
@@ -67,7 +72,10 @@ def test_a_full_disk_is_reported_once_and_keeps_the_previous_checkpoint(
     save(tmp_path, state(1))
     with full_disk():
         assert [save(tmp_path, state(epoch)) for epoch in (2, 3, 4)] == [False, False, False]
-    assert "no checkpoint is written (File too large); training continues; this is reported once" in told(capsys)
+    assert (
+        "no checkpoint is written (File too large); training continues; this is reported once"
+        in told(capsys)
+    )
     assert names(tmp_path) == [FILE]
     assert (load(tmp_path, fingerprint="these") or {})["epoch"] == 1
     assert save(tmp_path, state(5))
@@ -91,7 +99,12 @@ def test_a_corrupt_checkpoint_is_reported_and_not_used(
     save(tmp_path, state(1))
     content = bytearray((tmp_path / FILE).read_bytes())
     content[len(content) // 2] ^= 1
-    other = {"cut short": content[:-1], "emptied": b"", "one byte": content, "something else": b"hello, world"}[change]
+    other = {
+        "cut short": content[:-1],
+        "emptied": b"",
+        "one byte": content,
+        "something else": b"hello, world",
+    }[change]
     (tmp_path / FILE).write_bytes(other)
     assert load(tmp_path, fingerprint="these") is None
     assert "cut short or changed since it was written; training starts over" in told(capsys)
@@ -114,14 +127,18 @@ class Hostile:
         return os.mkdir, (str(self.folder),)
 
 
-def test_loading_a_checkpoint_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loading_a_checkpoint_runs_no_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(tmp_path, {**state(1), "hostile": Hostile(tmp_path / "was-here")})
     assert load(tmp_path, fingerprint="these") is None
     assert "torch does not take it (UnpicklingError); training starts over" in told(capsys)
     assert not (tmp_path / "was-here").exists()
 
 
-def test_an_unreadable_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_checkpoint_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / FILE).mkdir()
     assert load(tmp_path, fingerprint="these") is None
     assert "cannot be read (Is a directory); training starts over" in told(capsys)

@@ -33,7 +33,10 @@ def refused(*flags: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
         ("--batch-norm=maybe", "argument --batch-norm: maybe is not allowed; it is true | false"),
         ("--flip=both", "argument --flip: both is not allowed; it is none | random | alternate"),
         ("--epochs=0", "argument --epochs: 0 is not allowed; it is above 0 and at most 10000"),
-        ("--train-images=0", "argument --train-images: 0 is not allowed; it is a number of images from 1"),
+        (
+            "--train-images=0",
+            "argument --train-images: 0 is not allowed; it is a number of images from 1",
+        ),
         ("--seed=-1", "argument --seed: -1 is not allowed; it is a number from 0"),
     ],
 )
@@ -50,9 +53,21 @@ def test_the_string_off_means_false() -> None:
 
 
 def test_each_recipe_has_its_own_defaults() -> None:
-    fast, sweep = (recipe.chosen(cifar10.parser().parse_args(["--recipe", name])) for name in recipe.RECIPES)
-    assert (fast.knobs["lr"], fast.knobs["momentum"], fast.batch, fast.cutout) == (11.5, 0.85, 1024, 0)
-    assert (sweep.knobs["lr"], sweep.knobs["momentum"], sweep.batch, sweep.cutout) == (0.4, 0.9, 512, 5)
+    fast, sweep = (
+        recipe.chosen(cifar10.parser().parse_args(["--recipe", name])) for name in recipe.RECIPES
+    )
+    assert (fast.knobs["lr"], fast.knobs["momentum"], fast.batch, fast.cutout) == (
+        11.5,
+        0.85,
+        1024,
+        0,
+    )
+    assert (sweep.knobs["lr"], sweep.knobs["momentum"], sweep.batch, sweep.cutout) == (
+        0.4,
+        0.9,
+        512,
+        5,
+    )
 
 
 def test_unusable_parameters_are_infeasible_with_the_reason_as_the_last_line(
@@ -61,12 +76,19 @@ def test_unusable_parameters_are_infeasible_with_the_reason_as_the_last_line(
     monkeypatch.setattr(sys, "argv", ["cifar10.py", "--recipe=fast", "--batch-norm=false"])
     monkeypatch.setattr(cifar10.signal, "signal", lambda *_: None)
     assert cifar10.main() == 42
-    assert capsys.readouterr().out.splitlines()[-1].startswith("--batch-norm false is for --recipe sweep")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .startswith("--batch-norm false is for --recipe sweep")
+    )
 
 
 def test_a_batch_larger_than_the_data_is_infeasible() -> None:
     small = recipe.chosen(cifar10.parser().parse_args(["--batch=200"]))
-    with pytest.raises(recipe.Infeasible, match="--batch 200 is larger than the 199 training images; use at most 199"):
+    with pytest.raises(
+        recipe.Infeasible,
+        match="--batch 200 is larger than the 199 training images; use at most 199",
+    ):
         small.steps(199)
     assert small.steps(200) == 10
 
@@ -74,13 +96,23 @@ def test_a_batch_larger_than_the_data_is_infeasible() -> None:
 def test_the_page_shows_every_flag_with_its_defaults_and_its_range() -> None:
     for knob in recipe.KNOBS:
         fast, sweep = recipe.shown(knob.fast), recipe.shown(knob.sweep)
-        assert f"| `{knob.flag}` | {fast} | {sweep} | {knob.range.replace('|', '/')} | {knob.about} |" in PAGE
-    flags = [flag for action in cifar10.parser()._actions for flag in action.option_strings if flag.startswith("--")]
+        assert (
+            f"| `{knob.flag}` | {fast} | {sweep} | {knob.range.replace('|', '/')} | {knob.about} |"
+            in PAGE
+        )
+    flags = [
+        flag
+        for action in cifar10.parser()._actions
+        for flag in action.option_strings
+        if flag.startswith("--")
+    ]
     assert [flag for flag in flags if flag not in PAGE and flag != "--help"] == []
 
 
 def test_the_commands_on_the_page_are_valid() -> None:
-    commands = re.findall(r"^(?:python|torchrun .*) trial_image/cifar10.py(.*)$", PAGE, re.MULTILINE)
+    commands = re.findall(
+        r"^(?:python|torchrun .*) trial_image/cifar10.py(.*)$", PAGE, re.MULTILINE
+    )
     assert len(commands) >= 4
     for command in commands:
         cifar10.parser().parse_args(shlex.split(command))

@@ -67,9 +67,13 @@ class Hostile:
         return os.mkdir, (str(self.folder),)
 
 
-def test_files_other_than_the_published_ones_are_refused_before_they_are_unpickled(tmp_path: Path) -> None:
+def test_files_other_than_the_published_ones_are_refused_before_they_are_unpickled(
+    tmp_path: Path,
+) -> None:
     folder = write_batches(tmp_path, DATA)
-    (folder / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps(Hostile(tmp_path / "was-here")))
+    (folder / "cifar-10-batches-py" / "data_batch_1").write_bytes(
+        pickle.dumps(Hostile(tmp_path / "was-here"))
+    )
     assert "--no-verify accepts copies with other contents" in refused(folder, verify=True)
     assert not (tmp_path / "was-here").exists()
 

@@ -1,6 +1,7 @@
 """Failures of devices, their memory and all-reduce operations. No GPU is needed.
 
-The errors that torch raises on a GPU are simulated, with the texts from its source and from reports of users.
+The errors that torch raises on a GPU are simulated, with the texts from its source and from reports
+of users.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1"""
 NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3690, {} (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.3\n{}"
 NCCL_MEMORY_S = NCCL.format("unhandled cuda error", "Last error:\nCuda failure 2 'out of memory'")
-NCCL_USAGE_S = NCCL.format("invalid usage", "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on f000")
-NCCL_LOST_S = NCCL.format("remote process exited or there was a network error", "Last error:\nsocketPollConnect")
+NCCL_USAGE_S = NCCL.format(
+    "invalid usage", "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on f000"
+)
+NCCL_LOST_S = NCCL.format(
+    "remote process exited or there was a network error", "Last error:\nsocketPollConnect"
+)
 
 
 @pytest.fixture
@@ -40,9 +45,15 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CUDA_VISIBLE_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "GPU-5d3a"), ("NVIDIA_VISIBLE_DEVICES", "GPU-5d3a")],
+    [
+        ("CUDA_VISIBLE_DEVICES", "2"),
+        ("CUDA_VISIBLE_DEVICES", "GPU-5d3a"),
+        ("NVIDIA_VISIBLE_DEVICES", "GPU-5d3a"),
+    ],
 )
-def test_an_assigned_gpu_that_is_not_found_is_an_error(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
+def test_an_assigned_gpu_that_is_not_found_is_an_error(
+    name: str, value: str, no_gpu: pytest.MonkeyPatch
+) -> None:
     from device import chosen_device
     from errors import NoDevice
 
@@ -65,7 +76,9 @@ def test_an_assigned_gpu_that_is_not_found_is_an_error(name: str, value: str, no
         ("NVIDIA_VISIBLE_DEVICES", "all"),
     ],
 )
-def test_without_an_assigned_gpu_the_cpu_is_used(name: str, value: str, no_gpu: pytest.MonkeyPatch) -> None:
+def test_without_an_assigned_gpu_the_cpu_is_used(
+    name: str, value: str, no_gpu: pytest.MonkeyPatch
+) -> None:
     from device import chosen_device
 
     no_gpu.setenv(name, value)
@@ -78,8 +91,14 @@ def test_float32_on_a_gpu_is_not_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch
 
     gpu, cpu = torch.device("cuda", 0), torch.device("cpu")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert [chosen_precision("auto", cpu), chosen_precision("float32", cpu)] == ["float32", "float32"]
-    assert [chosen_precision("auto", gpu), chosen_precision("bfloat16", gpu)] == ["float16", "bfloat16"]
+    assert [chosen_precision("auto", cpu), chosen_precision("float32", cpu)] == [
+        "float32",
+        "float32",
+    ]
+    assert [chosen_precision("auto", gpu), chosen_precision("bfloat16", gpu)] == [
+        "float16",
+        "bfloat16",
+    ]
     assert torch.backends.cudnn.allow_tf32
     assert chosen_precision("float32", gpu) == "float32"
     assert not torch.backends.cudnn.allow_tf32
@@ -189,14 +208,22 @@ def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], st
         return [str(said) for said in threads.map(meet, range(len(workers)))]
 
 
-def test_two_workers_on_one_gpu_are_refused_before_nccl_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_on_one_gpu_are_refused_before_nccl_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     message = refusals(monkeypatch, ({}, "NVIDIA H100 (5d3a)"), ({}, "NVIDIA H100 (5d3a)"))
-    assert message[0].startswith("ranks 0 and 1 are on the same GPU, NVIDIA H100 (5d3a), which NCCL does not do; ")
+    assert message[0].startswith(
+        "ranks 0 and 1 are on the same GPU, NVIDIA H100 (5d3a), which NCCL does not do; "
+    )
     assert message[1].startswith("ranks 1 and 0 are on the same GPU, ")
     assert os.environ["TORCH_NCCL_BLOCKING_WAIT"] == "1", "or a lost worker is an abort of torch's"
 
 
 def test_workers_on_different_kinds_of_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusals(monkeypatch, ({"device": "cuda"}, "a"), ({"device": "cpu"}, ""))
-    assert message[0].startswith("the workers differ in their device: rank 0 has cuda, rank 1 has cpu; ")
-    assert message[1].startswith("the workers differ in their device: rank 1 has cpu, rank 0 has cuda; ")
+    assert message[0].startswith(
+        "the workers differ in their device: rank 0 has cuda, rank 1 has cpu; "
+    )
+    assert message[1].startswith(
+        "the workers differ in their device: rank 1 has cpu, rank 0 has cuda; "
+    )

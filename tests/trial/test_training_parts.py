@@ -82,7 +82,12 @@ def test_whitening_filters_make_patches_uncorrelated() -> None:
     filters = whitening_filters(images.split(9)).reshape(24, 12).double().numpy()
     pixels = images.double().numpy()
     patches = np.array(
-        [pixels[n, :, r : r + 2, c : c + 2].flatten() for n in range(40) for r in range(31) for c in range(31)]
+        [
+            pixels[n, :, r : r + 2, c : c + 2].flatten()
+            for n in range(40)
+            for r in range(31)
+            for c in range(31)
+        ]
     )
     variances, directions = np.linalg.eigh(patches.T @ patches / len(patches))
     expected = (directions / np.sqrt(variances + 5e-4)).T[::-1]
@@ -96,7 +101,11 @@ def test_whitening_filters_make_patches_uncorrelated() -> None:
 @pytest.mark.parametrize(
     ("flags", "total", "expected"),
     [
-        (("--recipe=fast", "--peak=0.5"), 10, [0.2, 0.36, 0.52, 0.68, 0.84, 1, 0.814, 0.628, 0.442, 0.256]),
+        (
+            ("--recipe=fast", "--peak=0.5"),
+            10,
+            [0.2, 0.36, 0.52, 0.68, 0.84, 1, 0.814, 0.628, 0.442, 0.256],
+        ),
         (("--recipe=sweep", "--peak=0.25"), 8, [0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
         (("--recipe=fast",), 1, [1]),
         (("--recipe=fast", "--peak=0"), 3, [1, 0.69, 0.38]),
@@ -104,7 +113,9 @@ def test_whitening_filters_make_patches_uncorrelated() -> None:
         (("--recipe=sweep", "--peak=1"), 4, [0.25, 0.5, 0.75, 1]),
     ],
 )
-def test_the_learning_rate_rises_and_falls_linearly(flags: tuple[str, ...], total: int, expected: list[float]) -> None:
+def test_the_learning_rate_rises_and_falls_linearly(
+    flags: tuple[str, ...], total: int, expected: list[float]
+) -> None:
     from tests.trial.small_trainings import recipe
 
     assert recipe(*flags).schedule(total) == pytest.approx(expected)
@@ -171,7 +182,9 @@ def test_an_exported_model_takes_images_without_this_code(tmp_path: Path) -> Non
 
     small = training("--width=4", "--batch=24")
     small.epoch()
-    path = export(small.recipe, small.network.state_dict(), [tmp_path / "output", tmp_path / "kept"])
+    path = export(
+        small.recipe, small.network.state_dict(), [tmp_path / "output", tmp_path / "kept"]
+    )
     assert [str(file.relative_to(tmp_path)) for file in sorted(tmp_path.rglob("*.*"))] == [
         "kept/model.pt",
         "output/model.pt",
@@ -215,10 +228,15 @@ def test_a_worker_gets_its_rank_from_torchrun_or_an_indexed_job(
         (WORLD, "RANK is not set: torchrun and tuner set it"),
         ({**WORLD, "RANK": "4"}, "RANK=4 is not below WORLD_SIZE=4: ranks count from 0"),
         ({**WORLD, "RANK": "first"}, "RANK=first is not a whole number"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE is 2, and MASTER_ADDR is not set: torchrun and tuner set it"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "0"},
+            "WORLD_SIZE is 2, and MASTER_ADDR is not set: torchrun and tuner set it",
+        ),
     ],
 )
-def test_an_invalid_rank_or_world_size_is_refused(environment: dict[str, str], sentence: str) -> None:
+def test_an_invalid_rank_or_world_size_is_refused(
+    environment: dict[str, str], sentence: str
+) -> None:
     from errors import ConfigurationError
     from world import worker_of
 

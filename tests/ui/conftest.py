@@ -1,6 +1,7 @@
 """The fixtures of tests of the page in a browser. `make test-ui` runs them; `make test` does not.
 
-Without chromium or Playwright they are skipped with one line; with TUNER_TEST_UI_REQUIRED=1 they fail.
+Without chromium or Playwright they are skipped with one line; with TUNER_TEST_UI_REQUIRED=1 they
+fail.
 """
 
 from __future__ import annotations
@@ -38,23 +39,34 @@ def chromium() -> Iterator[Any]:  # Any: Playwright is not among the development
         lacks("there is no chromium here; make ui-packages installs it")
     with sync_playwright() as playwright:
         # Root has no sandbox, and shared memory is small in containers.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Any]:
-    """A page of the browser. An error that it reports fails the test, except for a lost connection to the server."""
+    """A page of the browser.
+
+    An error that it reports fails the test, except for a lost connection to the server.
+    """
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     tab = context.new_page()
     tab.set_default_timeout(60_000)  # building this takes long on a busy machine
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    tab.on(
+        "console", lambda message: errors.append(message.text) if message.type == "error" else None
+    )
     yield tab
     context.close()
-    assert [error for error in errors if "net::ERR" not in error and "Failed to load resource" not in error] == []
+    assert [
+        error
+        for error in errors
+        if "net::ERR" not in error and "Failed to load resource" not in error
+    ] == []
 
 
 @pytest.fixture(scope="session", autouse=True)

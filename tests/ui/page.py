@@ -15,7 +15,8 @@ import httpx
 
 from tests.e2e.cli import Cli
 
-# Of clients of plain HTTP. Their default reads all certificate authorities, which takes as long as twenty requests.
+# Of clients of plain HTTP. Their default reads all certificate authorities, which takes as long as
+# twenty requests.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -72,7 +73,9 @@ class PageOfServer:
     """`tuner serve --ui` as a process of the test: the addresses of the page and of the service."""
 
     def __init__(self, cli: Cli, *flags: str) -> None:
-        self.process: subprocess.Popen[str] = cli.start("serve", "--address", "127.0.0.1:0", "--ui", *flags)
+        self.process: subprocess.Popen[str] = cli.start(
+            "serve", "--address", "127.0.0.1:0", "--ui", *flags
+        )
         assert self.process.stderr is not None
         self.base, self.address = "", ""
         while not self.address:

@@ -44,7 +44,9 @@ Object.defineProperty(window, "vegaEmbed", { configurable: true, get: () => wind
 
 
 def until_drawn(tab: Any, figure: str, points: int) -> None:
-    """Wait until the figure has so many points: several times as long as the page may pause, and too short for more."""
+    """Wait until the figure has so many points: several times as long as the page may pause, and
+    too short for more.
+    """
     script = "([figure, points]) => window.views.get(figure)?.data('rows').length >= points"
     tab.wait_for_function(script, arg=[figure, points], timeout=30_000)
 
@@ -142,7 +144,9 @@ def test_figures_show_each_trial_of_a_search_soon_and_the_last_one_too(cli: Cli,
     running = cli.start("run", cli.file)
     tab.add_init_script(KEEPS_VIEWS)
     with served(cli) as page:
-        eventually(lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt"))))
+        eventually(
+            lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")))
+        )
         opened(tab, page.link)
         for trial in range(trials):
             (cli.folder / f"go-{trial}").touch()
@@ -157,7 +161,9 @@ def test_the_curve_of_a_running_trial_grows(cli: Cli, tab: Any) -> None:
     running = cli.start("run", cli.file)
     tab.add_init_script(KEEPS_VIEWS)
     with served(cli) as page:
-        eventually(lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt"))))
+        eventually(
+            lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")))
+        )
         opened(tab, page.link)
         (cli.folder / "go-0").touch()
         until_drawn(tab, "curves", 3)
@@ -244,7 +250,9 @@ def test_the_log_of_a_trial_grows(cli: Cli, tab: Any) -> None:
     cli.file.write_text(experiment(["python", "prints.py", "${x}"], trials=1))
     running = cli.start("run", cli.file)
     with served(cli) as page:
-        eventually(lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt"))))
+        eventually(
+            lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")))
+        )
         opened(tab, page.link)
         tab.click("tbody a")
         tab.wait_for_selector("pre.log:has-text('begins')")
@@ -262,7 +270,9 @@ def test_a_trial_shows_the_gap_in_its_log_and_the_doubt_of_its_value(cli: Cli, t
     with served(cli) as page:
         opened(tab, page.link)
         tab.click("tbody a")
-        tab.wait_for_selector("text=gap in its log: lines are missing; the lines that were not read may have had")
+        tab.wait_for_selector(
+            "text=gap in its log: lines are missing; the lines that were not read may have had"
+        )
 
 
 def test_an_open_page_misses_nothing_while_the_server_restarts(cli: Cli, tab: Any) -> None:
@@ -280,12 +290,17 @@ def test_an_open_page_misses_nothing_while_the_server_restarts(cli: Cli, tab: An
         tab.locator("tbody .state.succeeded").nth(1).wait_for()
 
 
-def test_fifty_parameters_and_a_search_without_a_value_fit_on_a_phone(cli: Cli, chromium: Any) -> None:
+def test_fifty_parameters_and_a_search_without_a_value_fit_on_a_phone(
+    cli: Cli, chromium: Any
+) -> None:
     names = [f"a_parameter_with_a_long_name_{n}" for n in range(50)]
     space = ", ".join(f"{name}: {{type: float, min: 0, max: 1}}" for name in names)
     cli.file.write_text(
         experiment(
-            ["sh", "-c", "sleep 1; exit 1"], trials=2, parameters=space, name="a-name-as-long-as-a-name-may-be-which-is"
+            ["sh", "-c", "sleep 1; exit 1"],
+            trials=2,
+            parameters=space,
+            name="a-name-as-long-as-a-name-may-be-which-is",
         )
     )
     assert cli.tuner("run", cli.file)[0] != 0
@@ -319,7 +334,9 @@ def test_trials_are_compared(cli: Cli, tab: Any) -> None:
 def test_many_trials_are_usable_while_they_are_read_and_then_filtered_sorted_and_drawn(
     cli: Cli, tab: Any, many: int
 ) -> None:
-    (cli.folder / "many.csv").write_text("x,value\n" + "".join(f"{i / many},{i % 997}\n" for i in range(many)))
+    (cli.folder / "many.csv").write_text(
+        "x,value\n" + "".join(f"{i / many},{i % 997}\n" for i in range(many))
+    )
     cli.write(trials=3)
     assert cli.tuner("import", cli.file, "--from", "many.csv")[0] == 0
     with served(cli) as page:
@@ -359,7 +376,9 @@ ROWS = [
 
 
 def filtered(tab: Any, words: str) -> Any:
-    """Return the numbers of the trials that the filter leaves, or what it says is wrong with the words."""
+    """Return the numbers of the trials that the filter leaves, or what it says is wrong with the
+    words.
+    """
     script = """([words, columns, rows]) => import("/static/filter.js").then(({ conditions }) => {
         const wanted = conditions(words, columns);
         return rows.filter((row) => wanted.every((holds) => holds(row))).map((row) => row[0]);
@@ -367,27 +386,48 @@ def filtered(tab: Any, words: str) -> Any:
     return tab.evaluate(script, [words, COLUMNS, ROWS])
 
 
-def test_the_filter_takes_every_column_by_its_name_and_says_what_is_wrong(cli: Cli, tab: Any) -> None:
+def test_the_filter_takes_every_column_by_its_name_and_says_what_is_wrong(
+    cli: Cli, tab: Any
+) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     with served(cli) as page:
         opened(tab, page.link)
         for words, numbers in (
-            ("", [3, 12]), ("trial<10", [3]), ("value>0.9", [12]), ("score > 0.9", [12]), ("state=failed", [3]),
-            ("state!=failed lr<0.01", [12]), ("LR<0.01", [12]), ("parameters.lr<0.01", [12]), ("a.b=2", [12]),
-            ("learning rate<=5 failed", [3]), ("mAP@[IoU=0.5]<1", [12]), ("mAP@[IoU=0.5]=nan", [3]), ("opt=SGD", [12]),
-            ("adam", [3]), ('"adam"', [3]), ('opt="adam"', [3]), ("score!=0.95", [3]),
-        ):  # fmt: skip
+            ("", [3, 12]),
+            ("trial<10", [3]),
+            ("value>0.9", [12]),
+            ("score > 0.9", [12]),
+            ("state=failed", [3]),
+            ("state!=failed lr<0.01", [12]),
+            ("LR<0.01", [12]),
+            ("parameters.lr<0.01", [12]),
+            ("a.b=2", [12]),
+            ("learning rate<=5 failed", [3]),
+            ("mAP@[IoU=0.5]<1", [12]),
+            ("mAP@[IoU=0.5]=nan", [3]),
+            ("opt=SGD", [12]),
+            ("adam", [3]),
+            ('"adam"', [3]),
+            ('opt="adam"', [3]),
+            ("score!=0.95", [3]),
+        ):
             assert filtered(tab, words) == numbers, words
         form = "write lr with one of < <= > >= = != and a number, as in lr<0.1"
         for words, mistake in (
             ("lr<abc", f"lr<abc: abc is not a number; {form}"),
             ("adam lr<0,1", f"lr<0,1: 0,1 is not a number; {form}"),
-            ("foo<3", "foo<3: no column of that name; there are Trial, State, score, lr, a.b, learning rate, "
-                      'mAP@[IoU=0.5], opt. Text is searched for in quotes: "foo<3"'),
+            (
+                "foo<3",
+                "foo<3: no column of that name; there are Trial, State, score, lr, a.b, learning rate, "
+                'mAP@[IoU=0.5], opt. Text is searched for in quotes: "foo<3"',
+            ),
             ("lr<", "lr<: the value is missing, as in lr<1"),
-            ("state=done", "state=done: no state done; there are queued, running, paused, succeeded, pruned, failed, "
-                           "infeasible, cancelled"),
-        ):  # fmt: skip
+            (
+                "state=done",
+                "state=done: no state done; there are queued, running, paused, succeeded, pruned, failed, "
+                "infeasible, cancelled",
+            ),
+        ):
             assert filtered(tab, words) == mistake, words
         # The `b` of `a.b` is no name.
         assert "no column of that name" in filtered(tab, "b=2")
@@ -454,7 +494,11 @@ def test_trouble_that_has_passed_is_no_longer_shown(cli: Cli, tab: Any) -> None:
         opened(tab, page.link)
         # What a page is told while the store does not answer, over a connection that is then lost.
         told = 'event: trouble\ndata: {"message": "the store does not answer"}\n\n'
-        tab.route("**/stream*", lambda route: route.fulfill(body=told, content_type="text/event-stream"), times=1)
+        tab.route(
+            "**/stream*",
+            lambda route: route.fulfill(body=told, content_type="text/event-stream"),
+            times=1,
+        )
         hidden = "hidden => { Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });"
         hidden += " document.dispatchEvent(new Event('visibilitychange')); }"
         tab.evaluate(hidden, True)
@@ -480,27 +524,44 @@ def test_events_are_shown_in_words(cli: Cli, tab: Any) -> None:
         shown = """message => import("/static/dom.js").then(
             page => page.events([{ time: "", kind: "it", trial: 1, message }]).innerText)"""
         for message, words in (
-            ('running->failed class=userError reason="exit code 1"', "exit code 1 (class userError)"),
+            (
+                'running->failed class=userError reason="exit code 1"',
+                "exit code 1 (class userError)",
+            ),
             ('waiting reason="QuotaExceeded: cpu 8/8"', "QuotaExceeded: cpu 8/8"),
         ):
-            assert tab.evaluate(shown, f"trial=tiny-1 attempt=1 {message}") == f"–trial 1 it {words}"
+            assert (
+                tab.evaluate(shown, f"trial=tiny-1 attempt=1 {message}") == f"–trial 1 it {words}"
+            )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
-def test_pages_are_accessible_and_fit(cli: Cli, chromium: Any, axe: str, width: int, scheme: str) -> None:
+def test_pages_are_accessible_and_fit(
+    cli: Cli, chromium: Any, axe: str, width: int, scheme: str
+) -> None:
     assert cli.tuner("run", cli.write(trials=2))[0] == 0
-    context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
+    context = chromium.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True
+    )
     tab = context.new_page()
     with served(cli) as page:
         tab.goto(page.link)
-        for address in ("", "#/search/default/tiny", "#/search/default/tiny/trial/1",
-                        "#/search/default/tiny/compare/0,1", "#/queue"):  # fmt: skip
+        for address in (
+            "",
+            "#/search/default/tiny",
+            "#/search/default/tiny/trial/1",
+            "#/search/default/tiny/compare/0,1",
+            "#/queue",
+        ):
             tab.goto(f"{page.base}/{address}")
             tab.wait_for_selector("main .state, .list li, .empty")
             tab.evaluate(axe)
             found = tab.evaluate("axe.run()")
-            bad = {each["id"]: [node["html"][:150] for node in each["nodes"]] for each in found["violations"]}
+            bad = {
+                each["id"]: [node["html"][:150] for node in each["nodes"]]
+                for each in found["violations"]
+            }
             assert bad == {}, f"{address}: {json.dumps(bad, indent=1)}"
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
     context.close()

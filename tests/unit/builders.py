@@ -1,4 +1,6 @@
-"""Builders for tests of the controller's core: an experiment, its attempts and a snapshot in one line each."""
+"""Builders for tests of the controller's core: an experiment, its attempts and a snapshot in one
+line each.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,16 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def an_objective(*, maximize: bool = True, target: float | None = None, value: str = "last") -> ExperimentObjective:
+def an_objective(
+    *, maximize: bool = True, target: float | None = None, value: str = "last"
+) -> ExperimentObjective:
     direction = Direction.MAXIMIZE if maximize else Direction.MINIMIZE
     return ExperimentObjective("accuracy", direction, ValueRule(value), target)
 
 
-def a_template(*command: str, env: Mapping[str, object] | None = None, gpu: float = 0.0) -> TrialTemplate:
+def a_template(
+    *command: str, env: Mapping[str, object] | None = None, gpu: float = 0.0
+) -> TrialTemplate:
     return TrialTemplate(
         command or ("python", "train.py", "--lr=${lr}"),
         env=env or {},  # type: ignore[arg-type]  # strings and secrets
@@ -107,7 +113,9 @@ def attempt(
     reason: str = "",
 ) -> Attempt:
     start = None if state is CREATED else START
-    return Attempt(trial, number, state, cause, start, value=value, failure_class=failed, reason=reason)
+    return Attempt(
+        trial, number, state, cause, start, value=value, failure_class=failed, reason=reason
+    )
 
 
 def final_stage(
@@ -120,10 +128,15 @@ def final_stage(
     first: int = 1,
     kept: bool = True,
 ) -> FinalStage:
-    """A final stage whose newest attempt is in `state`; None before it begins. `first`: its first attempt's number."""
+    """A final stage whose newest attempt is in `state`; None before it begins.
+
+    `first`: its first attempt's number.
+    """
     if state is None:
         return FinalStage((), first - 1)
-    newest = attempt(first + len(earlier), state, trial=FINAL, cause=cause, failed=failed, reason=reason)
+    newest = attempt(
+        first + len(earlier), state, trial=FINAL, cause=cause, failed=failed, reason=reason
+    )
     return FinalStage((*earlier, newest), first - 1, kept)
 
 
@@ -141,7 +154,15 @@ def open_trial(
     """A trial whose newest attempt is in `state`; None if it waits for its first one."""
     if state is None:
         return UnfinishedTrial(number, earlier, running)
-    newest = attempt(len(earlier) + 1, state, trial=number, cause=cause, failed=failed, value=value, reason=reason)
+    newest = attempt(
+        len(earlier) + 1,
+        state,
+        trial=number,
+        cause=cause,
+        failed=failed,
+        value=value,
+        reason=reason,
+    )
     return UnfinishedTrial(number, (*earlier, newest), running)
 
 
@@ -165,8 +186,10 @@ def snapshot(
     streak: Streak | None = None,
     set_aside: Set[int] = frozenset(),
 ) -> Snapshot:
-    """`done`: finished trials by outcome; without `streak`, some of them have not failed. `sent`: stops sent in this
-    process's life, with their grace. `removed`: None = all that have failed."""
+    """`done`: finished trials by outcome; without `streak`, some of them have not failed. `sent`:
+    stops sent in this
+    process's life, with their grace. `removed`: None = all that have failed.
+    """
     return Snapshot(
         spec=spec or a_spec(),
         state=state,

@@ -38,10 +38,17 @@ def a_launch(
         image="registry.example/digits:3",
         cluster=cluster,
     )
-    spec = replace(a_spec(trial=template, name=name), namespace=namespace, metrics=metrics, labels=experiment_labels)
+    spec = replace(
+        a_spec(trial=template, name=name),
+        namespace=namespace,
+        metrics=metrics,
+        labels=experiment_labels,
+    )
     experiment = an_experiment(spec)
     lost = attempt(1, AttemptState.FAILED, trial=12, failed=FailureClass.INFRASTRUCTURE)
     let_down = [replace(lost, number=n + 1, node=node) for n, node in enumerate(nodes)]
     attempts = [*let_down, attempt(len(nodes) + 1, trial=12)]
     folders = ExperimentFolders(Path("/state/experiments/x")).attempt(12, 1)
-    return cluster_launch(experiment, a_trial(12, lr=0.1, activation="tanh"), attempts, folders, environ=environ or {})
+    return cluster_launch(
+        experiment, a_trial(12, lr=0.1, activation="tanh"), attempts, folders, environ=environ or {}
+    )

@@ -1,4 +1,6 @@
-"""Drawn histories of studies with pruning: the reports in order, and the advice of an engine that received them."""
+"""Drawn histories of studies with pruning: the reports in order, and the advice of an engine that
+received them.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,19 @@ def learning_curve(draw: Random, steps: int) -> list[float]:
 def draw_history(
     seed: int, *, trials: int = 24, steps: int = 16, at_once: int = 4, odd: float = 0.0
 ) -> list[DrawnEvent]:
-    """Draw parallel trials that report one step or several; most succeed. `odd`: the share of NaN and infinities."""
+    """Draw parallel trials that report one step or several; most succeed.
+
+    `odd`: the share of NaN and infinities.
+    """
     draw = Random(seed)
     events: list[DrawnEvent] = []
     running: dict[int, list[Measurement]] = {}
     number = 0
     while number < trials or running:
         while number < trials and len(running) < at_once:
-            values = [draw.choice(ODD) if draw.random() < odd else v for v in learning_curve(draw, steps)]
+            values = [
+                draw.choice(ODD) if draw.random() < odd else v for v in learning_curve(draw, steps)
+            ]
             running[number] = accuracy(*values)
             number += 1
         which = draw.choice(sorted(running))
@@ -56,7 +63,10 @@ def draw_history(
 
 
 def negated(events: Iterable[DrawnEvent]) -> list[DrawnEvent]:
-    return [replace(e, measurements=tuple(m._replace(value=-m.value) for m in e.measurements)) for e in events]
+    return [
+        replace(e, measurements=tuple(m._replace(value=-m.value) for m in e.measurements))
+        for e in events
+    ]
 
 
 def a_study(name: str, settings: Mapping[str, Value], direction: Direction = MAXIMIZE) -> Study:
@@ -83,7 +93,9 @@ class EngineReplay:
             self._measured += [(number, m) for m in fresh]
             self.engine.measure(number, fresh)
             return self.engine.advise(number)
-        value = self.engine.value_of(number)[0] if event.end in (SUCCEEDED, TrialState.PRUNED) else None
+        value = (
+            self.engine.value_of(number)[0] if event.end in (SUCCEEDED, TrialState.PRUNED) else None
+        )
         state = TrialState.FAILED if event.end is SUCCEEDED and value is None else event.end
         self._put(replace(self._trials[number], state=state, value=value))
         return None

@@ -12,8 +12,28 @@ from hypothesis import strategies as st
 
 from suggest.engine import Engine
 from suggest.samplers.axis import axis_of
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
-from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.space import (
+    Assignment,
+    Choice,
+    Condition,
+    Domain,
+    Float,
+    Int,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
+from suggest.study import (
+    Algorithm,
+    Direction,
+    Objective,
+    Pruning,
+    Study,
+    StudyName,
+    StudySpec,
+    ValueRule,
+)
 from suggest.trial import Measurement, Trial, TrialState, ValueColumn
 
 QUEUED, RUNNING, SUCCEEDED = TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED
@@ -35,7 +55,9 @@ def seeds(count: int) -> range:
 
 def examples(count: int) -> settings:
     """Hypothesis settings for as many examples as `drawn` says, and no deadline."""
-    return settings(max_examples=drawn(count), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    return settings(
+        max_examples=drawn(count), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 def a_column(*values: Value) -> ValueColumn:
@@ -53,7 +75,12 @@ def study(
     value: ValueRule = ValueRule.LAST,
 ) -> Study:
     rule = None if pruning is None else Pruning("median", pruning)
-    spec = StudySpec(space, (Objective("accuracy", direction, value),), Algorithm(algorithm, None, config or {}), rule)
+    spec = StudySpec(
+        space,
+        (Objective("accuracy", direction, value),),
+        Algorithm(algorithm, None, config or {}),
+        rule,
+    )
     return Study(StudyName("default", "digits"), "uid", spec, seed)
 
 
@@ -63,7 +90,10 @@ def accuracy(*values: float, attempt: int = 1, first: int = 0) -> list[Measureme
 
 def play(engine: Engine, count: int) -> list[Trial]:
     """Propose `count` trials and put them as running."""
-    trials = [Trial(p.number, RUNNING, p.parameters, parent=p.parent) for p in engine.propose(count).trials]
+    trials = [
+        Trial(p.number, RUNNING, p.parameters, parent=p.parent)
+        for p in engine.propose(count).trials
+    ]
     for trial in trials:
         engine.put(trial)
     return trials
@@ -76,7 +106,12 @@ def assert_points(space: Space, points: Iterable[Assignment]) -> None:
         assert repr(space.canonical(point)) == repr(dict(point))
 
 
-def finish(engine: Engine, trials: Iterable[Trial], state: TrialState = SUCCEEDED, value: float | None = None) -> None:
+def finish(
+    engine: Engine,
+    trials: Iterable[Trial],
+    state: TrialState = SUCCEEDED,
+    value: float | None = None,
+) -> None:
     for trial in trials:
         engine.put(Trial(trial.number, state, trial.parameters, value=value, parent=trial.parent))
 
@@ -121,19 +156,33 @@ _FINITE = st.one_of(
         st.integers(1, 3),
     ),
     st.builds(lambda n: Int(1, n, Scale.LOG), st.integers(1, 6)),
-    st.builds(lambda n: Float(0.1, Float(0.1, 9, step=0.1)._stepped(n), step=0.1), st.integers(1, 5)),
+    st.builds(
+        lambda n: Float(0.1, Float(0.1, 9, step=0.1)._stepped(n), step=0.1), st.integers(1, 5)
+    ),
     st.builds(lambda n: Float(1e-4, 1.0, Scale.LOG, points=n), st.integers(2, 5)),
     st.builds(lambda n: Choice(CHOICES.values[:n]), st.integers(1, 7)),
 )
 _CONTINUOUS = st.sampled_from(
-    [Float(-1, 3), Float(1e-6, 10, Scale.LOG), Float(2, 2), Int(1, 10**6, Scale.LOG), Int(-(10**9), 10**9)]
+    [
+        Float(-1, 3),
+        Float(1e-6, 10, Scale.LOG),
+        Float(2, 2),
+        Int(1, 10**6, Scale.LOG),
+        Int(-(10**9), 10**9),
+    ]
 )
 
 
 def values_of(domain: Domain) -> list[Value]:
-    """Return the values that a grid tries; none for a continuous domain or one with too many values."""
+    """Return the values that a grid tries; none for a continuous domain or one with too many
+    values.
+    """
     axis = axis_of(domain)
-    return [] if axis is None or axis.count is None or axis.count > 1000 else [axis.at(k) for k in range(axis.count)]
+    return (
+        []
+        if axis is None or axis.count is None or axis.count > 1000
+        else [axis.at(k) for k in range(axis.count)]
+    )
 
 
 @st.composite
@@ -145,8 +194,12 @@ def spaces(draw: st.DrawFn, *, finite: bool = False, most: int = 6) -> Space:
     for place, domain in enumerate(domains):
         when: list[Condition] = []
         possible = [p for p in parameters if 0 < len(values_of(p.domain)) < 100]
-        for parent in draw(st.lists(st.sampled_from(possible), max_size=2, unique_by=id)) if possible else []:
-            values = draw(st.lists(st.sampled_from(values_of(parent.domain)), min_size=1, max_size=3))
+        for parent in (
+            draw(st.lists(st.sampled_from(possible), max_size=2, unique_by=id)) if possible else []
+        ):
+            values = draw(
+                st.lists(st.sampled_from(values_of(parent.domain)), min_size=1, max_size=3)
+            )
             when.append(Condition(parent.name, tuple(values)))
         parameters.append(Parameter(f"p{place}", domain, tuple(when)))
     space = Space(tuple(draw(st.permutations(parameters))))

@@ -1,4 +1,6 @@
-"""Models for tests of the worker processes: they return what they were shown, wait, allocate memory, or exit."""
+"""Models for tests of the worker processes: they return what they were shown, wait, allocate
+memory, or exit.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,16 @@ class EchoModel:
     ) -> list[Assignment]:
         shown = ",".join(f"{t.number}={t.value}" for t in learned)
         away = ",".join(str(t.number) for t in running)
-        return [{"shown": shown, "running": away, "pid": os.getpid(), "seed": self._seed} for _ in wanted]
+        return [
+            {"shown": shown, "running": away, "pid": os.getpid(), "seed": self._seed}
+            for _ in wanted
+        ]
 
 
 class Waits(EchoModel):
-    """Writes its process id to the file that `settings` names, and waits until the file is gone or its time is up."""
+    """Writes its process id to the file that `settings` names, and waits until the file is gone or
+    its time is up.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         super().__init__(spec, seed, settings)
@@ -78,11 +85,14 @@ class AllocatesMemory(EchoModel):
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         self._asked += 1
-        return [{**point, "asked": self._asked} for point in super().propose(learned, running, wanted)]
+        return [
+            {**point, "asked": self._asked} for point in super().propose(learned, running, wanted)
+        ]
 
 
 class Overflows(EchoModel):
-    """Allows its process 256 MB more than Python has mapped, and allocates as long as the file `settings` names exists.
+    """Allows its process 256 MB more than Python has mapped, and allocates as long as the file
+    `settings` names exists.
 
     It keeps what it has allocated, as a model keeps what it has computed.
     """
@@ -96,7 +106,10 @@ class Overflows(EchoModel):
         self, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         if self._file.exists():
-            mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+            mapped = (
+                int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+                * resource.getpagesize()
+            )
             resource.setrlimit(resource.RLIMIT_AS, (mapped + (256 << 20),) * 2)
         while self._file.exists():
             self._kept.append(b"x" * (1 << 20))
@@ -128,10 +141,12 @@ LATCH = "TUNER_TEST_LATCH"  # in the environment: the folder of `Latched`
 
 
 class Latched:
-    """Random points of the study's space. Its folder gets a line for each request, in `asked`: the numbers wanted, of
-    the finished and of the running trials, and the upper end of the first parameter. As long as `closed` is there, it
-    waits, but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is there, it fails,
-    and while `memory` is there, it runs out of memory."""
+    """Random points of the study's space. Its folder gets a line for each request, in `asked`: the
+    numbers wanted, of
+    the finished and of the running trials, and the upper end of the first parameter. As long as
+    `closed` is there, it waits, but for a request for 2 and 3 when `answer 2,3` is there; while
+    `broken` is there, it fails, and while `memory` is there, it runs out of memory.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
@@ -156,11 +171,14 @@ class Latched:
             raise ZeroDivisionError("in the model")
         if (self._folder / "memory").exists():
             raise MemoryError
-        return draw_points(self._space, self._seed + 1, wanted)  # no points that random search would give
+        # no points that random search would give
+        return draw_points(self._space, self._seed + 1, wanted)
 
     def _may_answer(self, wanted: Sequence[PointRequest]) -> bool:
         try:
-            (self._folder / "answer {}".format(",".join(str(one.number) for one in wanted))).unlink()
+            (
+                self._folder / "answer {}".format(",".join(str(one.number) for one in wanted))
+            ).unlink()
         except FileNotFoundError:
             return False
         return True

@@ -1,4 +1,6 @@
-"""The memory that callers use on the server is bounded, per caller and in total; waiting calls are admitted later."""
+"""The memory that callers use on the server is bounded, per caller and in total; waiting calls are
+admitted later.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from suggest.server.in_flight import CallerLimit, RequestBytes
 def test_a_caller_has_a_limit_of_calls() -> None:
     limit = CallerLimit(2, "{caller} has {most} calls in flight")
     with limit.one_more("a"), limit.one_more("b"):
-        with limit.one_more("a"), pytest.raises(RateLimited, match="a has 2 calls in flight"), limit.one_more("a"):
+        with (
+            limit.one_more("a"),
+            pytest.raises(RateLimited, match="a has 2 calls in flight"),
+            limit.one_more("a"),
+        ):
             pass
         with limit.one_more("a"):
             pass
@@ -25,7 +31,8 @@ def test_a_caller_has_a_limit_of_calls() -> None:
 MIB = 1 << 20
 
 
-LARGE = in_flight.REQUEST_BYTES // 4 // in_flight._ARRIVING_COPIES  # four of them may arrive at the same time
+# four of them may arrive at the same time
+LARGE = in_flight.REQUEST_BYTES // 4 // in_flight._ARRIVING_COPIES
 
 
 class Arrivals:
@@ -138,7 +145,9 @@ def test_requests_not_answered_yet_have_one_total_for_all_callers() -> None:
 
             for number, mib in enumerate((127, 64, 32, 16)):
                 await arrive(f"127.0.0.{number}", mib)
-            with pytest.raises(RateLimited, match=r"127\.0\.0\.3 has 16 MiB of unanswered requests"):
+            with pytest.raises(
+                RateLimited, match=r"127\.0\.0\.3 has 16 MiB of unanswered requests"
+            ):
                 await arrive("127.0.0.3", 2)
             await arrive("127.0.0.9", 1)
         assert requests.total.has_room("127.0.0.0", in_flight.REQUEST_BYTES)
@@ -149,7 +158,9 @@ def test_requests_not_answered_yet_have_one_total_for_all_callers() -> None:
 def test_a_request_larger_than_its_share_is_refused_for_good() -> None:
     async def play() -> None:
         requests = RequestBytes(HeavyCalls())
-        with pytest.raises(InvalidArgument, match="takes up to 129 MiB once decoded; at most 128 MiB"):
+        with pytest.raises(
+            InvalidArgument, match="takes up to 129 MiB once decoded; at most 128 MiB"
+        ):
             async with requests.room("a", "Call", MIB) as room:
                 room.resize(129 * MIB)
 

@@ -1,4 +1,6 @@
-"""Which failures the circuit breaker considers to have the same cause, and how many of them open it."""
+"""Which failures the circuit breaker considers to have the same cause, and how many of them open
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,29 @@ def failed(reason: str, failure_class: str = "userError") -> Outcome:
             "exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/s/trials/3/1/output/x.npz'",
             "exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/s/trials/12/1/output/x.npz'",
         ),
-        ("exit code 2: cannot open /tmp/tmpabcdefgh/model", "exit code 2: cannot open /tmp/tmpijklmnop/model"),
-        ("exit code 1: 2026-01-02 03:04:05,123 ERROR no data", "exit code 1: 2026-01-02 04:00:00,001 ERROR no data"),
-        ("exit code 1: ValueError: lr=0.1 is too large", "exit code 1: ValueError: lr=1e-05 is too large"),
+        (
+            "exit code 2: cannot open /tmp/tmpabcdefgh/model",
+            "exit code 2: cannot open /tmp/tmpijklmnop/model",
+        ),
+        (
+            "exit code 1: 2026-01-02 03:04:05,123 ERROR no data",
+            "exit code 1: 2026-01-02 04:00:00,001 ERROR no data",
+        ),
+        (
+            "exit code 1: ValueError: lr=0.1 is too large",
+            "exit code 1: ValueError: lr=1e-05 is too large",
+        ),
         ("exit code 1: digits-x7k2q-3 gave up", "exit code 1: digits-x7k2q-14 gave up"),
-        ("exit code 1: RuntimeError: shape [8, 3] at 0x7f31", "exit code 1: RuntimeError: shape [16, 3] at 0x7a99"),
+        (
+            "exit code 1: RuntimeError: shape [8, 3] at 0x7f31",
+            "exit code 1: RuntimeError: shape [16, 3] at 0x7a99",
+        ),
         ("exit code 1:  34%|███▍      | 34/100", "exit code 1:  80%|████████  | 80/100"),
     ],
 )
-def test_failure_reasons_are_compared_without_the_parts_that_depend_on_the_trial(one: str, other: str) -> None:
+def test_failure_reasons_are_compared_without_the_parts_that_depend_on_the_trial(
+    one: str, other: str
+) -> None:
     assert Cause.of(failed(one)) == Cause.of(failed(other))
 
 
@@ -54,7 +70,9 @@ def test_other_reasons_differ(one: Outcome, other: Outcome) -> None:
 
 
 def test_a_trial_that_did_not_fail_ends_the_streak_and_a_cancelled_one_does_not_count() -> None:
-    streak = Streak().after(0, failed("a")).after(1, Outcome(TrialState.CANCELLED)).after(2, failed("a"))
+    streak = (
+        Streak().after(0, failed("a")).after(1, Outcome(TrialState.CANCELLED)).after(2, failed("a"))
+    )
     assert (streak.first, streak.alike) == ((0, 2), (0, 2))
     for state in (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.INFEASIBLE):
         assert streak.after(3, Outcome(state)) == Streak(first=None)
@@ -73,7 +91,9 @@ def test_the_first_failures_may_have_different_reasons_but_must_be_the_programs_
 def test_a_machine_that_fails_every_trial_opens_the_breaker_too() -> None:
     streak = Streak(first=None)
     for number in range(3):
-        streak = streak.after(number, failed("killed by SIGKILL, which tuner did not send", "infrastructure"))
+        streak = streak.after(
+            number, failed("killed by SIGKILL, which tuner did not send", "infrastructure")
+        )
     assert trip(a_spec(), streak, alone=False) is not None
 
 
@@ -81,7 +101,9 @@ def test_a_machine_that_fails_every_trial_opens_the_breaker_too() -> None:
     ("parallelism", "limit", "most"),
     [(1, None, 3), (3, None, 3), (8, None, 8), (8, 5, 5), (1, 2, 2), (1, 1, 3), (16, 100, 16)],
 )
-def test_a_streak_of_like_failures_opens_the_breaker(parallelism: int, limit: int | None, most: int) -> None:
+def test_a_streak_of_like_failures_opens_the_breaker(
+    parallelism: int, limit: int | None, most: int
+) -> None:
     assert max_same_failures(a_spec(parallelism=parallelism, failed_trials=limit)) == most
 
 

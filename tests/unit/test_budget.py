@@ -1,11 +1,19 @@
-"""When an experiment is over, as a table; which reason takes precedence; how many trials may still start."""
+"""When an experiment is over, as a table; which reason takes precedence; how many trials may still
+start.
+"""
 
 from dataclasses import replace
 
 import pytest
 
 from controller.core.budget import Ending, counted, ending, needs_estimate, room
-from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState, ReasonCode
+from controller.core.model import (
+    Budget,
+    ExperimentObjective,
+    ExperimentSpec,
+    ExperimentState,
+    ReasonCode,
+)
 from suggest.study import Constraint, Direction, Fidelity
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
@@ -45,16 +53,34 @@ def judged(
 
 
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
-FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False, ReasonCode.TOO_MANY_FAILURES)
-TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False, ReasonCode.TARGET_REACHED)
-WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False, ReasonCode.TIME_SPENT)
+FAILURES = Ending(
+    BAD, "3 trials failed (budget.failedTrials: 3)", False, ReasonCode.TOO_MANY_FAILURES
+)
+TARGET = Ending(
+    OK,
+    "the target was reached: accuracy 0.95 (objective.target: 0.9)",
+    False,
+    ReasonCode.TARGET_REACHED,
+)
+WALL = Ending(
+    OK, "the time budget is used up (budget.wallClock: 60 s)", False, ReasonCode.TIME_SPENT
+)
 TRIALS = Ending(OK, "all 5 trials are done", True, ReasonCode.TRIALS_DONE)
-SPACE = Ending(OK, "every point of the search space has been tried", True, ReasonCode.SPACE_EXHAUSTED)
-NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED)
-PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True, ReasonCode.NO_IMPROVEMENT)
+SPACE = Ending(
+    OK, "every point of the search space has been tried", True, ReasonCode.SPACE_EXHAUSTED
+)
+NO_VALUE = Ending(
+    BAD, "all 5 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED
+)
+PATIENCE = Ending(
+    OK, "no improvement in 4 trials (budget.noImprovement: 4)", True, ReasonCode.NO_IMPROVEMENT
+)
 PATIENT = replace(a_spec(), budget=Budget(no_improvement=4))
 NEAR = Ending(
-    OK, "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)", True, ReasonCode.REGRET_BELOW
+    OK,
+    "no point is likely to be better by more than 0.008 (budget.regretBelow: 0.01)",
+    True,
+    ReasonCode.REGRET_BELOW,
 )
 CONTENT = replace(a_spec(), budget=Budget(regret_below=0.01))
 IN_STEPS = replace(a_spec(wall_clock_s=60.0), fidelity=Fidelity("epochs", 1, 81))
@@ -65,7 +91,9 @@ PARTIAL = Ending(
     False,
     ReasonCode.NO_TRIAL_SUCCEEDED,
 )
-TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
+TWO = replace(
+    a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),)
+)
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 
 
@@ -82,17 +110,37 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("minimizing, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
         ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),
         ("some time is left", judged(EVERYTHING, s=59.9), None),
-        ("all trials are done, a failed one too", judged(EVERYTHING, done=4, best=0.5, failed=1), TRIALS),
+        (
+            "all trials are done, a failed one too",
+            judged(EVERYTHING, done=4, best=0.5, failed=1),
+            TRIALS,
+        ),
         ("one trial is left", judged(EVERYTHING, done=4), None),
         ("no further point", judged(EVERYTHING, best=0.5, last=True), SPACE),
-        ("failures before all else", judged(EVERYTHING, done=9, failed=3, best=0.95, s=99, last=True), FAILURES),
-        ("the target before the clock", judged(EVERYTHING, done=9, best=0.95, s=99, last=True), TARGET),
-        ("the clock before the trials", judged(EVERYTHING, done=9, best=0.5, s=99, last=True), WALL),
+        (
+            "failures before all else",
+            judged(EVERYTHING, done=9, failed=3, best=0.95, s=99, last=True),
+            FAILURES,
+        ),
+        (
+            "the target before the clock",
+            judged(EVERYTHING, done=9, best=0.95, s=99, last=True),
+            TARGET,
+        ),
+        (
+            "the clock before the trials",
+            judged(EVERYTHING, done=9, best=0.5, s=99, last=True),
+            WALL,
+        ),
         ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
         ("the time is up for trials in steps", judged(IN_STEPS, s=60, paused=5), PARTIAL),
         ("the same once they are pruned", judged(IN_STEPS, s=60, pruned=5), PARTIAL),
-        ("the time is up after one that is complete", judged(IN_STEPS, done=1, best=0.5, s=60, paused=5), WALL),
+        (
+            "the time is up after one that is complete",
+            judged(IN_STEPS, done=1, best=0.5, s=60, paused=5),
+            WALL,
+        ),
         ("nothing better for some time", judged(PATIENT, done=9, best=0.5, since_best=4), PATIENCE),
         ("nothing better, not long enough", judged(PATIENT, done=9, best=0.5, since_best=3), None),
         ("little is left to gain", judged(CONTENT, done=20, best=0.5, regret_bound=0.008), NEAR),
@@ -102,15 +150,28 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         (
             "both of two targets",
             judged(TWO, done=1, best=0.95, reached="accuracy 0.95 and size 2"),
-            Ending(OK, "the target was reached: accuracy 0.95 and size 2", False, ReasonCode.TARGET_REACHED),
+            Ending(
+                OK,
+                "the target was reached: accuracy 0.95 and size 2",
+                False,
+                ReasonCode.TARGET_REACHED,
+            ),
         ),
         (
             "trials that break a constraint have succeeded all the same",
             judged(replace(a_spec(trials=5), constraints=(Constraint("ms", max=1),)), done=5),
             TRIALS,
         ),
-        ("what the breaker has not judged", judged(EVERYTHING, failed=5, last=True, suspended=True), None),
-        ("does not hold up the clock", judged(EVERYTHING, failed=5, best=0.5, s=60, suspended=True), WALL),
+        (
+            "what the breaker has not judged",
+            judged(EVERYTHING, failed=5, last=True, suspended=True),
+            None,
+        ),
+        (
+            "does not hold up the clock",
+            judged(EVERYTHING, failed=5, best=0.5, s=60, suspended=True),
+            WALL,
+        ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
@@ -123,7 +184,8 @@ def test_every_outcome_costs_budget_but_cancelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trials", "done", "unfinished", "left"), [(None, 99, 9, None), (10, 0, 0, 10), (10, 7, 2, 1), (10, 7, 5, 0)]
+    ("trials", "done", "unfinished", "left"),
+    [(None, 99, 9, None), (10, 0, 0, 10), (10, 7, 2, 1), (10, 7, 5, 0)],
 )
 def test_the_room_is_what_neither_ended_nor_running_trials_use(
     trials: int | None, done: int, unfinished: int, left: int | None

@@ -46,7 +46,9 @@ def test_many_calls_of_a_slow_study_hold_up_no_other() -> None:
                 latch.wait(WITHIN_S)
                 order.append(number)
 
-            calls = [asyncio.create_task(write(them, "slow", lambda n=n: slow(n))) for n in range(20)]  # type: ignore[misc]
+            calls = [
+                asyncio.create_task(write(them, "slow", lambda n=n: slow(n))) for n in range(20)
+            ]  # type: ignore[misc]
             await asyncio.sleep(0)
             assert await write(them, "other", lambda: "answered") == "answered"
             assert await write(them, "", lambda: "read") == "read"
@@ -64,7 +66,8 @@ def test_a_queue_has_a_maximum_length() -> None:
         async with turns() as them:
             latch = threading.Event()
             calls = [
-                asyncio.create_task(write(them, "s", lambda: latch.wait(WITHIN_S))) for _ in range(MAX_WAITING + 1)
+                asyncio.create_task(write(them, "s", lambda: latch.wait(WITHIN_S)))
+                for _ in range(MAX_WAITING + 1)
             ]
             await asyncio.sleep(0)
             with pytest.raises(StudyBusy, match="256 calls already wait"):
@@ -102,7 +105,8 @@ def test_a_waiter_canceled_just_before_its_turn_passes_it_on() -> None:
             waiting = [asyncio.create_task(write(them, "s", lambda: True)) for _ in range(3)]
             await asyncio.sleep(0)
             latch.set()
-            executor.submit(int).result(WITHIN_S)  # the only thread: by now the first one's work is done
+            # the only thread: by now the first one's work is done
+            executor.submit(int).result(WITHIN_S)
             await asyncio.sleep(0)  # and its task about to hear of it
             for gone in waiting[:2]:
                 gone.cancel()
@@ -154,7 +158,10 @@ async def begun_by(them: CallPool, callers: list[str], kind: str = "") -> dict[s
         begun.append(caller)
         latch.wait(WITHIN_S)
 
-    calls = [asyncio.create_task(them.run(caller, functools.partial(work, caller), kind=kind)) for caller in callers]
+    calls = [
+        asyncio.create_task(them.run(caller, functools.partial(work, caller), kind=kind))
+        for caller in callers
+    ]
     await asyncio.sleep(0)
     while len(begun) < len(calls) - them.waiting_for_thread:
         await asyncio.to_thread(lambda: None)
@@ -167,7 +174,12 @@ async def begun_by(them: CallPool, callers: list[str], kind: str = "") -> dict[s
 def test_one_caller_leaves_threads_for_others_and_they_for_the_next() -> None:
     async def play() -> None:
         async with turns(8) as them:
-            assert await begun_by(them, ["a", "b", "c", "d"] * 10) == {"a": 2, "b": 2, "c": 2, "d": 1}
+            assert await begun_by(them, ["a", "b", "c", "d"] * 10) == {
+                "a": 2,
+                "b": 2,
+                "c": 2,
+                "d": 1,
+            }
             assert await begun_by(them, ["a"] * 40) == {"a": 4}
 
     asyncio.run(play())
@@ -221,10 +233,14 @@ def test_calls_that_have_not_started_are_rejected_on_shutdown() -> None:
         async with turns(1) as them:
             latch = threading.Event()
             begun = asyncio.create_task(write(them, "s", lambda: latch.wait(WITHIN_S)))
-            waiting = [asyncio.create_task(write(them, study, lambda: None)) for study in ("s", "", "t")]
+            waiting = [
+                asyncio.create_task(write(them, study, lambda: None)) for study in ("s", "", "t")
+            ]
             await asyncio.sleep(0)
             them.close()
-            assert {type(e) for e in await asyncio.gather(*waiting, return_exceptions=True)} == {Unavailable}
+            assert {type(e) for e in await asyncio.gather(*waiting, return_exceptions=True)} == {
+                Unavailable
+            }
             latch.set()
             assert await begun
             assert await write(them, "s", lambda: "as before") == "as before"
@@ -246,7 +262,8 @@ def test_a_waiter_canceled_as_it_is_rejected_does_not_pass_on_the_turn_of_anothe
                 await waiting
             after = asyncio.create_task(write(them, "s", lambda: late.append(latch.is_set())))
             await asyncio.sleep(0)
-            await write(them, "other", lambda: None)  # the second thread: it would have done that work before
+            # the second thread: it would have done that work before
+            await write(them, "other", lambda: None)
             latch.set()
             assert await begun
             await after

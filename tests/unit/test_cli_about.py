@@ -21,6 +21,8 @@ def test_every_module_that_declares_a_failpoint_is_listed() -> None:
         "main(['debug', 'failpoints'])\n"
         "print(*sys.modules, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
     assert declaring <= set(done.stderr.split())
     assert "study.complete.before" in done.stdout.splitlines()

@@ -59,7 +59,8 @@ def test_several_overrides_are_combined() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "runn x", "run", "get", "run x --set", "run x -q -v", "best x --server a --storage b"]
+    "line",
+    ["", "runn x", "run", "get", "run x --set", "run x -q -v", "best x --server a --storage b"],
 )
 def test_invalid_arguments_are_usage_errors(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -69,7 +70,9 @@ def test_invalid_arguments_are_usage_errors(line: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("line", ["get trials \udcff", "run x --set spec.trial.env.A=\udcff"])
-def test_arguments_that_are_not_utf_8_are_usage_errors(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_are_not_utf_8_are_usage_errors(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(line.split())
     assert ended.value.code == 2
@@ -108,7 +111,9 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy |= {'dataclasses'} if sys.version_info < (3, 14) else set()\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -124,5 +129,7 @@ sys.exit(main(["version"]))
 @pytest.mark.parametrize("module", ["typing", "argparse", "controller.cli.exits"])
 def test_an_interrupt_while_the_program_starts_is_no_traceback(module: str) -> None:
     program = _INTERRUPTED.format(module=module)
-    ended = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stderr) == (130, "")

@@ -1,4 +1,6 @@
-"""What a terminal gets that a pipe does not: cut lines, and output of trials without control sequences."""
+"""What a terminal gets that a pipe does not: cut lines, and output of trials without control
+sequences.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SEQUENCES = [
 
 @pytest.mark.parametrize("printed", SEQUENCES)
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_control_sequences_do_not_reach_a_terminal_however_the_output_is_divided(printed: bytes, size: int) -> None:
+def test_control_sequences_do_not_reach_a_terminal_however_the_output_is_divided(
+    printed: bytes, size: int
+) -> None:
     stream = terminal.ControlSequences()
     parts = [printed[at : at + size] for at in range(0, len(printed), size)]
     left = b"".join(stream.strip(part) for part in parts)

@@ -20,7 +20,9 @@ LOG = domain.Float(1e-5, 1, Scale.LOG)
 
 
 def test_a_log_scale_can_be_written_in_three_ways() -> None:
-    assert Float(1e-5, 1, scale="log") == Float(1e-5, 1, log=True) == Float(1e-5, 1, Scale.LOG) == LOG
+    assert (
+        Float(1e-5, 1, scale="log") == Float(1e-5, 1, log=True) == Float(1e-5, 1, Scale.LOG) == LOG
+    )
     assert Int(1, 9, log=True) == domain.Int(1, 9, Scale.LOG)
     assert Float(0, 1, scale="linear", step=0.5) == domain.Float(0, 1, step=0.5)
 
@@ -58,7 +60,11 @@ def test_numpy_numbers_and_tuples_are_accepted() -> None:
 
 def test_a_range_is_whole_numbers_in_order() -> None:
     parameters = named({"a": range(2, 9, 3), "b": range(10, 1, -3), "c": range(3, 4)})
-    assert [parameter.domain for parameter in parameters] == [Int(2, 8, step=3), Int(4, 10, step=3), Int(3, 3)]
+    assert [parameter.domain for parameter in parameters] == [
+        Int(2, 8, step=3),
+        Int(4, 10, step=3),
+        Int(3, 3),
+    ]
     assert [*Space(named({"a": range(0)})).problems()], "an empty one has no value"
 
 
@@ -80,12 +86,21 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Int(1, 3, when={"a": {1}}), f"Int: when['a']: expected {JSON}, got {{1}} (set)"),
     (lambda: Choice("sgd"), "Choice: values: expected a list of values, got 'sgd' (str)"),
     (lambda: Choice({"a"}), "Choice: values: expected a list of values, got {'a'} (set)"),
-    (lambda: Choice([print]), f"Choice: values[0]: expected {JSON}, got {print!r} (builtin_function_or_method)"),
+    (
+        lambda: Choice([print]),
+        f"Choice: values[0]: expected {JSON}, got {print!r} (builtin_function_or_method)",
+    ),
     (lambda: Choice([{1: 2}]), "Choice: values[0]: expected text for a key, got 1 (int)"),
     (lambda: named({"lr": 0.1}), f"study: parameters['lr']: expected {DOMAIN}, got 0.1 (float)"),
     (lambda: named({"lr": "sgd"}), f"study: parameters['lr']: expected {DOMAIN}, got 'sgd' (str)"),
-    (lambda: named(["lr"]), f"study: parameters: expected a dict of names to {DOMAIN}, got ['lr'] (list)"),
-    (lambda: named({3: LOG}), "study: parameters: expected text for the name of a parameter, got 3 (int)"),
+    (
+        lambda: named(["lr"]),
+        f"study: parameters: expected a dict of names to {DOMAIN}, got ['lr'] (list)",
+    ),
+    (
+        lambda: named({3: LOG}),
+        "study: parameters: expected text for the name of a parameter, got 3 (int)",
+    ),
     (lambda: maximize(3), "maximize: metric: expected text, got 3 (int)"),
     (
         lambda: study(objective="maximize"),
@@ -95,16 +110,25 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: study(name=3), "study: name: expected text, got 3 (int)"),
     (lambda: study(algorithm=None), "study: algorithm: expected text, got None (NoneType)"),
     (lambda: study(seed="7"), "study: seed: expected a whole number, got '7' (str)"),
-    (lambda: study(settings=["a"]), "study: settings: expected a dict of names to values, got ['a'] (list)"),
-    (lambda: study(pruning="median"), "study: pruning: expected a Pruning or None, got 'median' (str)"),
+    (
+        lambda: study(settings=["a"]),
+        "study: settings: expected a dict of names to values, got ['a'] (list)",
+    ),
+    (
+        lambda: study(pruning="median"),
+        "study: pruning: expected a Pruning or None, got 'median' (str)",
+    ),
     (lambda: next(search().trials("30")), "trials: total: expected a whole number, got '30' (str)"),
     (lambda: trial().report(0.9), "report: step: expected a whole number, got 0.9 (float)"),
     (lambda: Client(None), "Client: address: expected text, got None (NoneType)"),  # type: ignore[arg-type]
     (lambda: trial().report(score="0.9"), "report: score: expected a number, got '0.9' (str)"),
     (lambda: trial().report(score=None), "report: score: expected a number, got None (NoneType)"),
     (lambda: trial().complete("best"), "complete: value: expected a number, got 'best' (str)"),
-    (lambda: trial().fail(ValueError("x")), "fail: reason: expected text, got ValueError('x') (ValueError)"),
-]  # fmt: skip
+    (
+        lambda: trial().fail(ValueError("x")),
+        "fail: reason: expected text, got ValueError('x') (ValueError)",
+    ),
+]
 
 
 def client() -> Client:
@@ -112,7 +136,9 @@ def client() -> Client:
 
 
 def study(name: Any = "s", objective: Any = None, **more: Any) -> Search:
-    return client().study(name, {"x": [1, 2]}, maximize("m") if objective is None else objective, **more)
+    return client().study(
+        name, {"x": [1, 2]}, maximize("m") if objective is None else objective, **more
+    )
 
 
 def search() -> Search:
@@ -138,16 +164,22 @@ def test_a_wrong_type_is_named_with_what_is_accepted(call: Callable[[], Any], me
 
 
 def test_a_step_beyond_64_bits_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"report: step: expected a number up to {2**63 - 1}, got {2**70}"):
+    with pytest.raises(
+        ValueError, match=f"report: step: expected a number up to {2**63 - 1}, got {2**70}"
+    ):
         trial().report(2**70, score=0.5)
 
 
 @pytest.mark.parametrize("log", [False, True])
 def test_whole_numbers_beyond_the_doubles_are_a_problem_of_the_range(log: bool) -> None:
     assert [problem.path for problem in Int(1, 10**400, log=log).problems()] == ["max"]
-    assert "max" in [problem.path for problem in Int(1, 10**400, log=log, distribution="normal").problems()]
+    assert "max" in [
+        problem.path for problem in Int(1, 10**400, log=log, distribution="normal").problems()
+    ]
 
 
 def test_a_wrong_word_for_a_scale_is_an_invalid_argument() -> None:
-    with pytest.raises(InvalidArgument, match=r"Float: scale: expected 'linear' or 'log', got 'lgo'"):
+    with pytest.raises(
+        InvalidArgument, match=r"Float: scale: expected 'linear' or 'log', got 'lgo'"
+    ):
         Float(0, 1, scale="lgo")

@@ -1,4 +1,6 @@
-"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes numbers and choices."""
+"""`cmaes`: its points are in the space, restarts change nothing, and it optimizes numbers and
+choices.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import (
+    Assignment,
+    Choice,
+    Condition,
+    Domain,
+    Float,
+    Int,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
 from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
@@ -33,7 +46,9 @@ from tests.unit.searches import (
     study,
 )
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes"
+)
 
 NUMBERS = Space(
     (
@@ -69,7 +84,9 @@ def ended(trial: Trial) -> Trial:
     value = loss(trial.parameters) if state in (SUCCEEDED, TrialState.PRUNED) else None
     if value is not None and trial.number % 17 == 3:
         value = (math.nan, math.inf, -math.inf)[trial.number % 3]
-    return Trial(trial.number, state, trial.parameters, value=value, step=None if value is None else 3)
+    return Trial(
+        trial.number, state, trial.parameters, value=value, step=None if value is None else 3
+    )
 
 
 def searched(
@@ -99,7 +116,9 @@ def points(engine: Engine) -> list[Assignment]:
 
 @pytest.mark.parametrize("space", [NUMBERS, CHOICES], ids=["numbers", "choices"])
 @pytest.mark.parametrize(("parallel", "warm_start"), [(1, 0), (4, 0), (4, 30)])
-def test_a_search_stays_in_the_space_and_restarts_change_nothing(space: Space, parallel: int, warm_start: int) -> None:
+def test_a_search_stays_in_the_space_and_restarts_change_nothing(
+    space: Space, parallel: int, warm_start: int
+) -> None:
     engine = searched(80, space=space, parallel=parallel, warm_start=warm_start)
     assert_points(space, points(engine))
     again = searched(80, space=space, parallel=parallel, warm_start=warm_start, restarts=True)
@@ -167,7 +186,11 @@ def best_of(algorithm: str, space: Space, trials: int, *, parallel: int = 1) -> 
     """Return the median of searches for a minimum away from the center."""
 
     def far(point: Assignment) -> float:
-        return sum((k + 1) * (float(v) - 3) ** 2 for k, v in enumerate(point.values()) if not isinstance(v, str))
+        return sum(
+            (k + 1) * (float(v) - 3) ** 2
+            for k, v in enumerate(point.values())
+            if not isinstance(v, str)
+        )
 
     bests = []
     for seed in seeds(3):
@@ -218,7 +241,9 @@ def test_a_converged_search_restarts_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "growth", "after"), [(CUBE, 1, 4), (CHOICES, 2, 8), (CUBE, 3, 12)], ids=["kept", "doubled", "tripled"]
+    ("space", "growth", "after"),
+    [(CUBE, 1, 4), (CHOICES, 2, 8), (CUBE, 3, 12)],
+    ids=["kept", "doubled", "tripled"],
 )
 def test_the_population_grows_after_a_convergence(space: Space, growth: int, after: int) -> None:
     """Equal values are a convergence. A generation ends where a result changes the next point."""
@@ -251,7 +276,9 @@ def test_it_finds_the_best_choice_and_the_numbers_with_it(parallel: int) -> None
 
     def far(point: Assignment) -> float:
         x, k = float(str(point["x"])), float(str(point["k"]))
-        return (x - 2) ** 2 + (k - 7) ** 2 / 9 + 3 * (point["kind"] != "c") + (point["fast"] is True)
+        return (
+            (x - 2) ** 2 + (k - 7) ** 2 / 9 + 3 * (point["kind"] != "c") + (point["fast"] is True)
+        )
 
     found = []
     for seed in seeds(3):
@@ -280,8 +307,12 @@ def test_conditions_and_choices_alone_are_refused_with_what_to_use() -> None:
     def found(*parameters: Parameter) -> list[tuple[str, str]]:
         return [(p.path, p.message) for p in check_spec(study(Space(parameters), "cmaes").spec)]
 
-    assert found(*kinds, child) == [("space.x", "cmaes has no conditions; remove `when`, or use tpe")]
-    assert found(*kinds) == [("space.kind", "cmaes needs a number, and all parameters are choices; use tpe")]
+    assert found(*kinds, child) == [
+        ("space.x", "cmaes has no conditions; remove `when`, or use tpe")
+    ]
+    assert found(*kinds) == [
+        ("space.kind", "cmaes needs a number, and all parameters are choices; use tpe")
+    ]
     assert found(*NUMBERS.parameters) == found(*MIXED.parameters) == []
 
 

@@ -91,17 +91,25 @@ def test_comments_docstrings_lines_and_values_do_not_change_the_hash(old: str, n
 def test_the_order_of_definitions_does_not_change_the_hash() -> None:
     helper = "def helper(x):\n    return x * 2\n"
     fit = "    def fit(self, x):\n        return x + 1\n\n"
-    moved = SCRIPT.replace(helper, "").replace(fit, "").replace("    RATE", f"{fit}    RATE") + helper
+    moved = (
+        SCRIPT.replace(helper, "").replace(fit, "").replace("    RATE", f"{fit}    RATE") + helper
+    )
     assert moved != SCRIPT
     assert code_hash(objective_of(moved)) == code_hash(objective_of(SCRIPT))
 
 
 def test_every_process_computes_the_same_hash(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(f"from tuner.code_hash import code_hash\n{SCRIPT}\nprint(code_hash(objective))\n")
+    script.write_text(
+        f"from tuner.code_hash import code_hash\n{SCRIPT}\nprint(code_hash(objective))\n"
+    )
     hashes = {
         subprocess.run(
-            [sys.executable, script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, script],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2", "3")
     }

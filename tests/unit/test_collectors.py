@@ -1,4 +1,6 @@
-"""Collectors of local trials: files that grow, rotate and break, event files of real libraries, real endpoints."""
+"""Collectors of local trials: files that grow, rotate and break, event files of real libraries,
+real endpoints.
+"""
 
 from __future__ import annotations
 
@@ -104,15 +106,20 @@ def test_a_rotated_file_is_collected_to_its_end(tailed: Attempt) -> None:
     assert tailed.collected() == b"accuracy=0.1\naccuracy=0.2\naccuracy=0.3\n"
 
 
-def test_files_that_were_rotated_while_no_controller_ran_are_collected_in_order(tailed: Attempt) -> None:
+def test_files_that_were_rotated_while_no_controller_ran_are_collected_in_order(
+    tailed: Attempt,
+) -> None:
     tailed.file.write_bytes(b"accuracy=0.1\n")
     tailed.collected()
     for number in (1, 2, 3):
         for older in range(number, 0, -1):
-            before = tailed.file.with_name(f"metrics.txt.{older - 1}" if older > 1 else "metrics.txt")
+            before = tailed.file.with_name(
+                f"metrics.txt.{older - 1}" if older > 1 else "metrics.txt"
+            )
             before.rename(tailed.file.with_name(f"metrics.txt.{older}"))
         tailed.file.write_bytes(b"accuracy=0.%d\n" % (number + 1))
-        os.utime(tailed.file, ns=(0, time.time_ns() + number * 10**9))  # the clock of file systems is coarse
+        # the clock of file systems is coarse
+        os.utime(tailed.file, ns=(0, time.time_ns() + number * 10**9))
     tailed.file.with_name("metrics.txt.lock").write_bytes(b"accuracy=9\n")
     tailed.another_controller()
     assert tailed.collected(until=30).count(b"\n") == 2
@@ -156,7 +163,9 @@ def event_files(folder: Path, kind: str) -> Attempt:
 
 
 @pytest.mark.parametrize("kind", ["torch", "tensorflow"])
-def test_the_event_files_of_a_library_are_read_as_tensorboard_shows_them(kind: str, tmp_path: Path) -> None:
+def test_the_event_files_of_a_library_are_read_as_tensorboard_shows_them(
+    kind: str, tmp_path: Path
+) -> None:
     lines = event_files(tmp_path, kind).collected().decode()
     assert lines == (FIXTURES / f"{kind}.jsonl").read_text()
 
@@ -172,7 +181,9 @@ def test_event_files_are_read_as_they_grow_byte_by_byte(tmp_path: Path) -> None:
             if at % 97 == 0:
                 attempt.another_controller()
             attempt.collected()
-    assert sorted(attempt.lines().splitlines()) == sorted((FIXTURES / "torch.jsonl").read_bytes().splitlines())
+    assert sorted(attempt.lines().splitlines()) == sorted(
+        (FIXTURES / "torch.jsonl").read_bytes().splitlines()
+    )
 
 
 def test_a_damaged_event_file_gives_no_wrong_value(tmp_path: Path) -> None:
@@ -220,7 +231,10 @@ python_info{version="3.11"} 1.0
         ("accuracy 5e-1 1395066363000\n", {"accuracy": 0.5}),
         ('accuracy{split="test"} 0.5\n', {"accuracy": 0.5}),
         ('accuracy{split="test"} 0.5\naccuracy{split="train"} 0.6\n', {}),
-        ('accuracy{split="test"} 0.5\naccuracy{split="train"} 0.6\naccuracy 0.7\n', {"accuracy": 0.7}),
+        (
+            'accuracy{split="test"} 0.5\naccuracy{split="train"} 0.6\naccuracy 0.7\n',
+            {"accuracy": 0.7},
+        ),
         ('accuracy{text="} 1 \\" "} 0.5\n', {"accuracy": 0.5}),
         ("accuracy +Inf\n", {"accuracy": float("inf")}),
         ("accuracy high\naccuracy_total 3\n", {}),
@@ -308,7 +322,10 @@ def test_an_endpoint_that_hangs_is_abandoned_and_the_reason_kept(
     monkeypatch.setattr("controller.runtime.local.collectors.prometheus.PATIENCE_S", 0.2)
 
     async def claim() -> None:
-        with endpoint(hangs=True) as (port, _), pytest.raises(NoAnswer, match=r"it did not answer within 0\.2 s"):
+        with (
+            endpoint(hangs=True) as (port, _),
+            pytest.raises(NoAnswer, match=r"it did not answer within 0\.2 s"),
+        ):
             await scrape(port, "/metrics")
         with endpoint() as (port, _), pytest.raises(NoAnswer, match="404"):
             await scrape(port, "/other")
@@ -317,7 +334,11 @@ def test_an_endpoint_that_hangs_is_abandoned_and_the_reason_kept(
         await eventually(lambda: vars(attempt.collector)["_trouble"] != "")
         attempt.collector.finish()
         chosen = attempt.variables["TUNER_METRICS_PORT"]
-        assert attempt.lines().decode().startswith(f"# tuner: port {chosen}/metrics: it cannot be reached: ")
+        assert (
+            attempt.lines()
+            .decode()
+            .startswith(f"# tuner: port {chosen}/metrics: it cannot be reached: ")
+        )
 
     asyncio.run(claim())
 
@@ -325,4 +346,6 @@ def test_an_endpoint_that_hangs_is_abandoned_and_the_reason_kept(
 def test_an_attempt_keeps_the_port_that_was_chosen_for_it(tmp_path: Path) -> None:
     first = Attempt(tmp_path, PrometheusEndpoint())
     assert Attempt(tmp_path, PrometheusEndpoint()).variables == first.variables
-    assert prepare(Collection(PrometheusEndpoint(9100), NAMES), tmp_path) == {"TUNER_METRICS_PORT": "9100"}
+    assert prepare(Collection(PrometheusEndpoint(9100), NAMES), tmp_path) == {
+        "TUNER_METRICS_PORT": "9100"
+    }

@@ -33,8 +33,14 @@ def test_a_shown_section_is_read(snippet: str) -> None:
 
 def test_all_sources_are_shown() -> None:
     assert [key for text in SHOWN for key in yaml.safe_load(text)["metrics"]] == [
-        "step", "pattern", "file", "format", "prometheus", "push", "dbManager",
-    ]  # fmt: skip
+        "step",
+        "pattern",
+        "file",
+        "format",
+        "prometheus",
+        "push",
+        "dbManager",
+    ]
 
 
 def test_the_shown_program_pushes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,4 +56,7 @@ def test_the_sidecar_for_other_kinds_is_the_one_that_a_job_gets() -> None:
     (shown,) = yaml.safe_load(text)["initContainers"]
     made: dict[str, Any] = pod_of(MetricsFile("/katib/metrics.log"))["initContainers"][0]
     assert shown["name"] == COLLECTOR_CONTAINER
-    assert shown == {**{key: made[key] for key in shown}, "image": "registry.example/tuner/collector:1"}
+    assert shown == {
+        **{key: made[key] for key in shown},
+        "image": "registry.example/tuner/collector:1",
+    }

@@ -19,7 +19,10 @@ def test_every_state_has_a_color(states: type[TrialState]) -> None:
 
 def test_no_other_file_has_the_color_of_a_state() -> None:
     told = {shade for color in colors.STATES.values() for shade in (color.light, color.dark)}
-    for folder in (resources.files("controller.report"), resources.files("controller.ui") / "static"):
+    for folder in (
+        resources.files("controller.report"),
+        resources.files("controller.ui") / "static",
+    ):
         for file in folder.iterdir():
             if file.is_file() and file.name != "colors.py":
                 found = set(re.findall(r"#[0-9a-f]{6}\b", file.read_text(encoding="utf-8"))) & told

@@ -46,7 +46,11 @@ from tests.unit.builders import (
     snapshot,
 )
 
-LOST, CRASHED, CONFIG = FailureClass.INFRASTRUCTURE, FailureClass.USER_ERROR, FailureClass.CONFIGURATION
+LOST, CRASHED, CONFIG = (
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.USER_ERROR,
+    FailureClass.CONFIGURATION,
+)
 INTERRUPTED, UNWANTED, HOPELESS = StopCause.INTERRUPTED, StopCause.CANCELLED, StopCause.PRUNED
 PAUSED, STOPPED = ExperimentState.PAUSED, ExperimentState.STOPPED
 OK, BAD = TrialState.SUCCEEDED, TrialState.FAILED
@@ -60,7 +64,9 @@ huge = a_spec(parallelism=1000)
 greedy = a_spec(parallelism=2, trial=a_template(gpu=16.0))
 
 
-def gone(trial: int, state: TrialState, value: float | None = None, reason: str = "", failure: str = "") -> Complete:
+def gone(
+    trial: int, state: TrialState, value: float | None = None, reason: str = "", failure: str = ""
+) -> Complete:
     return Complete(trial, Outcome(state, value, reason, failure))
 
 
@@ -133,7 +139,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     # The canary, and the runtime's slots.
     ("the first trial goes alone", snapshot(four, canary_over=False), [Suggest(1)]),
-    ("nobody joins it until it has shown itself", snapshot(four, open_trial(0, RUNNING), canary_over=False), []),
+    (
+        "nobody joins it until it has shown itself",
+        snapshot(four, open_trial(0, RUNNING), canary_over=False),
+        [],
+    ),
     (
         "after a restart, those that run stay, and none is added",
         snapshot(four, open_trial(0, RUNNING), open_trial(1, RUNNING), canary_over=False),
@@ -148,7 +158,10 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "nor one whose workers do not all fit",
-        snapshot(replace(greedy, trial=replace(greedy.trial, cluster={"distributed": {"workers": 2}})), slots=0),
+        snapshot(
+            replace(greedy, trial=replace(greedy.trial, cluster={"distributed": {"workers": 2}})),
+            slots=0,
+        ),
         [done(PAUSED, NO_GPU.replace("16", "16 for each of 2 workers"), ReasonCode.TOO_FEW_GPUS)],
     ),
     (
@@ -201,15 +214,25 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "a fourth is not",
-        snapshot(a_spec(trials=1), open_trial(0, FAILED, failed=LOST, earlier=thrice, reason="lost")),
+        snapshot(
+            a_spec(trials=1), open_trial(0, FAILED, failed=LOST, earlier=thrice, reason="lost")
+        ),
         [gone(0, BAD, None, "lost", "infrastructure")],
     ),
     (
         "a program's error does not run again",
-        snapshot(a_spec(trials=2), open_trial(0, FAILED, failed=CRASHED, earlier=(first_lost,)), done={OK: 1}),
+        snapshot(
+            a_spec(trials=2),
+            open_trial(0, FAILED, failed=CRASHED, earlier=(first_lost,)),
+            done={OK: 1},
+        ),
         [gone(0, BAD, None, "", "userError")],
     ),
-    ("an interrupted trial runs again first", snapshot(one, waits_again, open_trial(1)), [CreateAttempt(0, 2)]),
+    (
+        "an interrupted trial runs again first",
+        snapshot(one, waits_again, open_trial(1)),
+        [CreateAttempt(0, 2)],
+    ),
     (
         "a retry waits for a free slot",
         snapshot(one, open_trial(0, FAILED, failed=LOST), open_trial(1, RUNNING)),
@@ -225,7 +248,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ("once", snapshot(one, open_trial(0, STOPPING, cause=HOPELESS), sent={0: 30.0}), []),
     (
         "advice comes too late for what has ended",
-        snapshot(a_spec(trials=1), open_trial(0, SUCCEEDED, value=0.5), advised={0: "below the median"}),
+        snapshot(
+            a_spec(trials=1), open_trial(0, SUCCEEDED, value=0.5), advised={0: "below the median"}
+        ),
         [gone(0, OK, 0.5)],
     ),
     (
@@ -249,8 +274,16 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [Suggest(1), Forget(0)],
     ),
     # The budget.
-    ("no more is asked for than the budget has room for", snapshot(ten, done={OK: 8}), [Suggest(2)]),
-    ("what runs has its place in the budget", snapshot(ten, open_trial(8, RUNNING), done={OK: 8}), [Suggest(1)]),
+    (
+        "no more is asked for than the budget has room for",
+        snapshot(ten, done={OK: 8}),
+        [Suggest(2)],
+    ),
+    (
+        "what runs has its place in the budget",
+        snapshot(ten, open_trial(8, RUNNING), done={OK: 8}),
+        [Suggest(1)],
+    ),
     (
         "what waits has its place too",
         snapshot(ten, waits_again, done={OK: 9}),
@@ -258,7 +291,12 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "what another client completed is not counted twice",
-        snapshot(ten, open_trial(8, STOPPING, cause=UNWANTED, running=False), done={OK: 9}, sent={8: 30.0}),
+        snapshot(
+            ten,
+            open_trial(8, STOPPING, cause=UNWANTED, running=False),
+            done={OK: 9},
+            sent={8: 30.0},
+        ),
         [Suggest(1)],
     ),
     (
@@ -289,11 +327,19 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "and has failed if nothing has a value",
         snapshot(two, exhausted=True),
-        [done(ExperimentState.FAILED, f"{TRIED}; no trial succeeded", ReasonCode.NO_TRIAL_SUCCEEDED)],
+        [
+            done(
+                ExperimentState.FAILED,
+                f"{TRIED}; no trial succeeded",
+                ReasonCode.NO_TRIAL_SUCCEEDED,
+            )
+        ],
     ),
     (
         "the last failure: nothing new is asked for in its turn, and what runs is cancelled",
-        snapshot(fragile, open_trial(0, FAILED, failed=CRASHED), open_trial(1, RUNNING), done={BAD: 1}),
+        snapshot(
+            fragile, open_trial(0, FAILED, failed=CRASHED), open_trial(1, RUNNING), done={BAD: 1}
+        ),
         [gone(0, BAD, None, "", "userError"), AskStop(1, UNWANTED, FAILED_TWICE)],
     ),
     # The circuit breaker.
@@ -309,18 +355,35 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "but where nothing else can be tried it has failed",
-        snapshot(a_spec(trials=1), done={BAD: 1}, streak=ONE_BAD, exhausted=True, canary_over=False),
-        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded", ReasonCode.NO_TRIAL_SUCCEEDED)],
+        snapshot(
+            a_spec(trials=1), done={BAD: 1}, streak=ONE_BAD, exhausted=True, canary_over=False
+        ),
+        [
+            done(
+                ExperimentState.FAILED,
+                "its one trial is done; no trial succeeded",
+                ReasonCode.NO_TRIAL_SUCCEEDED,
+            )
+        ],
     ),
     (
         "one more, not two: a budget of one that was spent twice is spent",
         snapshot(a_spec(trials=1), done={BAD: 2}, streak=ONE_BAD, canary_over=False),
-        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded", ReasonCode.NO_TRIAL_SUCCEEDED)],
+        [
+            done(
+                ExperimentState.FAILED,
+                "its one trial is done; no trial succeeded",
+                ReasonCode.NO_TRIAL_SUCCEEDED,
+            )
+        ],
     ),
     (
         "the second one fails too, for whatever reason: a person is needed",
         snapshot(ten, said(1, "no module y"), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
-        [gone(1, BAD, None, "no module y", "userError"), OpenBreaker((0, 1), "the first 2 trials failed: no module y")],
+        [
+            gone(1, BAD, None, "no module y", "userError"),
+            OpenBreaker((0, 1), "the first 2 trials failed: no module y"),
+        ],
     ),
     (
         "without a canary the first trials are like all others",
@@ -340,11 +403,24 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "but their number ends the experiment",
         snapshot(a_spec(failed_trials=3, breaker=False), done={OK: 5, BAD: 3}, streak=ALIKE),
-        [done(ExperimentState.FAILED, "3 trials failed (budget.failedTrials: 3)", ReasonCode.TOO_MANY_FAILURES)],
+        [
+            done(
+                ExperimentState.FAILED,
+                "3 trials failed (budget.failedTrials: 3)",
+                ReasonCode.TOO_MANY_FAILURES,
+            )
+        ],
     ),
     (
         "what runs beside the second may still show that it is not the script",
-        snapshot(four, said(1, "b"), open_trial(2, RUNNING), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
+        snapshot(
+            four,
+            said(1, "b"),
+            open_trial(2, RUNNING),
+            done={BAD: 1},
+            streak=ONE_BAD,
+            canary_over=False,
+        ),
         [gone(1, BAD, None, "b", "userError")],
     ),
     (
@@ -359,12 +435,21 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "what the machine did to the first trials is not their script's fault",
-        snapshot(one, open_trial(1, FAILED, failed=LOST, earlier=thrice), done={BAD: 1}, streak=ONE_BAD),
+        snapshot(
+            one, open_trial(1, FAILED, failed=LOST, earlier=thrice), done={BAD: 1}, streak=ONE_BAD
+        ),
         [gone(1, BAD, None, "", "infrastructure"), Suggest(1)],
     ),
     (
         "later on, the last k failed alike: nothing new, what waits is not begun, what is recorded is started",
-        snapshot(four, said(9, "lr=0.3"), open_trial(10, CREATED), open_trial(11), done={OK: 5}, streak=ALIKE),
+        snapshot(
+            four,
+            said(9, "lr=0.3"),
+            open_trial(10, CREATED),
+            open_trial(11),
+            done={OK: 5},
+            streak=ALIKE,
+        ),
         [
             gone(9, BAD, None, "lr=0.3", "userError"),
             StartAttempt(10, 1),
@@ -401,13 +486,20 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "what still ran when the breaker opened is set aside with the others",
-        snapshot(four, said(9, "x"), done={OK: 5}, streak=Streak(None), set_aside={6, 7, 8}, state=PAUSED),
+        snapshot(
+            four, said(9, "x"), done={OK: 5}, streak=Streak(None), set_aside={6, 7, 8}, state=PAUSED
+        ),
         [gone(9, BAD, None, "x", "userError"), OpenBreaker((9,), "")],
     ),
     (
         "failures while it is paused for another reason are set aside too, and do not end it",
-        snapshot(fragile, paused_for, said(2, "no module y"), done={BAD: 1}, streak=ONE_BAD, state=PAUSED),
-        [gone(2, BAD, None, "no module y", "userError"), OpenBreaker((0, 2), "the first 2 trials failed: no module y")],
+        snapshot(
+            fragile, paused_for, said(2, "no module y"), done={BAD: 1}, streak=ONE_BAD, state=PAUSED
+        ),
+        [
+            gone(2, BAD, None, "no module y", "userError"),
+            OpenBreaker((0, 2), "the first 2 trials failed: no module y"),
+        ],
     ),
     (
         "no limit ends what is paused by the breaker",
@@ -417,7 +509,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "a failure that was set aside runs again, retries or not",
         snapshot(
-            four, UnfinishedTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), rerun=True),)), canary_over=False
+            four,
+            UnfinishedTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), rerun=True),)),
+            canary_over=False,
         ),
         [CreateAttempt(0, 2)],
     ),
@@ -428,8 +522,19 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "the target: what runs is cancelled, what waits too",
-        snapshot(aiming, open_trial(0, SUCCEEDED, value=0.95), open_trial(1, RUNNING), open_trial(2), waits_again),
-        [gone(0, OK, 0.95), AskStop(1, UNWANTED, TARGET), cancelled(2, TARGET), cancelled(0, TARGET)],
+        snapshot(
+            aiming,
+            open_trial(0, SUCCEEDED, value=0.95),
+            open_trial(1, RUNNING),
+            open_trial(2),
+            waits_again,
+        ),
+        [
+            gone(0, OK, 0.95),
+            AskStop(1, UNWANTED, TARGET),
+            cancelled(2, TARGET),
+            cancelled(0, TARGET),
+        ],
     ),
     (
         "the wall clock: the same, after the record comes the signal",
@@ -442,7 +547,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [cancelled(0, TIME_UP)],
     ),
     # Pausing.
-    ("a configuration failure waits for a person", snapshot(two, paused_for, state=PAUSED), [done(PAUSED, "")]),
+    (
+        "a configuration failure waits for a person",
+        snapshot(two, paused_for, state=PAUSED),
+        [done(PAUSED, "")],
+    ),
     (
         "what runs continues, nothing new is started",
         snapshot(four, paused_for, open_trial(1, RUNNING), open_trial(2), state=PAUSED),
@@ -467,7 +576,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     # Ctrl-C.
     (
         "the first Ctrl-C records the stops",
-        snapshot(two, open_trial(0, RUNNING), open_trial(1, CREATED), desired=DesiredState.INTERRUPT),
+        snapshot(
+            two, open_trial(0, RUNNING), open_trial(1, CREATED), desired=DesiredState.INTERRUPT
+        ),
         [AskStop(0, INTERRUPTED, "interrupted"), AskStop(1, INTERRUPTED, "interrupted")],
     ),
     (
@@ -477,7 +588,12 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "and waits",
-        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), desired=DesiredState.INTERRUPT, sent={0: 30.0}),
+        snapshot(
+            two,
+            open_trial(0, STOPPING, cause=INTERRUPTED),
+            desired=DesiredState.INTERRUPT,
+            sent={0: 30.0},
+        ),
         [],
     ),
     (
@@ -563,7 +679,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
+@pytest.mark.parametrize(
+    ("before", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES]
+)
 def test_decide_returns_the_expected_actions(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions
 
@@ -612,11 +730,17 @@ def test_no_slot_and_no_room_is_given_away_twice(before: Snapshot) -> None:
     asked = sum(a.count for a in actions if isinstance(a, Suggest))
     created = sum(isinstance(a, CreateAttempt) for a in actions)
     held = sum(t.occupies_slot for t in before.trials)
-    limit = before.spec.parallelism if before.slots is None else min(before.spec.parallelism, before.slots)
+    limit = (
+        before.spec.parallelism
+        if before.slots is None
+        else min(before.spec.parallelism, before.slots)
+    )
     assert created + asked == 0 or held + created + asked <= limit
     if asked and before.spec.budget.trials is not None:
         unfinished = sum(t.running for t in before.trials)
-        told = sum(isinstance(a, Complete) and a.outcome.state is TrialState.CANCELLED for a in actions)
+        told = sum(
+            isinstance(a, Complete) and a.outcome.state is TrialState.CANCELLED for a in actions
+        )
         assert counted(before.counts) + unfinished - told + asked <= before.spec.budget.trials
 
 
@@ -647,8 +771,12 @@ def test_a_failed_attempt_is_removed_before_the_next_begins() -> None:
 def test_a_failed_attempt_does_not_run_on_while_the_experiment_is_paused() -> None:
     paused = ExperimentState.PAUSED
     wrong = open_trial(0, FAILED, failed=CONFIG)
-    assert decide(snapshot(two, wrong, open_trial(1, RUNNING), state=paused, removed=set())) == [RemoveAttempt(0)]
-    assert RemoveAttempt(0) in decide(snapshot(two, wrong, desired=DesiredState.INTERRUPT, removed=set()))
+    assert decide(snapshot(two, wrong, open_trial(1, RUNNING), state=paused, removed=set())) == [
+        RemoveAttempt(0)
+    ]
+    assert RemoveAttempt(0) in decide(
+        snapshot(two, wrong, desired=DesiredState.INTERRUPT, removed=set())
+    )
 
 
 def test_a_held_attempt_is_not_started_again_and_keeps_its_slot() -> None:
@@ -661,7 +789,12 @@ def test_a_held_attempt_is_not_started_again_and_keeps_its_slot() -> None:
 
 
 def test_a_suggestion_begins_at_once_and_nothing_else_is_done_about_it() -> None:
-    brought = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
+    brought = snapshot(
+        two,
+        open_trial(0, SUCCEEDED, value=0.5, running=False),
+        open_trial(1, CREATED),
+        open_trial(2),
+    )
     assert {type(action) for action in decide(brought)} == {StartAttempt, CreateAttempt, Forget}
     assert beginnings(brought) == [CreateAttempt(2, 1)]
 
@@ -671,7 +804,12 @@ def test_no_suggestion_begins_after_a_stop_request() -> None:
 
 
 def test_a_started_attempt_is_not_started_again_before_the_next_observation() -> None:
-    left = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
+    left = snapshot(
+        two,
+        open_trial(0, SUCCEEDED, value=0.5, running=False),
+        open_trial(1, CREATED),
+        open_trial(2),
+    )
     assert follow_ups(left) == [CreateAttempt(2, 1), Forget(0)]
 
 
@@ -777,7 +915,9 @@ STEPS: list[tuple[str, Snapshot, list[Action]]] = [
 
 
 @pytest.mark.parametrize(("before", "actions"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
-def test_decide_returns_the_actions_of_trials_with_a_fidelity(before: Snapshot, actions: list[Action]) -> None:
+def test_decide_returns_the_actions_of_trials_with_a_fidelity(
+    before: Snapshot, actions: list[Action]
+) -> None:
     assert decide(before) == actions
 
 
@@ -800,12 +940,17 @@ def test_a_small_regret_lets_running_trials_end_and_starts_none() -> None:
 
 def generation(*trials: UnfinishedTrial, **known: object) -> Snapshot:
     """The study has said that no trial begins before a running one ends."""
-    before = snapshot(a_spec(trials=9, parallelism=4), *trials, **known)  # type: ignore[arg-type]  # what a builder takes
+    # what a builder takes
+    before = snapshot(a_spec(trials=9, parallelism=4), *trials, **known)  # type: ignore[arg-type]
     return replace(before, none_begins=True)
 
 
 GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
-    ("Free slots stay empty while a generation is not complete enough", generation(open_trial(0, RUNNING)), []),
+    (
+        "Free slots stay empty while a generation is not complete enough",
+        generation(open_trial(0, RUNNING)),
+        [],
+    ),
     (
         "The next end is a reason to ask again",
         generation(open_trial(0, RUNNING), open_trial(1, SUCCEEDED, value=0.5)),
@@ -813,10 +958,16 @@ GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "and so is a failure, after which the generation needs another member",
-        generation(open_trial(0, RUNNING), open_trial(1, FAILED, failed=CRASHED, reason="exit code 1")),
+        generation(
+            open_trial(0, RUNNING), open_trial(1, FAILED, failed=CRASHED, reason="exit code 1")
+        ),
         [gone(1, BAD, reason="exit code 1", failure="userError"), Suggest(3)],
     ),
-    ("With nothing running the study is asked again", generation(done={OK: 2}, best=0.5), [Suggest(4)]),
+    (
+        "With nothing running the study is asked again",
+        generation(done={OK: 2}, best=0.5),
+        [Suggest(4)],
+    ),
     (
         "A trial that waits to run again does so",
         generation(open_trial(0, RUNNING), open_trial(1)),
@@ -825,6 +976,8 @@ GENERATIONS: list[tuple[str, Snapshot, list[Action]]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS])
+@pytest.mark.parametrize(
+    ("before", "actions"), [g[1:] for g in GENERATIONS], ids=[g[0] for g in GENERATIONS]
+)
 def test_decide_returns_the_actions_of_generations(before: Snapshot, actions: list[Action]) -> None:
     assert decide(before) == actions

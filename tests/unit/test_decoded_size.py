@@ -1,4 +1,6 @@
-"""A request is estimated at no less than what it takes once decoded, and at little more if it is a usual one."""
+"""A request is estimated at no less than what it takes once decoded, and at little more if it is a
+usual one.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,13 @@ EMPTY = "0a00"
         (katib.ValidateAlgorithmSettingsRequest, "7b787b007c7c", []),
     ],
 )
-def test_no_request_takes_more_than_is_estimated(kind: type[Message], item: str, tags: list[int]) -> None:
+def test_no_request_takes_more_than_is_estimated(
+    kind: type[Message], item: str, tags: list[int]
+) -> None:
     arguments = [kind.__module__, kind.__name__, item, str(ITEMS), *map(str, tags)]
-    done = subprocess.run([sys.executable, "-c", GROWTH, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, *arguments], capture_output=True, text=True, check=True
+    )
     grown = int(done.stdout)
     raw = bytes.fromhex(item) * ITEMS
     assert 0 < grown <= DecodedSize.of(kind.DESCRIPTOR).bytes_of(raw) + MIB
@@ -75,5 +81,7 @@ def test_the_longest_history_that_katibs_port_receives_is_within_the_share_of_a_
 
 
 def test_a_frame_has_the_bytes_of_its_request() -> None:
-    frame = frames.SuggestionsFrame.FromString(a_request(an_experiment(), [a_trial("t", {})]).SerializeToString())
+    frame = frames.SuggestionsFrame.FromString(
+        a_request(an_experiment(), [a_trial("t", {})]).SerializeToString()
+    )
     assert len(frame.trials) == 1

@@ -17,7 +17,9 @@ from suggest.study import Algorithm, Constraint, Direction, Fidelity, Objective,
 from suggest.trial import Trial
 from tests.unit.searches import MIXED, SUCCEEDED, finish, play, study
 
-needs_cmaes = pytest.mark.skipif(importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes")
+needs_cmaes = pytest.mark.skipif(
+    importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes"
+)
 
 SMALL = Space((Parameter("a", Int(1, 4)), Parameter("b", Choice(("x", "y", "z")))))  # 12 points
 REAL = Space((Parameter("x", Float(0, 1)), Parameter("y", Float(0, 1))))
@@ -47,13 +49,19 @@ def test_default_is_a_grid_if_the_budget_covers_every_point_and_a_hedge_otherwis
     assert (settings["chosen"], settings.get("duplicates")) == (chosen, duplicates)
 
 
-@pytest.mark.parametrize(("objectives", "chosen"), [(1, "hedge"), (2, "hedge"), (3, "hedge"), (4, "tpe")])
-@pytest.mark.parametrize("constraints", [(), (Constraint("size", max=1.0),)], ids=["free", "constrained"])
+@pytest.mark.parametrize(
+    ("objectives", "chosen"), [(1, "hedge"), (2, "hedge"), (3, "hedge"), (4, "tpe")]
+)
+@pytest.mark.parametrize(
+    "constraints", [(), (Constraint("size", max=1.0),)], ids=["free", "constrained"]
+)
 def test_default_hedges_for_as_many_objectives_as_gp_supports(
     objectives: int, chosen: str, constraints: tuple[Constraint, ...]
 ) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
-    made = registry.chosen(replace(spec(REAL, trials=100), objectives=several, constraints=constraints))
+    made = registry.chosen(
+        replace(spec(REAL, trials=100), objectives=several, constraints=constraints)
+    )
     assert made.algorithm.settings["chosen"] == chosen
     assert list(registry.objective_problems(made)) == []
 
@@ -90,7 +98,9 @@ def test_cmaes_joins_no_hedge_whose_trials_it_cannot_learn_from(changed: dict[st
 
 
 @needs_cmaes
-def test_cmaes_has_three_of_four_points_from_trial_300_on_and_goes_on_from_the_best_trials() -> None:
+def test_cmaes_has_three_of_four_points_from_trial_300_on_and_goes_on_from_the_best_trials() -> (
+    None
+):
     hedge = Engine(replace(study(REAL), spec=registry.chosen(spec(REAL))), (), ())
     cmaes = Engine(study(REAL, "cmaes", config={"warmStart": 300}), (), ())
     for trial in play(Engine(study(REAL, "random"), (), ()), 300):
@@ -104,8 +114,13 @@ def test_cmaes_has_three_of_four_points_from_trial_300_on_and_goes_on_from_the_b
 
 def test_a_server_without_cmaes_continues_as_a_plain_hedge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "missing", tuple)  # as on a server without the package
-    chosen = [Algorithm("default", None, {"chosen": each}) for each in ("hedge with cmaes", "hedge")]
-    searches = [Engine(replace(study(REAL), spec=replace(spec(REAL), algorithm=each)), (), ()) for each in chosen]
+    chosen = [
+        Algorithm("default", None, {"chosen": each}) for each in ("hedge with cmaes", "hedge")
+    ]
+    searches = [
+        Engine(replace(study(REAL), spec=replace(spec(REAL), algorithm=each)), (), ())
+        for each in chosen
+    ]
     for trial in play(Engine(study(REAL, "random"), (), ()), 300):
         for engine in searches:
             engine.put(replace(trial, state=SUCCEEDED, value=float(str(trial.parameters["x"]))))
@@ -124,18 +139,27 @@ def test_eight_or_more_parallel_trials_begin_with_spread_points_and_early_models
     made = replace(spec(REAL), objectives=several)
     found = chosen_settings(made, {"parallelism": parallelism})
     assert (found["firstPoints"], found["startupTrials"]) == (first, startup)
-    given: dict[str, Value] = {"parallelism": parallelism, "firstPoints": "random", "startupTrials": 12}
+    given: dict[str, Value] = {
+        "parallelism": parallelism,
+        "firstPoints": "random",
+        "startupTrials": 12,
+    }
     assert chosen_settings(made, given).items() >= given.items()
 
 
 @pytest.mark.parametrize("objectives", [1, 4])
-def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_for_tpe(objectives: int) -> None:
+def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_for_tpe(
+    objectives: int,
+) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
-    made = registry.chosen(replace(spec(REAL, parallelism=32, firstPoints="spread"), objectives=several))
+    made = registry.chosen(
+        replace(spec(REAL, parallelism=32, firstPoints="spread"), objectives=several)
+    )
     assert str(made.algorithm.settings["chosen"]).startswith("hedge" if objectives == 1 else "tpe")
     points = Engine(replace(study(REAL), spec=made), (), ()).propose(32).trials
     for name in ("x", "y"):
-        # The quantile function of Beta(2, 2) is undone, so that the values are even: one in each of 32 intervals.
+        # The quantile function of Beta(2, 2) is undone, so that the values are even: one in each of
+        # 32 intervals.
         values = [float(str(point.parameters[name])) for point in points]
         assert sorted(int(32 * x * x * (3 - 2 * x)) for x in values) == list(range(32))
 
@@ -158,9 +182,18 @@ def test_tpe_has_optunas_settings_but_for_the_early_start(parallelism: int, star
 
 @pytest.mark.parametrize(
     ("first", "parallelism", "turns"),
-    [(0, 1, "gggt"), (0, 8, "gggt"), (0, 9, "ggtt"), (0, 33, "gttt"), (300, 1, "ggtt"), (1000, 1, "gttt")],
+    [
+        (0, 1, "gggt"),
+        (0, 8, "gggt"),
+        (0, 9, "ggtt"),
+        (0, 33, "gttt"),
+        (300, 1, "ggtt"),
+        (1000, 1, "gttt"),
+    ],
 )
-def test_tpe_has_every_fourth_turn_and_more_in_long_and_wide_studies(first: int, parallelism: int, turns: str) -> None:
+def test_tpe_has_every_fourth_turn_and_more_in_long_and_wide_studies(
+    first: int, parallelism: int, turns: str
+) -> None:
     found = [gp_has_turn(number, parallelism) for number in range(first, first + 8)]
     assert "".join("g" if gp else "t" for gp in found) == turns * 2
 
@@ -168,11 +201,18 @@ def test_tpe_has_every_fourth_turn_and_more_in_long_and_wide_studies(first: int,
 def test_a_choice_of_default_is_stored_whole_and_does_not_change() -> None:
     made = registry.chosen(spec(MIXED, trials=100, candidates=7))
     settings = made.algorithm.settings
-    names = {s.name for family in registry.algorithms() if family.name == "default" for s in family.settings}
+    names = {
+        s.name
+        for family in registry.algorithms()
+        if family.name == "default"
+        for s in family.settings
+    }
     assert set(settings) == names, "a default that a later version changes changes nothing here"
     assert settings["candidates"] == 7
     assert registry.chosen(made) == made
-    other = replace(made, algorithm=replace(made.algorithm, settings={**settings, "startupTrials": 3}))
+    other = replace(
+        made, algorithm=replace(made.algorithm, settings={**settings, "startupTrials": 3})
+    )
     assert registry.chosen(other) == other
     assert list(registry.algorithm_problems(made.algorithm)) == []
 
@@ -211,7 +251,11 @@ EARLIER: dict[str, Value] = {
 def test_a_study_of_an_earlier_version_keeps_its_choice_and_its_points() -> None:
     made = registry.chosen(spec(MIXED, **EARLIER))
     assert made.algorithm.settings == EARLIER
-    settings = {k: v for k, v in made.algorithm.settings.items() if k not in ("chosen", "trials", "parallelism")}
+    settings = {
+        k: v
+        for k, v in made.algorithm.settings.items()
+        if k not in ("chosen", "trials", "parallelism")
+    }
     ours = Engine(replace(study(MIXED), spec=made), (), ())
     named = replace(made, algorithm=Algorithm("tpe", None, settings))
     theirs = Engine(replace(study(MIXED), spec=named), (), ())

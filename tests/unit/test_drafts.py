@@ -25,7 +25,11 @@ def pool() -> Iterator[Workers]:
 
 
 def study(algorithm: str, space: Space = NUMBERS, **settings: str | int) -> Study:
-    spec = StudySpec(space, (Objective("loss", Direction.MINIMIZE),), Algorithm(algorithm, seed=7, settings=settings))
+    spec = StudySpec(
+        space,
+        (Objective("loss", Direction.MINIMIZE),),
+        Algorithm(algorithm, seed=7, settings=settings),
+    )
     return Study(StudyName("default", "s"), "uid", spec, 7)
 
 
@@ -42,13 +46,19 @@ def computed(draft: Draft) -> Draft:
     return draft
 
 
-@pytest.mark.parametrize("algorithm", ["gp", "default", "cmaes", "optuna:tpe", "optuna:nsgaii", "optuna:bruteforce"])
+@pytest.mark.parametrize(
+    "algorithm", ["gp", "default", "cmaes", "optuna:tpe", "optuna:nsgaii", "optuna:bruteforce"]
+)
 def test_every_model_in_a_worker_proposes_in_steps(pool: Workers, algorithm: str) -> None:
     space = SMALL if algorithm == "optuna:bruteforce" else NUMBERS
-    engine = after_trials(Engine(study(algorithm, space), (), (), workers=pool), 12 if space is NUMBERS else 5)
+    engine = after_trials(
+        Engine(study(algorithm, space), (), (), workers=pool), 12 if space is NUMBERS else 5
+    )
     draft = engine.draft(2)
     assert draft.proposal is None, "a worker computes it"
-    assert computed(draft).proposal == Engine(study(algorithm, space), engine.trials(), ()).propose(2)
+    assert computed(draft).proposal == Engine(study(algorithm, space), engine.trials(), ()).propose(
+        2
+    )
 
 
 def test_a_short_proposal_has_no_steps(pool: Workers) -> None:
@@ -76,7 +86,9 @@ def test_a_draft_is_stale_when_its_number_is_taken_or_the_space_has_grown(pool: 
     assert not engine.fits(draft)
     moved = engine.renumbered(draft)
     assert moved is not None
-    assert [(p.number, p.parameters) for p in moved.trials] == [(13, draft.proposal.trials[0].parameters)]
+    assert [(p.number, p.parameters) for p in moved.trials] == [
+        (13, draft.proposal.trials[0].parameters)
+    ]
     engine.put(Trial(13, TrialState.RUNNING, draft.proposal.trials[0].parameters))
     assert engine.renumbered(draft) is None, "a running trial has the point"
     other = computed(engine.draft(1))
@@ -99,7 +111,14 @@ def test_a_cheaper_point_is_new_to_the_study_where_repeats_are_unwanted(pool: Wo
 
 @pytest.mark.parametrize(
     ("algorithm", "has_cheaper"),
-    [("gp", True), ("default", True), ("optuna:tpe", True), ("tpe", False), ("random", False), ("optuna:qmc", False)],
+    [
+        ("gp", True),
+        ("default", True),
+        ("optuna:tpe", True),
+        ("tpe", False),
+        ("random", False),
+        ("optuna:qmc", False),
+    ],
 )
 def test_slow_model_based_algorithms_have_a_cheaper_alternative(
     pool: Workers, algorithm: str, has_cheaper: bool

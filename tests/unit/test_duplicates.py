@@ -9,14 +9,26 @@ from suggest.samplers.distinct import _Known
 from suggest.samplers.grid import Grid, HeldPoints
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, QUEUED, RUNNING, SUCCEEDED, examples, finish, play, spaces, study
+from tests.unit.searches import (
+    MINIMIZE,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    examples,
+    finish,
+    play,
+    spaces,
+    study,
+)
 
 SMALL = Space((Parameter("a", Int(1, 4)), Parameter("b", Choice(("x", "y", "z")))))  # 12 points
 ALGORITHMS = ("random", "tpe", "optuna:tpe")
 
 
 def searching(algorithm: str, policy: str, space: Space = SMALL) -> Engine:
-    return Engine(study(space, algorithm, config={"duplicates": policy}, direction=MINIMIZE), (), ())
+    return Engine(
+        study(space, algorithm, config={"duplicates": policy}, direction=MINIMIZE), (), ()
+    )
 
 
 def different(trials: list[Trial]) -> int:
@@ -24,7 +36,9 @@ def different(trials: list[Trial]) -> int:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_resampling_tries_every_point_of_a_finite_space_once_and_says_when_it_is_done(algorithm: str) -> None:
+def test_resampling_tries_every_point_of_a_finite_space_once_and_says_when_it_is_done(
+    algorithm: str,
+) -> None:
     engine = searching(algorithm, "resample")
     trials: list[Trial] = []
     for _ in range(12):
@@ -102,7 +116,9 @@ def test_points_of_a_continuous_space_are_distinct_and_never_exhausted() -> None
 def test_a_known_value_is_offered_for_a_point_that_is_proposed_again(algorithm: str) -> None:
     engine = searching(algorithm, "reuse")
     finish(engine, play(engine, 6), value=1.0)
-    numbers = {repr(sorted(t.parameters.items())): t.number for t in reversed(list(engine.trials()))}
+    numbers = {
+        repr(sorted(t.parameters.items())): t.number for t in reversed(list(engine.trials()))
+    }
     proposed = [p for p in engine.propose(30).trials if p.known is not None]
     assert proposed
     for p in proposed:

@@ -1,4 +1,6 @@
-"""One study in memory: proposals, requests, measurements, values, the best trial, and the rules of a spec."""
+"""One study in memory: proposals, requests, measurements, values, the best trial, and the rules of
+a spec.
+"""
 
 import math
 import time
@@ -42,7 +44,11 @@ def test_queued_trials_come_first_and_partial_ones_are_completed() -> None:
     engine.put(Trial(0, QUEUED, {"lr": 1, "optimizer": "adam"}))
     engine.put(Trial(1, QUEUED, {"optimizer": "sgd"}))
     first, second, third = engine.propose(3).trials
-    assert (first.number, first.parameters, first.queued) == (0, {"optimizer": "adam", "lr": 1.0}, True)
+    assert (first.number, first.parameters, first.queued) == (
+        0,
+        {"optimizer": "adam", "lr": 1.0},
+        True,
+    )
     assert (second.number, second.parameters["optimizer"], second.queued) == (1, "sgd", True)
     assert list(second.parameters) == ["optimizer", "momentum", "lr"]
     assert (third.number, third.queued) == (2, False)
@@ -142,7 +148,11 @@ def test_the_last_report_of_a_step_wins() -> None:
     engine.measure(0, [first])
     assert engine.fresh(0, [first]) == ()
     assert engine.fresh(0, [again, first]) == ()
-    others = (Measurement(2, "accuracy", 3, 0.6), Measurement(1, "loss", 3, 0.6), Measurement(1, "accuracy", 2, 0.6))
+    others = (
+        Measurement(2, "accuracy", 3, 0.6),
+        Measurement(1, "loss", 3, 0.6),
+        Measurement(1, "accuracy", 2, 0.6),
+    )
     assert engine.fresh(0, [again, *others]) == (again, *others)
     engine.measure(0, [again])
     assert engine.value_of(0) == (0.6, 3)
@@ -171,7 +181,10 @@ def test_the_last_report_of_a_step_wins() -> None:
     ],
 )
 def test_the_value_of_a_trial_is_its_newest_attempts(
-    rule: ValueRule, direction: Direction, reported: list[Measurement], value: tuple[float | None, int | None]
+    rule: ValueRule,
+    direction: Direction,
+    reported: list[Measurement],
+    value: tuple[float | None, int | None],
 ) -> None:
     engine = Engine(study(MIXED, value=rule, direction=direction), [Trial(0, RUNNING, {})], ())
     half = len(reported) // 2
@@ -205,7 +218,9 @@ def test_a_better_trial_is_as_good_in_each_objective_and_better_in_one(
 
 def test_a_deleted_trial_leaves_its_number_and_nothing_else() -> None:
     engine = Engine(
-        study(MIXED, pruning={"minTrials": 1}), [Trial(0, SUCCEEDED, {}, value=0.5), Trial(2, RUNNING, {})], ()
+        study(MIXED, pruning={"minTrials": 1}),
+        [Trial(0, SUCCEEDED, {}, value=0.5), Trial(2, RUNNING, {})],
+        (),
     )
     engine.put(Trial(1, RUNNING, {}))
     engine.measure(1, accuracy(0.9))
@@ -226,42 +241,78 @@ def test_a_deleted_trial_leaves_its_number_and_nothing_else() -> None:
         ({"objectives": (Objective("", MAXIMIZE),)}, "objectives[0].metric", "name the one"),
         ({"algorithm": Algorithm("randon")}, "algorithm.name", "did you mean random?"),
         ({"algorithm": Algorithm("zzz")}, "algorithm.name", "there are default, random, grid"),
-        ({"algorithm": Algorithm("tpe", None, {"windov": 100})}, "algorithm.settings.windov", "did you mean window?"),
-        ({"algorithm": Algorithm("tpe", None, {"window": 10})}, "algorithm.settings.window", "use 50 or more"),
-        ({"algorithm": Algorithm("tpe", None, {"window": "x"})}, "algorithm.settings.window", "not a whole number"),
+        (
+            {"algorithm": Algorithm("tpe", None, {"windov": 100})},
+            "algorithm.settings.windov",
+            "did you mean window?",
+        ),
+        (
+            {"algorithm": Algorithm("tpe", None, {"window": 10})},
+            "algorithm.settings.window",
+            "use 50 or more",
+        ),
+        (
+            {"algorithm": Algorithm("tpe", None, {"window": "x"})},
+            "algorithm.settings.window",
+            "not a whole number",
+        ),
         (
             {"algorithm": Algorithm("tpe", None, {"multivariate": 1})},
             "algorithm.settings.multivariate",
             "true nor false",
         ),
-        ({"algorithm": Algorithm("random", None, {"x": 1})}, "algorithm.settings.x", "there are duplicates"),
+        (
+            {"algorithm": Algorithm("random", None, {"x": 1})},
+            "algorithm.settings.x",
+            "there are duplicates",
+        ),
         (
             {"algorithm": Algorithm("random", None, {"duplicates": "no"})},
             "algorithm.settings.duplicates",
             "'no' is not one of allow, resample, reuse",
         ),
         ({"pruning": Pruning("medium")}, "pruning.name", "did you mean median?"),
-        ({"pruning": Pruning("median", {"interval": 0})}, "pruning.settings.interval", "use 1 or more"),
-        ({"pruning": Pruning("median", {"warmup": 3})}, "pruning.settings.warmup", "did you mean warmupSteps?"),
+        (
+            {"pruning": Pruning("median", {"interval": 0})},
+            "pruning.settings.interval",
+            "use 1 or more",
+        ),
+        (
+            {"pruning": Pruning("median", {"warmup": 3})},
+            "pruning.settings.warmup",
+            "did you mean warmupSteps?",
+        ),
     ],
 )
-def test_a_wrong_spec_is_refused_at_its_place(spec: dict[str, object], path: str, says: str) -> None:
+def test_a_wrong_spec_is_refused_at_its_place(
+    spec: dict[str, object], path: str, says: str
+) -> None:
     right: dict[str, object] = {
         "space": MIXED,
         "objectives": (Objective("accuracy", MAXIMIZE),),
         "algorithm": Algorithm("random"),
     }
-    (problem,) = check_spec(StudySpec(**{**right, **spec}))  # type: ignore[arg-type]  # a table of wrong parts
+    # a table of wrong parts
+    (problem,) = check_spec(StudySpec(**{**right, **spec}))  # type: ignore[arg-type]
     assert problem.path == path
     assert says in problem.message
 
 
 def test_ten_thousand_trials_of_fifty_measurements_load_in_a_moment() -> None:
-    point: dict[str, Value] = {"lr": 0.1, "momentum": 0.5, "dropout": 0.1, "layers": 3, "width": 64, "optimizer": "sgd"}
+    point: dict[str, Value] = {
+        "lr": 0.1,
+        "momentum": 0.5,
+        "dropout": 0.1,
+        "layers": 3,
+        "width": 64,
+        "optimizer": "sgd",
+    }
     trials = [Trial(n, SUCCEEDED, point, value=n / 1e4, request_id=str(n)) for n in range(10_000)]
     curve = accuracy(*(k / 50 for k in range(50)))
     begin = time.process_time()
-    engine = Engine(study(MIXED, pruning={}), trials, ((n, m) for n in range(10_000) for m in curve))
+    engine = Engine(
+        study(MIXED, pruning={}), trials, ((n, m) for n in range(10_000) for m in curve)
+    )
     assert time.process_time() - begin < 2.5  # about 0.5 s on an idle core
     assert engine.value_of(9_999) == (0.98, 49)
 

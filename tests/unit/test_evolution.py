@@ -14,7 +14,17 @@ from suggest.samplers import survival
 from suggest.space import Assignment, Choice, Float, Int, Parameter, Space
 from suggest.study import Constraint, Direction, Objective, Study
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, TREE, assert_points, play, seeds, study
+from tests.unit.searches import (
+    MINIMIZE,
+    MIXED,
+    RUNNING,
+    SUCCEEDED,
+    TREE,
+    assert_points,
+    play,
+    seeds,
+    study,
+)
 
 ALGORITHMS = ["nsga2", "nsga3", "regularized-evolution"]
 CUBE = Space(tuple(Parameter(f"x{k}", Float(-5, 5)) for k in range(4)))
@@ -26,14 +36,21 @@ def small(space: Space, algorithm: str, *, seed: int = 7) -> Study:
 
 
 def worth(point: Assignment) -> float:
-    return sum(math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v)) for v in point.values())
+    return sum(
+        math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v))
+        for v in point.values()
+    )
 
 
 def ended(trial: Trial, value: float | None = None) -> Trial:
     others = (TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED)
     state = others[trial.number // 5 % 4] if trial.number % 5 == 4 else SUCCEEDED
     has = state in (SUCCEEDED, TrialState.PRUNED)
-    return replace(trial, state=state, value=(worth(trial.parameters) if value is None else value) if has else None)
+    return replace(
+        trial,
+        state=state,
+        value=(worth(trial.parameters) if value is None else value) if has else None,
+    )
 
 
 def points(engine: Engine) -> list[Assignment]:
@@ -55,7 +72,9 @@ def searched(of: Study, count: int, *, parallel: int = 1, restarts: bool = False
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("space", [MIXED, TREE], ids=["mixed", "tree"])
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_restarts_change_nothing_over_generations_in_parallel(algorithm: str, space: Space, parallel: int) -> None:
+def test_restarts_change_nothing_over_generations_in_parallel(
+    algorithm: str, space: Space, parallel: int
+) -> None:
     of = small(space, algorithm)
     engine = searched(of, 60, parallel=parallel)
     assert_points(space, points(engine))
@@ -124,7 +143,11 @@ def test_regularized_evolution_mutates_one_parameter_of_a_recent_trial() -> None
     for point in (p.parameters for p in engine.propose(5).trials):
         changed = min(
             sum(
-                not (math.isclose(a, b, rel_tol=1e-9) if isinstance(a, float) and isinstance(b, float) else a == b)
+                not (
+                    math.isclose(a, b, rel_tol=1e-9)
+                    if isinstance(a, float) and isinstance(b, float)
+                    else a == b
+                )
                 for a, b in zip(point.values(), t.parameters.values(), strict=True)
             )
             for t in recent
@@ -143,13 +166,24 @@ def test_the_oldest_die_even_if_they_are_the_best() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_values_near_the_largest_double_are_ordered(algorithm: str) -> None:
     of = small(LATER, algorithm)
-    several = replace(of.spec, objectives=tuple(Objective(f"m{k}", Direction.MAXIMIZE) for k in range(3)))
+    several = replace(
+        of.spec, objectives=tuple(Objective(f"m{k}", Direction.MAXIMIZE) for k in range(3))
+    )
     big = (1e300, -1.7e308, 5e-324, 1.7e308, 0.0)
     trials = [
-        Trial(k, SUCCEEDED, {"x": 1 + k % 20, "kind": "abc"[k % 3]}, value=big[k % 5], further=(big[k % 4], big[k % 3]))
+        Trial(
+            k,
+            SUCCEEDED,
+            {"x": 1 + k % 20, "kind": "abc"[k % 3]},
+            value=big[k % 5],
+            further=(big[k % 4], big[k % 3]),
+        )
         for k in range(40)
     ]
-    assert_points(LATER, [p.parameters for p in Engine(replace(of, spec=several), trials, ()).propose(4).trials])
+    assert_points(
+        LATER,
+        [p.parameters for p in Engine(replace(of, spec=several), trials, ()).propose(4).trials],
+    )
 
 
 def test_members_that_keep_the_constraints_come_first() -> None:
@@ -162,12 +196,18 @@ def test_members_that_keep_the_constraints_come_first() -> None:
 
 def test_the_least_crowded_members_of_a_front_survive() -> None:
     losses = np.array([[0.0, 4.0], [1.0, 3.0], [1.1, 2.9], [1.2, 2.8], [4.0, 0.0]])
-    assert survival.crowding(losses).tolist() == pytest.approx([math.inf, 0.55, 0.1, 1.45, math.inf])
+    assert survival.crowding(losses).tolist() == pytest.approx(
+        [math.inf, 0.55, 0.1, 1.45, math.inf]
+    )
     assert survival.by_crowding(losses, np.zeros(5), 3)[0].tolist() == [0, 4, 3]
 
 
-@pytest.mark.parametrize(("objectives", "most", "count"), [(1, 9, 1), (2, 50, 50), (3, 50, 45), (3, 91, 91), (8, 4, 8)])
-def test_reference_points_are_spread_over_the_simplex(objectives: int, most: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("objectives", "most", "count"), [(1, 9, 1), (2, 50, 50), (3, 50, 45), (3, 91, 91), (8, 4, 8)]
+)
+def test_reference_points_are_spread_over_the_simplex(
+    objectives: int, most: int, count: int
+) -> None:
     found = survival.reference_points(objectives, most)
     assert len(np.unique(found, axis=0)) == len(found) == count
     assert found.sum(axis=1) == pytest.approx(np.ones(count))
@@ -194,7 +234,9 @@ def test_a_constraint_that_few_trials_keep_is_reached(algorithm: str) -> None:
         (trial,) = play(engine, 1)
         far = sum((float(str(v)) - 1) ** 2 for v in trial.parameters.values())
         kept.append(far <= 1.0)
-        engine.put(Trial(trial.number, SUCCEEDED, trial.parameters, value=-far, constraint_values=(far,)))
+        engine.put(
+            Trial(trial.number, SUCCEEDED, trial.parameters, value=-far, constraint_values=(far,))
+        )
     assert sum(kept[:40]) <= 2
     assert sum(kept[120:]) > 10
 

@@ -54,14 +54,18 @@ class ServiceSetup:
         self.state.make()
         self.store = Eventful(self.state)
         self.service = ExperimentService(self.store)
-        created = self.service.create(self.file(), folder, self.service.reserve("tiny"), service="", context="")
+        created = self.service.create(
+            self.file(), folder, self.service.reserve("tiny"), service="", context=""
+        )
         created.lease.release()
         self.uid = created.experiment.uid
 
     def file(self, **changes: int) -> Document:
         path = self.folder / "experiment.yaml"
         path.write_text(FILE)
-        return read_path(str(path), overrides=[f"spec.{key}={value}" for key, value in changes.items()])
+        return read_path(
+            str(path), overrides=[f"spec.{key}={value}" for key, value in changes.items()]
+        )
 
     @property
     def lock(self) -> ControllerLock:
@@ -87,7 +91,9 @@ def setup(tmp_path: Path) -> Iterator[ServiceSetup]:
     setup.store.close()
 
 
-def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_difference(setup: ServiceSetup) -> None:
+def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_difference(
+    setup: ServiceSetup,
+) -> None:
     document = setup.file()
     setup.store.meanwhile = setup.revise
     admitted = setup.service.run(document, setup.folder)
@@ -109,7 +115,10 @@ def test_resuming_an_edited_file_restores_an_earlier_revision(setup: ServiceSetu
     admitted.lease.release()
     same = setup.service.resume_file(document, setup.folder)
     assert isinstance(same, Admitted)
-    assert (same.experiment.revision, [note for note in same.notes if "revision" in note]) == (3, [])
+    assert (same.experiment.revision, [note for note in same.notes if "revision" in note]) == (
+        3,
+        [],
+    )
     same.lease.release()
 
 
@@ -125,7 +134,10 @@ def test_changed_labels_are_taken_as_a_revision(setup: ServiceSetup) -> None:
     path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
     admitted = setup.service.run(read_path(str(path)), setup.folder)
     assert isinstance(admitted, Admitted)
-    assert (admitted.experiment.revision, admitted.experiment.spec.labels) == (2, {"team": "vision"})
+    assert (admitted.experiment.revision, admitted.experiment.spec.labels) == (
+        2,
+        {"team": "vision"},
+    )
     assert 'revision 2:\n  metadata.labels.team: nothing -> "vision"' in admitted.notes
     admitted.lease.release()
 
@@ -165,7 +177,9 @@ def test_an_experiment_deleted_meanwhile_leaves_no_folder(setup: ServiceSetup) -
     assert not list(setup.state.experiments.iterdir())
 
 
-def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(setup: ServiceSetup) -> None:
+def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(
+    setup: ServiceSetup,
+) -> None:
     file = str(setup.folder / "experiment.yaml")
     with pytest.raises(Changed) as caught:
         setup.service.run(setup.file(parallelism=2), setup.folder)
@@ -177,10 +191,14 @@ def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(setup: S
         setup.service.run(read_path(str(path)), setup.folder)
 
 
-def test_a_search_whose_file_reads_differently_is_continued_as_it_was_stored(setup: ServiceSetup) -> None:
+def test_a_search_whose_file_reads_differently_is_continued_as_it_was_stored(
+    setup: ServiceSetup,
+) -> None:
     path = setup.folder / "experiment.yaml"
     path.write_text(FILE.replace("name: random", "name: cmaes"))
-    with pytest.raises(Changed, match="continue with the stored file: `tuner resume tiny`, or choose another name"):
+    with pytest.raises(
+        Changed, match="continue with the stored file: `tuner resume tiny`, or choose another name"
+    ):
         setup.service.run(read_path(str(path)), setup.folder)
     admitted = setup.service.resume_name("tiny", None)
     assert isinstance(admitted, Admitted)

@@ -1,4 +1,6 @@
-"""Admission on a store of experiments that is neither a folder nor a database, as a controller in a cluster has one."""
+"""Admission on a store of experiments that is neither a folder nor a database, as a controller in a
+cluster has one.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,14 @@ class MemoryExperiments:
         return [each.name for each in self.found.values() if namespace in (None, each.namespace)]
 
     def experiment(self, namespace: str, name: str) -> Experiment | None:
-        return next((each for each in self.found.values() if (each.namespace, each.name) == (namespace, name)), None)
+        return next(
+            (
+                each
+                for each in self.found.values()
+                if (each.namespace, each.name) == (namespace, name)
+            ),
+            None,
+        )
 
     def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
         if self.experiment(experiment.namespace, experiment.name) is not None:
@@ -77,7 +86,9 @@ class MemoryExperiments:
 
     def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
         self.kept[experiment.uid].append(revision)
-        self.found[experiment.uid] = replace(experiment, revision=revision.number, spec=revision.spec)
+        self.found[experiment.uid] = replace(
+            experiment, revision=revision.number, spec=revision.spec
+        )
         return self.found[experiment.uid]
 
     def revisions(self, uid: Uid) -> Sequence[Revision]:
@@ -123,7 +134,10 @@ def test_an_experiment_with_a_controller_is_not_admitted_again() -> None:
     with pytest.raises(ControlledElsewhere, match="process 1 on elsewhere"):
         service.run(document(), ANYWHERE)
     refused = pytest.raises(FailedPrecondition, match=r"^tiny cannot be extended while it runs: ")
-    with refused, service.known_and_leased("tiny", None, refused="{name} cannot be extended while it runs"):
+    with (
+        refused,
+        service.known_and_leased("tiny", None, refused="{name} cannot be extended while it runs"),
+    ):
         raise AssertionError("it is held")
     admitted.lease.release()
     assert isinstance(service.run(document(), ANYWHERE), Admitted)

@@ -43,7 +43,9 @@ def edited(*sets: str, trials: str = "", of: Experiment = TINY) -> Document:
 
 
 def changes(*sets: str, trials: str = "") -> dict[str, object]:
-    return {change.path: change.new for change in allowed_extension(TINY, edited(*sets, trials=trials))}
+    return {
+        change.path: change.new for change in allowed_extension(TINY, edited(*sets, trials=trials))
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,16 +63,24 @@ def changes(*sets: str, trials: str = "") -> dict[str, object]:
         (
             "",
             ("spec.parameters.kind=[c, a, b]",),
-            {"spec.parameters.kind.values": ["c", "a", "b"], "spec.initial": [{"x": 0.5}, {"kind": "c"}]},
+            {
+                "spec.parameters.kind.values": ["c", "a", "b"],
+                "spec.initial": [{"x": 0.5}, {"kind": "c"}],
+            },
         ),
         (
             "",
             ("spec.parameters.part.values=[1, 2, 3]",),
-            {"spec.parameters.part.values": [1, 2, 3], "spec.initial": [{"x": 0.5}, {"kind": "b", "part": 3}]},
+            {
+                "spec.parameters.part.values": [1, 2, 3],
+                "spec.initial": [{"x": 0.5}, {"kind": "b", "part": 3}],
+            },
         ),
     ],
 )
-def test_the_flags_become_changes_of_the_file(trials: str, sets: Sequence[str], expected: dict[str, object]) -> None:
+def test_the_flags_become_changes_of_the_file(
+    trials: str, sets: Sequence[str], expected: dict[str, object]
+) -> None:
     assert changes(*sets, trials=trials) == expected
 
 
@@ -84,15 +94,24 @@ def test_an_algorithm_that_tries_new_choices_needs_no_initial_points() -> None:
     assert edited("spec.parameters.kind=[a, b, c]", of=random).spec.initial == random.spec.initial
 
 
-@pytest.mark.parametrize("sets", ["spec.algorithm.name=random", "spec.objective.direction=minimize", "spec.initial=[]"])
+@pytest.mark.parametrize(
+    "sets", ["spec.algorithm.name=random", "spec.objective.direction=minimize", "spec.initial=[]"]
+)
 def test_another_search_is_refused_with_the_difference_and_the_way_on(sets: str) -> None:
-    with pytest.raises(Changed, match=r"(?s)make tiny another search:\n  spec\..* -> .*tuner import FILE --from tiny"):
+    with pytest.raises(
+        Changed,
+        match=r"(?s)make tiny another search:\n  spec\..* -> .*tuner import FILE --from tiny",
+    ):
         changes(sets)
 
 
 @pytest.mark.parametrize(
     ("trials", "message"),
-    [("+x", "write \\+20, or 120 for the total"), ("-3", "not a number of trials"), ("+", "not a number of trials")],
+    [
+        ("+x", "write \\+20, or 120 for the total"),
+        ("-3", "not a number of trials"),
+        ("+", "not a number of trials"),
+    ],
 )
 def test_an_invalid_number_of_trials_is_reported(trials: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -118,13 +137,22 @@ def test_a_grid_has_no_trials_to_add_to() -> None:
         ({TrialState.SUCCEEDED: 20}, 7.0, "the target was reached"),
     ],
 )
-def test_an_extension_that_would_end_at_once_is_refused(done: dict[TrialState, int], best: float, message: str) -> None:
-    trials = [Trial(0, state, {}, value=best) for state, count in done.items() for _ in range(count)]
+def test_an_extension_that_would_end_at_once_is_refused(
+    done: dict[TrialState, int], best: float, message: str
+) -> None:
+    trials = [
+        Trial(0, state, {}, value=best) for state, count in done.items() for _ in range(count)
+    ]
     with pytest.raises(
-        FailedPrecondition, match=f"its budget is already used up: .*{message}.*; raise that as well, .*is the total"
+        FailedPrecondition,
+        match=f"its budget is already used up: .*{message}.*; raise that as well, .*is the total",
     ):
         refuse_an_end(TINY, edited(trials="+20").spec, trials)
-    refuse_an_end(TINY, edited("spec.objective.target=9", "spec.budget.failedTrials=9", trials="+21").spec, trials)
+    refuse_an_end(
+        TINY,
+        edited("spec.objective.target=9", "spec.budget.failedTrials=9", trials="+21").spec,
+        trials,
+    )
 
 
 def test_an_extension_is_a_new_revision_of_the_finished_experiment(tmp_path: Path) -> None:
@@ -136,8 +164,13 @@ def test_an_extension_is_a_new_revision_of_the_finished_experiment(tmp_path: Pat
         created = to.create(document, tmp_path, to.reserve("tiny"), service="", context="")
         made = edited(trials="+20", of=created.experiment)
         changes = diff(document.spec.document, made.spec.document)
-        admitted = to.extend_or_retry(created.experiment, created.lease, made, changes, directory=None)
+        admitted = to.extend_or_retry(
+            created.experiment, created.lease, made, changes, directory=None
+        )
         assert (admitted.experiment.revision, admitted.experiment.spec.budget.trials) == (2, 40)
         kept = state.folders(created.experiment.uid).revision(2)
-        assert read(kept.read_text(), source="kept").spec == experiments.revisions(created.experiment.uid)[-1].spec
+        assert (
+            read(kept.read_text(), source="kept").spec
+            == experiments.revisions(created.experiment.uid)[-1].spec
+        )
         created.lease.release()

@@ -42,7 +42,9 @@ def seen(
     lost: str = "",
     **end: Any,
 ) -> Seen:
-    return Seen(Exit(START, **end), LogSummary(value, metric, last_line, other_names, lost=lost), of_trial)
+    return Seen(
+        Exit(START, **end), LogSummary(value, metric, last_line, other_names, lost=lost), of_trial
+    )
 
 
 ENDS = [
@@ -57,7 +59,10 @@ ENDS = [
         "it said nothing at all",
         seen(code=0, metric="accuracy"),
         None,
-        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": the log is empty or gone'),
+        failed(
+            MISSING,
+            'exit code 0, but no line of its log reported "accuracy": the log is empty or gone',
+        ),
     ),
     (
         "it reported the metric under nearly its name",
@@ -75,7 +80,12 @@ ENDS = [
         None,
         failed(INFRASTRUCTURE, "exit code 0, but the end of its log could not be read"),
     ),
-    ("a part of its log is lost, but no value", seen(code=0, value=0.9, lost="lines"), None, Judgment(SUCCEEDED)),
+    (
+        "a part of its log is lost, but no value",
+        seen(code=0, value=0.9, lost="lines"),
+        None,
+        Judgment(SUCCEEDED),
+    ),
     (
         "it reported nan",
         seen(code=0, value=math.nan, metric="accuracy"),
@@ -113,7 +123,12 @@ ENDS = [
         None,
         failed(USER, "exit code 1: KeyError: 'x'"),
     ),
-    ("an error after good values", seen(code=3, value=0.9), None, failed(USER, "exit code 3, and nothing in its log")),
+    (
+        "an error after good values",
+        seen(code=3, value=0.9),
+        None,
+        failed(USER, "exit code 3, and nothing in its log"),
+    ),
     (
         "it says that another try may do",
         seen(code=75, value=0.9, last_line="rank 1 of 2 was lost"),
@@ -147,13 +162,17 @@ ENDS = [
         "a shell found no command",
         seen(code=127, last_line="sh: trian: not found"),
         None,
-        failed(CONFIGURATION, "exit code 127 (a command could not be executed): sh: trian: not found"),
+        failed(
+            CONFIGURATION, "exit code 127 (a command could not be executed): sh: trian: not found"
+        ),
     ),
     (
         "a shell could not execute it",
         seen(code=126),
         None,
-        failed(CONFIGURATION, "exit code 126 (a command could not be executed), and nothing in its log"),
+        failed(
+            CONFIGURATION, "exit code 126 (a command could not be executed), and nothing in its log"
+        ),
     ),
     (
         "127 of a program that had run",
@@ -196,13 +215,18 @@ ENDS = [
         "crashed in the same way without a word",
         seen(code=139),
         None,
-        failed(INFRASTRUCTURE, "exit code 139 (its program crashed: SIGSEGV), and nothing in its log"),
+        failed(
+            INFRASTRUCTURE, "exit code 139 (its program crashed: SIGSEGV), and nothing in its log"
+        ),
     ),
     (
         "crashed for want of memory",
         seen(code=134, last_line="RuntimeError: CUDA error: out of memory"),
         None,
-        failed(MEMORY, "exit code 134 (its program crashed: SIGABRT): RuntimeError: CUDA error: out of memory"),
+        failed(
+            MEMORY,
+            "exit code 134 (its program crashed: SIGABRT): RuntimeError: CUDA error: out of memory",
+        ),
     ),
     (
         "killed by a nameless signal",
@@ -258,7 +282,12 @@ ENDS = [
         StopCause.INTERRUPTED,
         Judgment(CANCELLED, reason="because"),
     ),
-    ("it succeeded before our signal", seen(code=0, value=0.9), StopCause.PRUNED, Judgment(SUCCEEDED)),
+    (
+        "it succeeded before our signal",
+        seen(code=0, value=0.9),
+        StopCause.PRUNED,
+        Judgment(SUCCEEDED),
+    ),
     (
         "it failed before our signal",
         seen(code=1, last_line="x"),
@@ -268,14 +297,23 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("seen", "cause", "judgment"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS])
-def test_the_end_of_an_attempt_has_an_outcome(seen: Seen, cause: StopCause | None, judgment: Judgment) -> None:
-    judged = judge(seen.end, seen.log, cause, of_trial=seen.of_trial, asked_because="because", timeout_s=60.0)
+@pytest.mark.parametrize(
+    ("seen", "cause", "judgment"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS]
+)
+def test_the_end_of_an_attempt_has_an_outcome(
+    seen: Seen, cause: StopCause | None, judgment: Judgment
+) -> None:
+    judged = judge(
+        seen.end, seen.log, cause, of_trial=seen.of_trial, asked_because="because", timeout_s=60.0
+    )
     assert judged == judgment
 
 
 def test_a_stop_without_a_reason_names_its_cause() -> None:
-    assert judge(Exit(START, signal=TERM, stopped=True), LogSummary(), StopCause.INTERRUPTED).reason == "interrupted"
+    assert (
+        judge(Exit(START, signal=TERM, stopped=True), LogSummary(), StopCause.INTERRUPTED).reason
+        == "interrupted"
+    )
 
 
 def test_a_long_last_line_is_cut_in_the_reason() -> None:
@@ -288,7 +326,12 @@ def test_a_long_last_line_is_cut_in_the_reason() -> None:
         ("the first failure of its class", [INFRASTRUCTURE], {INFRASTRUCTURE: 1}, True),
         ("one more than is allowed", [INFRASTRUCTURE, INFRASTRUCTURE], {INFRASTRUCTURE: 1}, False),
         ("a class that is not listed", [USER], {INFRASTRUCTURE: 3}, False),
-        ("another class does not count against it", [TIMEOUT, INFRASTRUCTURE], {INFRASTRUCTURE: 1}, True),
+        (
+            "another class does not count against it",
+            [TIMEOUT, INFRASTRUCTURE],
+            {INFRASTRUCTURE: 1},
+            True,
+        ),
         (
             "an interruption does not count against it",
             [INFRASTRUCTURE, None, INFRASTRUCTURE],
@@ -303,7 +346,8 @@ def test_retries_are_counted_by_class(
     sentence: str, history: list[FailureClass | None], retries: dict[FailureClass, int], again: bool
 ) -> None:
     attempts: list[Attempt] = [
-        attempt(n, AttemptState.FAILED if c else AttemptState.CANCELLED, failed=c) for n, c in enumerate(history, 1)
+        attempt(n, AttemptState.FAILED if c else AttemptState.CANCELLED, failed=c)
+        for n, c in enumerate(history, 1)
     ]
     assert may_retry(attempts, retries) is again
 

@@ -1,4 +1,6 @@
-"""Trials that run in steps of a fidelity: which are promoted, how far, and what the algorithms learn from them."""
+"""Trials that run in steps of a fidelity: which are promoted, how far, and what the algorithms
+learn from them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,16 @@ from suggest.samplers.family import missing
 from suggest.samplers.history import History
 from suggest.samplers.sampler import Sampler, SteppedSampler
 from suggest.space import Assignment, Float, Int, Parameter, Space
-from suggest.study import Algorithm, Direction, Fidelity, Objective, Pruning, Study, StudyName, StudySpec
+from suggest.study import (
+    Algorithm,
+    Direction,
+    Fidelity,
+    Objective,
+    Pruning,
+    Study,
+    StudyName,
+    StudySpec,
+)
 from suggest.trial import NO_LABELS, RungResult, Trial, TrialState
 
 PAUSED, RUNNING, SUCCEEDED = TrialState.PAUSED, TrialState.RUNNING, TrialState.SUCCEEDED
@@ -32,7 +43,11 @@ LOSS = Objective("loss", Direction.MINIMIZE)
 
 
 def a_study(
-    algorithm: str = "random", *, fidelity: Fidelity = EPOCHS, pruning: str = "", space: Space = SPACE
+    algorithm: str = "random",
+    *,
+    fidelity: Fidelity = EPOCHS,
+    pruning: str = "",
+    space: Space = SPACE,
 ) -> Study:
     family = next(f for f in registry.algorithms() if f.name == algorithm)
     settings = {s.name: 3 for s in family.settings if s.name == "startupTrials"}
@@ -61,7 +76,9 @@ class StudyClient:
         assert trial.fidelity is not None
         ended = replace(trial, state=SUCCEEDED, value=loss)
         if self.engine.pauses(trial):
-            ended = replace(ended, state=PAUSED, rungs=(*trial.rungs, RungResult(trial.fidelity, loss)))
+            ended = replace(
+                ended, state=PAUSED, rungs=(*trial.rungs, RungResult(trial.fidelity, loss))
+            )
         self.engine.put(ended)
         return ended
 
@@ -174,7 +191,9 @@ def test_new_brackets_of_a_revision_do_not_move_known_trials() -> None:
 
 
 ALGORITHMS = [
-    family.name for family in registry.algorithms() if family.name != "optuna:gp" and not missing(family.requires)
+    family.name
+    for family in registry.algorithms()
+    if family.name != "optuna:gp" and not missing(family.requires)
 ]
 
 
@@ -228,7 +247,9 @@ class Recorder(Sampler):
 
     @property
     def values(self) -> dict[int, float | None]:
-        return {number: trial.value for number, trial in self.shown.items() if trial.state is SUCCEEDED}
+        return {
+            number: trial.value for number, trial in self.shown.items() if trial.state is SUCCEEDED
+        }
 
 
 @pytest.mark.parametrize(("base", "required"), [(Sampler, "propose"), (SteppedSampler, "steps")])
@@ -238,7 +259,10 @@ def test_a_sampler_that_cannot_propose_is_not_created(base: type[Sampler], requi
 
 
 def test_samplers_keep_the_points_of_a_study_and_not_copies_of_them() -> None:
-    trials = [Trial(number, SUCCEEDED, {"x": 0.5, "n": 2}, value=0.5, labels={"a": "b"}) for number in range(3)]
+    trials = [
+        Trial(number, SUCCEEDED, {"x": 0.5, "n": 2}, value=0.5, labels={"a": "b"})
+        for number in range(3)
+    ]
     history = History(points=False)
     recorder = Recorder()
     by_fidelity = ByFidelity(EPOCHS, lambda: recorder, enough=2)
@@ -271,16 +295,28 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
 
     sampler = ByFidelity(EPOCHS, make, enough=2)
     point = {"x": 0.5}
-    at_one = [Trial(k, PAUSED, point, value=k / 10, fidelity=1, rungs=(RungResult(1, k / 10),)) for k in range(3)]
+    at_one = [
+        Trial(k, PAUSED, point, value=k / 10, fidelity=1, rungs=(RungResult(1, k / 10),))
+        for k in range(3)
+    ]
     for trial in at_one:
         sampler.put(replace(trial, state=RUNNING, value=None, rungs=()))
         sampler.put(trial)
     assert made[-1].values == {0: 0.0, 1: 0.1, 2: 0.2}
     sampler.put(replace(at_one[0], state=RUNNING, fidelity=3, value=None))
-    assert made[-1].values == {0: 0.0, 1: 0.1, 2: 0.2}  # what is known of it stays known while it runs
+    # what is known of it stays known while it runs
+    assert made[-1].values == {0: 0.0, 1: 0.1, 2: 0.2}
     for trial in at_one[:2]:
-        sampler.put(replace(trial, fidelity=3, value=5.0, rungs=(*trial.rungs, RungResult(3, 5.0 + trial.number))))
-    assert made[-1].values == {0: 5.0, 1: 6.0}  # two are enough: the smaller fidelity is not mixed in
+        sampler.put(
+            replace(
+                trial,
+                fidelity=3,
+                value=5.0,
+                rungs=(*trial.rungs, RungResult(3, 5.0 + trial.number)),
+            )
+        )
+    # two are enough: the smaller fidelity is not mixed in
+    assert made[-1].values == {0: 5.0, 1: 6.0}
     assert made[-1].shown[2].state is TrialState.CANCELLED
     assert len(made) == 2
 
@@ -288,7 +324,11 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
 @pytest.mark.parametrize(
     ("change", "path", "words"),
     [
-        ({"fidelity": Fidelity("x", 1, 9)}, "fidelity.parameter", "x is also a parameter of the search"),
+        (
+            {"fidelity": Fidelity("x", 1, 9)},
+            "fidelity.parameter",
+            "x is also a parameter of the search",
+        ),
         ({"fidelity": Fidelity("{x}", 1, 9)}, "fidelity.parameter", "'{x}' is not a name"),
         ({"fidelity": Fidelity("epochs", 0, 9)}, "fidelity.min", "0 is not above 0"),
         ({"fidelity": Fidelity("epochs", math.nan, 9)}, "fidelity.min", "nan is not above 0"),
@@ -296,19 +336,48 @@ def test_an_algorithm_sees_the_values_of_one_fidelity_only() -> None:
         ({"fidelity": Fidelity("epochs", 1, 2)}, "fidelity.max", "2 is below min times eta, 3"),
         ({"fidelity": Fidelity("epochs", 9, 1)}, "fidelity.max", "1 is below min times eta, 27"),
         ({"fidelity": Fidelity("epochs", 1, 9, 1)}, "fidelity.eta", "1 is below 2"),
-        ({"fidelity": Fidelity("epochs", 1, 1e99, 2**31)}, "fidelity.eta", "2147483648 is too large; use at most"),
+        (
+            {"fidelity": Fidelity("epochs", 1, 1e99, 2**31)},
+            "fidelity.eta",
+            "2147483648 is too large; use at most",
+        ),
         ({"fidelity": Fidelity("epochs", 1e-300, 1)}, "fidelity.min", "more than 32 steps by 3"),
-        ({"fidelity": Fidelity("epochs", 1, sys.float_info.max)}, "fidelity.min", "more than 305 powers of ten"),
+        (
+            {"fidelity": Fidelity("epochs", 1, sys.float_info.max)},
+            "fidelity.min",
+            "more than 305 powers of ten",
+        ),
         ({"fidelity": Fidelity("epochs", 1e-9, 1e290)}, "fidelity.min", "more than 32 steps by 3"),
-        ({"fidelity": Fidelity("epochs", 5e-324, 1e308, 10**30)}, "fidelity.min", "more than 305 powers of ten"),
-        ({"fidelity": None, "algorithm": Algorithm("hyperband")}, "algorithm.name", "hyperband needs a fidelity"),
-        ({"fidelity": None, "algorithm": Algorithm("bohb")}, "algorithm.name", "bohb needs a fidelity"),
-        ({"pruning": Pruning("asha", {"eta": 4})}, "pruning.settings.eta", "min, max and eta of the fidelity"),
-        ({"objectives": (LOSS, Objective("s", Direction.MINIMIZE))}, "fidelity", "promoted by one objective"),
+        (
+            {"fidelity": Fidelity("epochs", 5e-324, 1e308, 10**30)},
+            "fidelity.min",
+            "more than 305 powers of ten",
+        ),
+        (
+            {"fidelity": None, "algorithm": Algorithm("hyperband")},
+            "algorithm.name",
+            "hyperband needs a fidelity",
+        ),
+        (
+            {"fidelity": None, "algorithm": Algorithm("bohb")},
+            "algorithm.name",
+            "bohb needs a fidelity",
+        ),
+        (
+            {"pruning": Pruning("asha", {"eta": 4})},
+            "pruning.settings.eta",
+            "min, max and eta of the fidelity",
+        ),
+        (
+            {"objectives": (LOSS, Objective("s", Direction.MINIMIZE))},
+            "fidelity",
+            "promoted by one objective",
+        ),
     ],
 )
 def test_invalid_fidelities_are_refused(change: dict[str, object], path: str, words: str) -> None:
-    problems = check_spec(replace(a_study().spec, **change))  # type: ignore[arg-type]  # drawn from the table
+    # drawn from the table
+    problems = check_spec(replace(a_study().spec, **change))  # type: ignore[arg-type]
     assert [p.path for p in problems if words in p.message] == [path], problems
 
 
@@ -317,7 +386,16 @@ def test_all_values_of_whole_runs_are_shown() -> None:
     sampler = ByFidelity(EPOCHS, lambda: recorder, enough=2)
     rungs = (RungResult(1, 0.1), RungResult(3, 0.2))
     whole = [
-        Trial(k, SUCCEEDED, {"x": 0.5}, value=0.3, further=(7.0,), constraint_values=(2.0,), fidelity=9, rungs=rungs)
+        Trial(
+            k,
+            SUCCEEDED,
+            {"x": 0.5},
+            value=0.3,
+            further=(7.0,),
+            constraint_values=(2.0,),
+            fidelity=9,
+            rungs=rungs,
+        )
         for k in range(2)
     ]
     for trial in whole:

@@ -33,7 +33,9 @@ def test_every_command_on_the_page_is_one() -> None:
 
 
 def test_every_variable_on_the_page_is_set() -> None:
-    variables = identity(an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c")
+    variables = identity(
+        an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c"
+    )
     named = set(re.findall(r"TUNER_[A-Z_]+", PAGE))
     assert named
     assert named <= set(variables)

@@ -1,12 +1,20 @@
-# ruff: noqa: E501 - a table reads best with one case a line
-"""`spec.final` in a file: what it inherits from `trial`, what it may override, and the messages for errors."""
+"""`spec.final` in a file: what it inherits from `trial`, what it may override, and the messages for
+errors.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from controller.core.model import SecretRef
-from controller.spec import allowed_in_extension, allowed_in_revision, diff, file_text, from_document, read
+from controller.spec import (
+    allowed_in_extension,
+    allowed_in_revision,
+    diff,
+    file_text,
+    from_document,
+    read,
+)
 from tests.unit.test_spec_problems import GOOD, problem_lines
 
 TRIAL = """\
@@ -38,11 +46,17 @@ def test_omitted_keys_are_those_of_the_trial() -> None:
 
 
 def test_variables_and_resources_are_overridden_one_by_one() -> None:
-    spec = read(with_final("env: {THREADS: 8}\nresources: {memory: 4Gi}\ntimeout: 1h\nargs: []"), source="x").spec
+    spec = read(
+        with_final("env: {THREADS: 8}\nresources: {memory: 4Gi}\ntimeout: 1h\nargs: []"), source="x"
+    ).spec
     final = spec.final
     assert final is not None
     assert final.env == {"THREADS": "8", "API_KEY": SecretRef("name", "key")}
-    assert (final.resources.cpu, final.resources.gpu, final.resources.memory_bytes) == (2.0, 1.0, 4 << 30)
+    assert (final.resources.cpu, final.resources.gpu, final.resources.memory_bytes) == (
+        2.0,
+        1.0,
+        4 << 30,
+    )
     assert (final.command, final.args, final.timeout_s) == (spec.trial.command, (), 3600.0)
 
 
@@ -65,13 +79,28 @@ def test_a_changed_final_stage_is_a_revision() -> None:
 
 
 REFUSED = [
-    ("command: python export.py", "22:14 spec.final.command: expected a list of words, [python, train.py], got the string 'python export.py'; write [sh, -c, ...] to have a shell read it"),
-    ("command: [python, '--lr=${learning_rate}']", "22:23 spec.final.command[1]: ${learning_rate} is not a parameter; did you mean ${lr}?"),
-    ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element"),
+    (
+        "command: python export.py",
+        "22:14 spec.final.command: expected a list of words, [python, train.py], got the string 'python export.py'; write [sh, -c, ...] to have a shell read it",
+    ),
+    (
+        "command: [python, '--lr=${learning_rate}']",
+        "22:23 spec.final.command[1]: ${learning_rate} is not a parameter; did you mean ${lr}?",
+    ),
+    (
+        "args: ['${momentum}']",
+        "22:12 spec.final.args[0]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element",
+    ),
     ("image: other:1", "22:5 spec.final.image: no such key here; did you mean spec.trial.image?"),
-    ("retries: {timeout: 1}", "22:5 spec.final.retries: no such key here; did you mean spec.trial.retries?"),
-    ("timeout: 0s", "22:14 spec.final.timeout: '0s' is too short; write a longer one, or remove the key for no limit"),
-]  # fmt: skip
+    (
+        "retries: {timeout: 1}",
+        "22:5 spec.final.retries: no such key here; did you mean spec.trial.retries?",
+    ),
+    (
+        "timeout: 0s",
+        "22:14 spec.final.timeout: '0s' is too short; write a longer one, or remove the key for no limit",
+    ),
+]
 
 
 @pytest.mark.parametrize(("final", "message"), REFUSED, ids=[case[0][:20] for case in REFUSED])
@@ -94,4 +123,7 @@ def test_a_final_stage_on_a_cluster_takes_whole_gpus_only() -> None:
     text = with_final("resources: {gpu: 0.5}", TRIAL + "    image: tuner/x:1\n").replace(
         "  trial:\n", "  runtime: kubernetes\n  trial:\n"
     )
-    assert any("spec.final.resources.gpu: 0.5 is not a whole number" in line for line in problem_lines(text))
+    assert any(
+        "spec.final.resources.gpu: 0.5 is not a whole number" in line
+        for line in problem_lines(text)
+    )

@@ -1,4 +1,6 @@
-"""Decisions about the final stage: when it begins, what ends it, its parameters, and how its end is classified."""
+"""Decisions about the final stage: when it begins, what ends it, its parameters, and how its end is
+classified.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,11 @@ from tests.unit.builders import (
     snapshot,
 )
 
-LOST, CRASHED, CONFIG = FailureClass.INFRASTRUCTURE, FailureClass.USER_ERROR, FailureClass.CONFIGURATION
+LOST, CRASHED, CONFIG = (
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.USER_ERROR,
+    FailureClass.CONFIGURATION,
+)
 INTERRUPTED, UNWANTED = StopCause.INTERRUPTED, StopCause.CANCELLED
 OK = TrialState.SUCCEEDED
 
@@ -79,11 +85,16 @@ def over(reason: str = ALL) -> ChangeState:
 
 def ended(final: object = None, **more: object) -> Snapshot:
     """A snapshot of a search that has used its budget, with a succeeded trial."""
-    return snapshot(two, done=tried, best=0.5, final=final, **more)  # type: ignore[arg-type]  # its own words
+    # its own words
+    return snapshot(two, done=tried, best=0.5, final=final, **more)  # type: ignore[arg-type]
 
 
 SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
-    ("it begins when nothing is left of the search", ended(final_stage()), [CreateAttempt(FINAL, 1)]),
+    (
+        "it begins when nothing is left of the search",
+        ended(final_stage()),
+        [CreateAttempt(FINAL, 1)],
+    ),
     ("without one the experiment is over", ended(), [over()]),
     (
         "it waits for a trial that still runs",
@@ -92,7 +103,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "and for one that is told but not yet removed",
-        snapshot(two, open_trial(1, SUCCEEDED, running=False), done=tried, best=0.5, final=final_stage()),
+        snapshot(
+            two, open_trial(1, SUCCEEDED, running=False), done=tried, best=0.5, final=final_stage()
+        ),
         [Forget(1)],
     ),
     (
@@ -105,7 +118,10 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(two, done={TrialState.PRUNED: 2}, final=final_stage()),
         [
             ChangeState(
-                ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True, ReasonCode.NO_TRIAL_SUCCEEDED
+                ExperimentState.FAILED,
+                "all 2 trials are done; no trial succeeded",
+                True,
+                ReasonCode.NO_TRIAL_SUCCEEDED,
             )
         ],
     ),
@@ -119,15 +135,30 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         ),
         [
             ChangeState(
-                ExperimentState.FAILED, "1 trial failed (budget.failedTrials: 1)", True, ReasonCode.TOO_MANY_FAILURES
+                ExperimentState.FAILED,
+                "1 trial failed (budget.failedTrials: 1)",
+                True,
+                ReasonCode.TOO_MANY_FAILURES,
             )
         ],
     ),
-    ("recorded and not seen, it is started again", ended(final_stage(CREATED)), [StartAttempt(FINAL, 1)]),
-    ("what the runtime holds for room is waited for", ended(final_stage(CREATED), held={FINAL}), []),
+    (
+        "recorded and not seen, it is started again",
+        ended(final_stage(CREATED)),
+        [StartAttempt(FINAL, 1)],
+    ),
+    (
+        "what the runtime holds for room is waited for",
+        ended(final_stage(CREATED), held={FINAL}),
+        [],
+    ),
     ("it ended: the runtime forgets it", ended(final_stage(SUCCEEDED)), [Forget(FINAL)]),
     ("and then the experiment is over", ended(final_stage(SUCCEEDED, kept=False)), [over()]),
-    ("lost with its machine it runs again", ended(final_stage(FAILED, failed=LOST)), [CreateAttempt(FINAL, 2)]),
+    (
+        "lost with its machine it runs again",
+        ended(final_stage(FAILED, failed=LOST)),
+        [CreateAttempt(FINAL, 2)],
+    ),
     (
         "as often as a trial would",
         ended(final_stage(FAILED, failed=LOST, earlier=lost_thrice, reason="gone", kept=False)),
@@ -176,7 +207,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
             )
         ],
     ),
-    ("and resumed it runs again", ended(final_stage(CANCELLED, cause=INTERRUPTED)), [CreateAttempt(FINAL, 2)]),
+    (
+        "and resumed it runs again",
+        ended(final_stage(CANCELLED, cause=INTERRUPTED)),
+        [CreateAttempt(FINAL, 2)],
+    ),
     (
         "a controller that died while it stopped sends the stop again",
         ended(final_stage(STOPPING, cause=INTERRUPTED)),
@@ -205,7 +240,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "tuner stop before it began: there is none",
         ended(final_stage(), desired=DesiredState.STOP),
-        [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED)],
+        [
+            ChangeState(
+                ExperimentState.STOPPED, "stopped by tuner stop", True, ReasonCode.STOP_REQUESTED
+            )
+        ],
     ),
     # The search has grown meanwhile.
     (
@@ -221,7 +260,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "whether there is more to try is asked before it is stopped for it",
-        snapshot(a_spec(parallelism=2, final=export), done=tried, best=0.5, final=final_stage(RUNNING)),
+        snapshot(
+            a_spec(parallelism=2, final=export), done=tried, best=0.5, final=final_stage(RUNNING)
+        ),
         [Suggest(2)],
     ),
     (
@@ -231,7 +272,13 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "and so is what was stopped for it",
-        snapshot(nine, open_trial(2), done=tried, best=0.5, final=final_stage(CANCELLED, cause=UNWANTED, kept=False)),
+        snapshot(
+            nine,
+            open_trial(2),
+            done=tried,
+            best=0.5,
+            final=final_stage(CANCELLED, cause=UNWANTED, kept=False),
+        ),
         [OutdateFinal(), CreateAttempt(2, 1), Suggest(1)],
     ),
     (
@@ -242,8 +289,12 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
 ]
 
 
-@pytest.mark.parametrize(("situation", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
-def test_decide_returns_the_actions_of_the_final_stage(situation: Snapshot, actions: list[Action]) -> None:
+@pytest.mark.parametrize(
+    ("situation", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES]
+)
+def test_decide_returns_the_actions_of_the_final_stage(
+    situation: Snapshot, actions: list[Action]
+) -> None:
     assert decide(situation) == actions
 
 
@@ -260,12 +311,19 @@ def test_no_suggestion_begins_the_final_stage_while_earlier_actions_are_pending(
 
 
 def test_a_final_stage_needs_no_metric() -> None:
-    assert judge(Exit(START, code=0), LogSummary(), None, of_trial=False).verdict is AttemptState.SUCCEEDED
+    assert (
+        judge(Exit(START, code=0), LogSummary(), None, of_trial=False).verdict
+        is AttemptState.SUCCEEDED
+    )
 
 
 def test_exit_code_42_is_a_failure_in_the_final_stage() -> None:
     judged = judge(Exit(START, code=42), LogSummary(last_line="too wide"), None, of_trial=False)
-    assert (judged.verdict, judged.failure_class, judged.reason) == (FAILED, CRASHED, "exit code 42: too wide")
+    assert (judged.verdict, judged.failure_class, judged.reason) == (
+        FAILED,
+        CRASHED,
+        "exit code 42: too wide",
+    )
 
 
 # Whose parameters
@@ -280,8 +338,12 @@ def test_attempts_of_an_earlier_final_stage_do_not_count() -> None:
     assert (memory.finals, memory.earlier_finals) == ([], 3)
 
 
-@pytest.mark.parametrize(("cause", "chosen_anew"), [(INTERRUPTED, False), (UNWANTED, True), (None, False)])
-def test_the_final_trial_is_chosen_again_only_after_a_stop(cause: StopCause | None, chosen_anew: bool) -> None:
+@pytest.mark.parametrize(
+    ("cause", "chosen_anew"), [(INTERRUPTED, False), (UNWANTED, True), (None, False)]
+)
+def test_the_final_trial_is_chosen_again_only_after_a_stop(
+    cause: StopCause | None, chosen_anew: bool
+) -> None:
     memory = Memory(two)
     assert memory.may_choose_final
     memory.recall_finals([attempt(1, CANCELLED, trial=FINAL, cause=cause)], begun=FinalRun(7, 1))
@@ -304,30 +366,44 @@ def test_the_final_stage_gets_the_number_of_its_trial_and_its_own_stage() -> Non
     )
     assert made.name == "digits-x7k2q-final-r2"
     assert made.command == ("python", "export.py", "--lr=0.25")
-    assert (made.env["TUNER_STAGE"], made.env["TUNER_TRIAL_NUMBER"], made.env["TUNER_ATTEMPT"]) == ("final", "12", "2")
+    assert (made.env["TUNER_STAGE"], made.env["TUNER_TRIAL_NUMBER"], made.env["TUNER_ATTEMPT"]) == (
+        "final",
+        "12",
+        "2",
+    )
     assert made.env["TUNER_TRIAL_NAME"] == "digits-x7k2q-final"
     assert made.env["TUNER_OUTPUT_DIR"] == "/state/x/final/2/output"
     assert made.env["TUNER_CHECKPOINT_DIR"] == "/state/x/final/checkpoint"
 
 
 def test_a_trial_gets_no_stage() -> None:
-    variables = identity(an_experiment(two), a_trial(12), Attempt(12, 1), output="/o", checkpoint="/c")
+    variables = identity(
+        an_experiment(two), a_trial(12), Attempt(12, 1), output="/o", checkpoint="/c"
+    )
     assert "TUNER_STAGE" not in variables
 
 
 def test_each_end_of_the_search_has_checkpoints_of_its_own() -> None:
     experiment = replace(an_experiment(two), final=FinalRun(12, 3))
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 4)
-    part = cluster_launch(experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders, environ={})
+    part = cluster_launch(
+        experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders, environ={}
+    )
     assert part.env["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/final-r3"
 
 
 def test_a_final_stage_is_found_by_its_labels_and_is_not_taken_for_a_trial() -> None:
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
-    part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders, environ={}).cluster
+    part = cluster_launch(
+        an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders, environ={}
+    ).cluster
     assert part is not None
     labels = labels_of(part)
     assert (labels["tuner.dev/trial"], labels["tuner.dev/attempt"]) == ("final", "2")
     found = {"metadata": {"labels": labels}}
     assert attempt_of(found) == (FINAL, 2)
-    assert name_of(found, (FINAL, 2)) == attempt_name("digits", UID, FINAL, 2) == "digits-x7k2q-final-r2"
+    assert (
+        name_of(found, (FINAL, 2))
+        == attempt_name("digits", UID, FINAL, 2)
+        == "digits-x7k2q-final-r2"
+    )

@@ -1,4 +1,6 @@
-"""What a Gaussian process says of noisy values: the best trial, the noise, and a bound on what is left to gain."""
+"""What a Gaussian process says of noisy values: the best trial, the noise, and a bound on what is
+left to gain.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SPACE = Space((Parameter("x", Float(0, 1)), Parameter("y", Float(0, 1))))
 SPEC = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("random"))
 
 
-def trials(count: int, value: Callable[[float, float], float], *, noise: float = 0.0, seed: int = 0) -> list[Trial]:
+def trials(
+    count: int, value: Callable[[float, float], float], *, noise: float = 0.0, seed: int = 0
+) -> list[Trial]:
     rng = random.Random(seed)
     points = [{"x": rng.random(), "y": rng.random()} for _ in range(count)]
     return [
@@ -91,8 +95,16 @@ def test_the_bound_on_the_regret_holds_and_falls() -> None:
 def test_maximizing_is_minimizing_with_the_other_sign() -> None:
     found = trials(30, bowl)
     up = replace(SPEC, objectives=(Objective("score", Direction.MAXIMIZE),))
-    given, other = estimate(found), estimate([replace(t, value=-(t.value or 0.0)) for t in found], up)
-    assert (other.trial, other.value, other.low, other.high) == (given.trial, -given.value, -given.high, -given.low)
+    given, other = (
+        estimate(found),
+        estimate([replace(t, value=-(t.value or 0.0)) for t in found], up),
+    )
+    assert (other.trial, other.value, other.low, other.high) == (
+        given.trial,
+        -given.value,
+        -given.high,
+        -given.low,
+    )
     assert (other.noise, other.regret_bound) == (given.noise, given.regret_bound)
 
 
@@ -120,11 +132,17 @@ def test_equal_values_leave_nothing_to_gain(value: float) -> None:
 def test_values_of_any_size_have_a_finite_estimate_or_none(scale: float) -> None:
     given = GpModel(SPEC, 1, GpSettings()).estimate(trials(20, lambda x, y: scale * bowl(x, y)))
     if given is not None:
-        assert all(map(math.isfinite, (given.value, given.low, given.high, given.noise, given.regret_bound)))
+        assert all(
+            map(
+                math.isfinite, (given.value, given.low, given.high, given.noise, given.regret_bound)
+            )
+        )
 
 
 def test_too_few_values_or_no_axis_have_no_estimate() -> None:
     assert GpModel(SPEC, 1, GpSettings()).estimate(trials(9, bowl)) is None
     only = replace(SPEC, space=Space((Parameter("x", Choice(("a",))),)))
-    same = [Trial(number, TrialState.SUCCEEDED, {"x": "a"}, value=float(number)) for number in range(20)]
+    same = [
+        Trial(number, TrialState.SUCCEEDED, {"x": "a"}, value=float(number)) for number in range(20)
+    ]
     assert GpModel(only, 1, GpSettings()).estimate(same) is None

@@ -26,7 +26,9 @@ def gain(known: Floats, reference: Floats, point: Floats) -> float:
 
 
 @pytest.mark.parametrize("objectives", [2, 3])
-def test_without_uncertainty_the_expected_improvement_is_the_gain_in_hypervolume(objectives: int) -> None:
+def test_without_uncertainty_the_expected_improvement_is_the_gain_in_hypervolume(
+    objectives: int,
+) -> None:
     known = losses(12, objectives)
     found = cells(known, BEYOND)
     reference = np.array([bound[-1] for bound in found.bounds])
@@ -46,7 +48,9 @@ def test_the_expected_improvement_is_the_mean_over_samples(objectives: int) -> N
     value, _, _ = log_hypervolume_improvement(found, mean, deviation)
     draws = mean + deviation * np.random.default_rng(2).standard_normal((4000, objectives))
     sampled = [gain(known, reference, draw) for draw in draws]
-    assert math.exp(value[0]) == pytest.approx(np.mean(sampled), abs=4 * np.std(sampled) / math.sqrt(len(draws)))
+    assert math.exp(value[0]) == pytest.approx(
+        np.mean(sampled), abs=4 * np.std(sampled) / math.sqrt(len(draws))
+    )
 
 
 @pytest.mark.parametrize("objectives", [2, 3])

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from suggest.samplers.gp_improvement import log_chance, log_improvement
-from suggest.samplers.gp_process import JITTER, Hyperparameters, Likelihood, Posterior, fit, matern, triangular_inverse
+from suggest.samplers.gp_process import (
+    JITTER,
+    Hyperparameters,
+    Likelihood,
+    Posterior,
+    fit,
+    matern,
+    triangular_inverse,
+)
 from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import CLIP, FARTHEST, balanced, scaled, warped
 from suggest.samplers.minimize import minimize
@@ -30,7 +38,9 @@ PLACES = Places(SPACE)
 
 def rows(count: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
-    return PLACES.completed(PLACES.uniform(rng.random((count, PLACES.size))), rng.random((count, PLACES.size)))
+    return PLACES.completed(
+        PLACES.uniform(rng.random((count, PLACES.size))), rng.random((count, PLACES.size))
+    )
 
 
 def losses(count: int) -> Floats:
@@ -39,14 +49,18 @@ def losses(count: int) -> Floats:
 
 def differences(function: object, at: Floats, step: float) -> Floats:
     assert callable(function)
-    return np.array([(function(at + e) - function(at - e)) / (2 * step) for e in step * np.eye(len(at))])
+    return np.array(
+        [(function(at + e) - function(at - e)) / (2 * step) for e in step * np.eye(len(at))]
+    )
 
 
 # Features
 
 
 def test_what_is_inactive_is_equally_far_from_every_active_value() -> None:
-    some = np.array([[0, 0.5, 0.5, place, 0.5] for place in (0.0, 0.3, 1.0)] + [[1, 0.5, 0.5, np.nan, 0.5]])
+    some = np.array(
+        [[0, 0.5, 0.5, place, 0.5] for place in (0.0, 0.3, 1.0)] + [[1, 0.5, 0.5, np.nan, 0.5]]
+    )
     features = Features(PLACES, some)
     arc = features.of(some)[:, features.axis_of == 3]
     away = np.linalg.norm(arc[:3] - arc[3], axis=1)
@@ -59,7 +73,9 @@ def test_two_choices_are_as_far_from_each_other_as_any_two() -> None:
     three[:, 0] = 0, 1, 2
     features = Features(PLACES, three)
     corners = features.of(three)[:, features.axis_of == 0]
-    assert [np.linalg.norm(corners[a] - corners[b]) for a, b in ((0, 1), (0, 2), (1, 2))] == pytest.approx([1, 1, 1])
+    assert [
+        np.linalg.norm(corners[a] - corners[b]) for a, b in ((0, 1), (0, 2), (1, 2))
+    ] == pytest.approx([1, 1, 1])
 
 
 def test_gradients_by_features_are_pulled_back_to_places() -> None:
@@ -91,7 +107,9 @@ def test_the_gradient_of_the_likelihood_is_that_of_finite_differences(warp: bool
     for _ in range(5):
         theta = np.concatenate([rng.normal(0, 1, PLACES.size), rng.normal([0, -4, 0], 1)])
         _, gradient = likelihood.at(theta)
-        assert gradient == pytest.approx(differences(lambda t: likelihood.at(t)[0], theta, 1e-5), rel=1e-4, abs=1e-4)
+        assert gradient == pytest.approx(
+            differences(lambda t: likelihood.at(t)[0], theta, 1e-5), rel=1e-4, abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("size", [1, 47, 48, 49, 130])
@@ -111,7 +129,9 @@ def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Float
         s = math.sqrt(5) * r
         return FOUND.signal * (1 + s + s * s / 3) * np.exp(-s)
 
-    inverse = np.linalg.inv(kernel(known, known) + (FOUND.noise + JITTER * FOUND.signal) * np.eye(len(y)))
+    inverse = np.linalg.inv(
+        kernel(known, known) + (FOUND.noise + JITTER * FOUND.signal) * np.eye(len(y))
+    )
     cross = kernel(at, known)
     return cross @ inverse @ y, np.sqrt(np.diag(kernel(at, at) - cross @ inverse @ cross.T))
 
@@ -140,7 +160,9 @@ def test_the_posteriors_slopes_are_those_of_finite_differences() -> None:
     for k in range(4):
         moving = ~np.isnan(at[k]) & ~PLACES.choice
         for slope, which in ((mean_slope[k], 0), (deviation_slope[k], 1)):
-            numeric = differences(lambda x, which=which: posterior.predict(x[None])[which][0], at[k], 1e-6)
+            numeric = differences(
+                lambda x, which=which: posterior.predict(x[None])[which][0], at[k], 1e-6
+            )
             assert slope == pytest.approx(np.where(moving, numeric, 0.0), abs=1e-5)
 
 
@@ -179,7 +201,9 @@ def precise_log_improvement(u: str) -> float:
     return float((density + x * (Decimal(1) / 2 + density * total)).ln())
 
 
-@pytest.mark.parametrize("u", ["-9", "-6.5", "-3", "-1.0001", "-1", "-0.9999", "-0.1", "0", "0.7", "3", "7"])
+@pytest.mark.parametrize(
+    "u", ["-9", "-6.5", "-3", "-1.0001", "-1", "-0.9999", "-0.1", "0", "0.7", "3", "7"]
+)
 def test_log_improvement_has_fourteen_digits(u: str) -> None:
     value, _ = log_improvement(np.array([float(u)]))
     assert value[0] == pytest.approx(precise_log_improvement(u), rel=1e-13, abs=1e-14)
@@ -188,7 +212,9 @@ def test_log_improvement_has_fourteen_digits(u: str) -> None:
 @pytest.mark.parametrize("u", [-1e3, -9.9e3, -1e4, -1.01e4, -1e8, -1e150])
 def test_the_tail_of_log_improvement_is_its_asymptotic_series(u: float) -> None:
     value, slope = log_improvement(np.array([u]))
-    expected = -0.5 * u * u - 0.5 * math.log(2 * math.pi) - 2 * math.log(-u) + math.log1p(-3 / u / u)
+    expected = (
+        -0.5 * u * u - 0.5 * math.log(2 * math.pi) - 2 * math.log(-u) + math.log1p(-3 / u / u)
+    )
     assert value[0] == pytest.approx(expected, rel=1e-12)
     assert slope[0] == pytest.approx(-u - 2 / u, rel=1e-6)
 
@@ -203,14 +229,18 @@ def test_the_slopes_of_improvement_and_chance_are_those_of_finite_differences() 
 
 def test_log_chance_at_known_values() -> None:
     value, _ = log_chance(np.array([0.0, 1.0, -10.0, 40.0]))
-    assert value == pytest.approx([math.log(0.5), math.log(0.8413447460685429), -53.23128515051247, 0.0])
+    assert value == pytest.approx(
+        [math.log(0.5), math.log(0.8413447460685429), -53.23128515051247, 0.0]
+    )
 
 
 # The warp
 
 
 @pytest.mark.parametrize("delta", [0.01, 1.0, 100.0])
-def test_warped_losses_are_standardized_in_their_order_with_the_slopes_of_finite_differences(delta: float) -> None:
+def test_warped_losses_are_standardized_in_their_order_with_the_slopes_of_finite_differences(
+    delta: float,
+) -> None:
     u = scaled(losses(30))
     t, by_delta, _, jacobian_by_delta = warped(u, math.log(delta))
     assert (t.mean(), t.std()) == (pytest.approx(0, abs=1e-12), pytest.approx(1))
@@ -225,7 +255,9 @@ def test_the_jacobian_is_that_of_finite_differences() -> None:
     u = scaled(losses(9))
     delta = 0.3
     spread = np.log(u + delta).std()
-    assert warped(u, math.log(delta))[2] == pytest.approx(float(np.log(1 / (u + delta) / spread).sum()))
+    assert warped(u, math.log(delta))[2] == pytest.approx(
+        float(np.log(1 / (u + delta) / spread).sum())
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +272,9 @@ def test_the_jacobian_is_that_of_finite_differences() -> None:
         ([0.0], [0]),
     ],
 )
-def test_losses_are_scaled_from_the_best_to_the_median_and_clipped(given: list[float], expected: list[float]) -> None:
+def test_losses_are_scaled_from_the_best_to_the_median_and_clipped(
+    given: list[float], expected: list[float]
+) -> None:
     assert scaled(np.array(given)) == pytest.approx(expected)
 
 
@@ -253,7 +287,9 @@ def test_losses_are_scaled_from_the_best_to_the_median_and_clipped(given: list[f
         ([1e300, 1.0, 1.0, 1.0], [FARTHEST, 1, 1, 1]),
     ],
 )
-def test_margins_keep_their_signs_and_are_clipped(given: list[float], expected: list[float]) -> None:
+def test_margins_keep_their_signs_and_are_clipped(
+    given: list[float], expected: list[float]
+) -> None:
     assert balanced(np.array(given)) == pytest.approx(expected)
 
 
@@ -280,7 +316,14 @@ def test_a_narrow_valley_is_followed_to_its_end() -> None:
         value = 100 * (b - a * a) ** 2 + (1 - a) ** 2
         return value, np.stack([-400 * a * (b - a * a) - 2 * (1 - a), 200 * (b - a * a)], axis=1)
 
-    found = minimize(rosenbrock, np.array([[-1.2, 1.0], [0.0, 0.0]]), np.full(2, -2.0), np.full(2, 2.0), iterations=200, tolerance=1e-15)  # fmt: skip # noqa: E501
+    found = minimize(
+        rosenbrock,
+        np.array([[-1.2, 1.0], [0.0, 0.0]]),
+        np.full(2, -2.0),
+        np.full(2, 2.0),
+        iterations=200,
+        tolerance=1e-15,
+    )
     assert found.points == pytest.approx(np.ones((2, 2)), abs=1e-4)
 
 
@@ -289,5 +332,12 @@ def test_where_a_function_is_not_finite_a_shorter_step_is_taken() -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(x[:, 0] > 0, x[:, 0] - np.log(x[:, 0]), np.inf), 1 - 1 / x
 
-    found = minimize(walled, np.array([[0.01], [9.0]]), np.array([-10.0]), np.array([10.0]), iterations=100, tolerance=1e-14)  # fmt: skip # noqa: E501
+    found = minimize(
+        walled,
+        np.array([[0.01], [9.0]]),
+        np.array([-10.0]),
+        np.array([10.0]),
+        iterations=100,
+        tolerance=1e-14,
+    )
     assert found.points == pytest.approx(np.ones((2, 1)), abs=1e-4)

@@ -20,8 +20,14 @@ GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
   MIG 1g.5gb      Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-90f1a4a3-0f4e-4a60-8b47-0e0c1b6f5b11)
 """
-GPU_0, GPU_1 = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77", "GPU-90f1a4a3-0f4e-4a60-8b47-0e0c1b6f5b11"
-MIG_0, MIG_1 = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
+GPU_0, GPU_1 = (
+    "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77",
+    "GPU-90f1a4a3-0f4e-4a60-8b47-0e0c1b6f5b11",
+)
+MIG_0, MIG_1 = (
+    "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f",
+    "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb",
+)
 
 
 def _ids(environment: dict[str, str], *wanted: str) -> tuple[str, ...]:
@@ -39,14 +45,20 @@ def _ids(environment: dict[str, str], *wanted: str) -> tuple[str, ...]:
         ("2,-1,3", ("2",)),
     ],
 )
-def test_the_environment_says_which_gpus_may_be_used(setting: str, ids: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_environment_says_which_gpus_may_be_used(
+    setting: str, ids: tuple[str, ...], tmp_path: Path
+) -> None:
     assert _ids({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": setting}) == ids
-    assert _ids({"PATH": str(tmp_path), "TUNER_GPUS": setting, "CUDA_VISIBLE_DEVICES": "8,9"}) == ids
+    assert (
+        _ids({"PATH": str(tmp_path), "TUNER_GPUS": setting, "CUDA_VISIBLE_DEVICES": "8,9"}) == ids
+    )
 
 
 def _nvidia_smi(folder: Path, text: str) -> dict[str, str]:
     (folder / "listed").write_text(text)
-    return _program(folder, f'[ "$*" = -L ] && while read -r line; do echo "$line"; done < {folder}/listed')
+    return _program(
+        folder, f'[ "$*" = -L ] && while read -r line; do echo "$line"; done < {folder}/listed'
+    )
 
 
 def _program(folder: Path, text: str) -> dict[str, str]:
@@ -63,12 +75,18 @@ def test_otherwise_nvidia_smi_says_it(tmp_path: Path) -> None:
 def test_a_gpu_with_mig_instances_is_lent_as_those(tmp_path: Path) -> None:
     environment = _nvidia_smi(tmp_path, DIVIDED)
     assert pool(environment) == (Device(MIG_0, MIG_0), Device(MIG_1, MIG_1), Device("1", GPU_1))
-    assert pool(environment | {"TUNER_GPUS": f"0,{MIG_1}"}) == (Device("0", MIG_0), Device(MIG_1, MIG_1))
+    assert pool(environment | {"TUNER_GPUS": f"0,{MIG_1}"}) == (
+        Device("0", MIG_0),
+        Device(MIG_1, MIG_1),
+    )
 
 
 def test_the_names_of_one_gpu_are_recognized_as_one(tmp_path: Path) -> None:
     environment = _nvidia_smi(tmp_path, TWO)
-    assert pool(environment | {"TUNER_GPUS": f"0,{GPU_0},GPU-5d5b,1"}) == (Device("0", GPU_0), Device("1", GPU_1))
+    assert pool(environment | {"TUNER_GPUS": f"0,{GPU_0},GPU-5d5b,1"}) == (
+        Device("0", GPU_0),
+        Device("1", GPU_1),
+    )
     assert pool(environment, ["GPU-90f1", "0"]) == (Device("GPU-90f1", GPU_1), Device("0", GPU_0))
 
 
@@ -99,9 +117,20 @@ def test_claims_are_in_one_place_for_every_session() -> None:
 
 @pytest.mark.parametrize(
     ("count", "gpu", "fit"),
-    [(4, 1, 4), (4, 2, 2), (4, 3, 1), (4, 5, 0), (0, 1, 0), (0, 0.5, 0), (2, 0.5, 4), (2, 0.3, 6), (1, 0.1, 10),
-     (1, 1 / 3, 3), (1, 0.6, 1)],
-)  # fmt: skip
+    [
+        (4, 1, 4),
+        (4, 2, 2),
+        (4, 3, 1),
+        (4, 5, 0),
+        (0, 1, 0),
+        (0, 0.5, 0),
+        (2, 0.5, 4),
+        (2, 0.3, 6),
+        (1, 0.1, 10),
+        (1, 1 / 3, 3),
+        (1, 0.6, 1),
+    ],
+)
 def test_slots_are_derived_from_gpus(count: int, gpu: float, fit: int) -> None:
     assert slots(count, gpu) == fit
 
@@ -117,7 +146,12 @@ def test_slots_are_derived_from_gpus(count: int, gpu: float, fit: int) -> None:
         ("shares pile up when they must", [(0.5, ["0"]), (1, ["1"]), (1, ["2"])], 0.5, ("0",)),
         ("a shared one is not whole", [(0.5, ["0"]), (0.5, ["1"]), (0.5, ["2"])], 1, None),
         ("no share is left", [(0.7, ["0"]), (0.7, ["1"]), (0.7, ["2"])], 0.5, None),
-        ("three thirds are one", [(1 / 3, ["0"]), (1 / 3, ["0"]), (1, ["1"]), (1, ["2"])], 1 / 3, ("0",)),
+        (
+            "three thirds are one",
+            [(1 / 3, ["0"]), (1 / 3, ["0"]), (1, ["1"]), (1, ["2"])],
+            1 / 3,
+            ("0",),
+        ),
         ("one that is no longer lent does not matter", [(1, ["9"])], 3, ("0", "1", "2")),
     ],
 )
@@ -128,7 +162,10 @@ def test_gpus_are_assigned_to_slots(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "workers", "given"), [(1, 2, ("1", "2")), (1, 3, None), (0.5, 4, ("1", "2", "1", "2")), (2, 1, ("1", "2"))]
+    ("gpu", "workers", "given"),
+    [(1, 2, ("1", "2")), (1, 3, None), (0.5, 4, ("1", "2", "1", "2")), (2, 1, ("1", "2"))],
 )
-def test_every_worker_gets_its_gpus_or_none_does(gpu: float, workers: int, given: tuple[str, ...] | None) -> None:
+def test_every_worker_gets_its_gpus_or_none_does(
+    gpu: float, workers: int, given: tuple[str, ...] | None
+) -> None:
     assert assign_all(("0", "1", "2"), [(1, ["0"])], gpu, workers) == given

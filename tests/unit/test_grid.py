@@ -39,20 +39,31 @@ def test_the_grid_numbers_each_distinct_point_once(space: Space) -> None:
 
 @given(spaces(finite=True, most=4), st.data())
 @examples(60)
-def test_a_fixed_part_leaves_the_points_that_agree_with_it(space: Space, data: st.DataObject) -> None:
+def test_a_fixed_part_leaves_the_points_that_agree_with_it(
+    space: Space, data: st.DataObject
+) -> None:
     whole = Grid(space, {})
     point = whole.point(data.draw(st.integers(0, whole.total - 1)))
     top = {n: v for n, v in point.items() if not space.by_name[n].when}
     fixed = {n: v for n, v in top.items() if data.draw(st.booleans())}
     part = Grid(space, fixed)
-    agreeing = [p for p in (whole.point(k) for k in range(whole.total)) if all(p.get(n) == fixed[n] for n in fixed)]
+    agreeing = [
+        p
+        for p in (whole.point(k) for k in range(whole.total))
+        if all(p.get(n) == fixed[n] for n in fixed)
+    ]
     same_types = [p for p in agreeing if all(type(p[n]) is type(fixed[n]) for n in fixed)]
     assert [part.point(k) for k in range(part.total)] == same_types
 
 
 def test_the_last_parameter_is_the_fastest() -> None:
     grid = Grid(Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 2)))), {})
-    assert [tuple(grid.point(k).values()) for k in range(4)] == [("x", 1), ("x", 2), ("y", 1), ("y", 2)]
+    assert [tuple(grid.point(k).values()) for k in range(4)] == [
+        ("x", 1),
+        ("x", 2),
+        ("y", 1),
+        ("y", 2),
+    ]
 
 
 def test_a_huge_grid_costs_nothing() -> None:
@@ -60,7 +71,9 @@ def test_a_huge_grid_costs_nothing() -> None:
     grid = Grid(space, {})
     assert grid.total == 2**30
     assert grid.index_of(grid.point(123_456_789)) == 123_456_789
-    wide = Space((Parameter("n", Int(0, 2**40)), Parameter("x", Int(0, 2**40), (Condition("n", (77,)),))))
+    wide = Space(
+        (Parameter("n", Int(0, 2**40)), Parameter("x", Int(0, 2**40), (Condition("n", (77,)),)))
+    )
     assert Grid(wide, {}).total == 2**40 + 2**40 + 1
 
 
@@ -112,10 +125,13 @@ def test_a_part_whose_points_are_all_taken_is_run_again_for_the_person_asked() -
 
 
 @given(
-    spaces(finite=True, most=3), st.lists(st.tuples(st.integers(1, 4), st.sampled_from(list(TrialState))), max_size=8)
+    spaces(finite=True, most=3),
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(list(TrialState))), max_size=8),
 )
 @examples(60)
-def test_a_rebuilt_grid_continues_where_the_lost_one_was(space: Space, turns: list[tuple[int, TrialState]]) -> None:
+def test_a_rebuilt_grid_continues_where_the_lost_one_was(
+    space: Space, turns: list[tuple[int, TrialState]]
+) -> None:
     engine = Engine(study(space, "grid"), (), ())
     for count, state in turns:
         finish(engine, play(engine, count)[:2], RUNNING if state is TrialState.QUEUED else state)
@@ -126,7 +142,9 @@ def test_a_rebuilt_grid_continues_where_the_lost_one_was(space: Space, turns: li
     assert len(held) == len(set(held)) == Grid(space, {}).total
 
 
-RATES = Space((Parameter("lr", Float(1e-3, 1, Scale.LOG, points=4)), Parameter("a", Choice(("x", "y")))))
+RATES = Space(
+    (Parameter("lr", Float(1e-3, 1, Scale.LOG, points=4)), Parameter("a", Choice(("x", "y"))))
+)
 WHOLE, COUNT = st.integers(-1000, 1000), st.integers(2, 500)
 
 
@@ -139,21 +157,31 @@ def test_points_are_rounded_as_a_person_would_write_them() -> None:
 @given(
     st.one_of(
         st.builds(
-            lambda k, width, n: EvenPoints(k / 8, k / 8 + width, Scale.LINEAR, n), WHOLE, st.floats(1e-3, 1e6), COUNT
+            lambda k, width, n: EvenPoints(k / 8, k / 8 + width, Scale.LINEAR, n),
+            WHOLE,
+            st.floats(1e-3, 1e6),
+            COUNT,
         ),
         st.builds(
-            lambda low, high, n: EvenPoints(low, high, Scale.LOG, n), st.floats(1e-9, 1), st.floats(2, 1e9), COUNT
+            lambda low, high, n: EvenPoints(low, high, Scale.LOG, n),
+            st.floats(1e-9, 1),
+            st.floats(2, 1e9),
+            COUNT,
         ),
     ),
     st.data(),
 )
 @examples(100)
-def test_an_axis_finds_every_point_it_gives_and_none_between(axis: EvenPoints, data: st.DataObject) -> None:
+def test_an_axis_finds_every_point_it_gives_and_none_between(
+    axis: EvenPoints, data: st.DataObject
+) -> None:
     index = data.draw(st.integers(0, axis.count - 2))
     here, beyond = axis.at(index), axis.at(index + 1)
     assert axis.index_of(here) == index
     assert axis.index_of((here + beyond) / 2) is None
-    assert [axis.index_of(x) for x in (axis.low - 1e-3, axis.high * 2 + 1e6, float("nan"), True, "1")] == [None] * 5
+    assert [
+        axis.index_of(x) for x in (axis.low - 1e-3, axis.high * 2 + 1e6, float("nan"), True, "1")
+    ] == [None] * 5
 
 
 def test_points_of_the_widest_range_are_in_it() -> None:
@@ -188,14 +216,20 @@ def test_a_value_that_is_a_point_but_for_rounding_holds_it() -> None:
     near = 0.1 * (1 + 1e-14)
     engine.put(Trial(0, TrialState.SUCCEEDED, {"lr": near, "a": "x"}, value=1.0))
     engine.put(Trial(1, TrialState.QUEUED, {"lr": near}))
-    assert everything(engine) == [(near, "y"), *((lr, a) for lr in (0.001, 0.01, 1.0) for a in ("x", "y"))]
+    assert everything(engine) == [
+        (near, "y"),
+        *((lr, a) for lr in (0.001, 0.01, 1.0) for a in ("x", "y")),
+    ]
 
 
 def test_a_part_off_a_huge_grid_is_completed_at_once() -> None:
     wide = Space((Parameter("lr", Float(0, 1, points=5)), Parameter("n", Int(0, 2**40))))
     engine = Engine(study(wide, "grid"), (), ())
     engine.put(Trial(0, TrialState.QUEUED, {"lr": 0.3}))
-    assert [dict(t.parameters) for t in play(engine, 2)] == [{"lr": 0.3, "n": 0}, {"lr": 0.0, "n": 0}]
+    assert [dict(t.parameters) for t in play(engine, 2)] == [
+        {"lr": 0.3, "n": 0},
+        {"lr": 0.0, "n": 0},
+    ]
 
 
 def test_a_condition_on_a_float_holds_where_the_grid_meets_its_value() -> None:
@@ -212,7 +246,9 @@ def test_a_condition_on_a_float_holds_where_the_grid_meets_its_value() -> None:
 
 
 def test_a_continuous_parameter_is_refused() -> None:
-    space = Space((Parameter("lr", Float(0, 1)), Parameter("b", Int(1, 3)), Parameter("c", Float(1, 1))))
+    space = Space(
+        (Parameter("lr", Float(0, 1)), Parameter("b", Int(1, 3)), Parameter("c", Float(1, 1)))
+    )
     (problem,) = check_spec(study(space, "grid").spec)
     assert problem.path == "space.lr"
     assert "points or step" in problem.message

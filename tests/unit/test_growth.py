@@ -69,7 +69,9 @@ def test_wider_ranges_more_choices_and_finer_steps_are_growth(old: Domain, new: 
         (Choice(("a", 1)), Choice(("a", True)), ["p0.values"]),
     ],
 )
-def test_everything_else_is_refused_with_its_path(old: Domain, new: Domain, path: list[str]) -> None:
+def test_everything_else_is_refused_with_its_path(
+    old: Domain, new: Domain, path: list[str]
+) -> None:
     assert paths(of(old), of(new)) == path
 
 
@@ -79,12 +81,16 @@ def test_everything_else_is_refused_with_its_path(old: Domain, new: Domain, path
         (Space((OPTIMIZER,)), ["momentum"]),
         (Space((*TREE.parameters, Parameter("lr", Float(0, 1)))), ["lr"]),
         (Space((OPTIMIZER, replace(MOMENTUM, when=()))), ["momentum.when.optimizer"]),
-        (Space((OPTIMIZER, replace(MOMENTUM, when=(Condition("optimizer", ("adam",)),)))), ["momentum.when.optimizer"]),
+        (
+            Space((OPTIMIZER, replace(MOMENTUM, when=(Condition("optimizer", ("adam",)),)))),
+            ["momentum.when.optimizer"],
+        ),
         (
             Space((OPTIMIZER, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "adam")),)))),
             ["momentum.when.optimizer"],
         ),
-        # Parameters that only a new choice activates are missing in no trial, and neither are their dependents.
+        # Parameters that only a new choice activates are missing in no trial, and neither are their
+        # dependents.
         (Space((MORE, replace(MOMENTUM, when=(Condition("optimizer", ("sgd", "lamb")),)))), []),
         (
             Space(
@@ -97,10 +103,21 @@ def test_everything_else_is_refused_with_its_path(old: Domain, new: Domain, path
             ),
             [],
         ),
-        (Space((MORE, MOMENTUM, Parameter("b", Int(1, 2), (Condition("optimizer", ("lamb", "sgd")),)))), ["b"]),
+        (
+            Space(
+                (
+                    MORE,
+                    MOMENTUM,
+                    Parameter("b", Int(1, 2), (Condition("optimizer", ("lamb", "sgd")),)),
+                )
+            ),
+            ["b"],
+        ),
     ],
 )
-def test_parameters_and_conditions_stay_except_for_what_new_choices_add(new: Space, path: list[str]) -> None:
+def test_parameters_and_conditions_stay_except_for_what_new_choices_add(
+    new: Space, path: list[str]
+) -> None:
     assert paths(TREE, new) == path
 
 
@@ -115,9 +132,13 @@ def test_an_unchanged_space_is_growth(space: Space) -> None:
 def test_a_grown_study_keeps_what_it_was_and_how_many_trials_that_had() -> None:
     one = grown(study(of(Float(0, 1))), of(Float(0, 2)), trials=3)
     two = grown(one, of(Float(0, 4)), trials=5)
-    assert [(past.space, past.trials) for past in two.past] == [(of(Float(0, 1)), 3), (of(Float(0, 2)), 5)]
+    assert [(past.space, past.trials) for past in two.past] == [
+        (of(Float(0, 1)), 3),
+        (of(Float(0, 2)), 5),
+    ]
     with pytest.raises(
-        InvalidArgument, match=r"spec.parameters.p0.max: 2 is below 4, and a range only grows; raise it"
+        InvalidArgument,
+        match=r"spec.parameters.p0.max: 2 is below 4, and a range only grows; raise it",
     ):
         grown(two, of(Float(0, 2)), trials=9)
     for wide in range(5, 3 + MAX_PAST):
@@ -125,12 +146,17 @@ def test_a_grown_study_keeps_what_it_was_and_how_many_trials_that_had() -> None:
     with pytest.raises(InvalidArgument, match="has grown 100 times; create a new study"):
         grown(two, of(Float(0, 1000)), trials=9)
     words = tuple(f"{k:0>100}" for k in range(9_999))
-    with pytest.raises(InvalidArgument, match="is too large to have grown so often; create a new study"):
+    with pytest.raises(
+        InvalidArgument, match="is too large to have grown so often; create a new study"
+    ):
         grown(study(of(Choice(words))), of(Choice((*words, "more"))), trials=0)
 
 
 def test_a_grown_grid_tries_what_is_new_and_repeats_nothing() -> None:
-    old, new = of(Float(0, 1, points=3), Choice(("a", "b"))), of(Float(0, 1, points=5), Choice(("c", "a", "b")))
+    old, new = (
+        of(Float(0, 1, points=3), Choice(("a", "b"))),
+        of(Float(0, 1, points=5), Choice(("c", "a", "b"))),
+    )
     engine = Engine(study(old, "grid"), (), ())
     before = play(engine, 99)
     finish(engine, before, value=1.0)
@@ -189,4 +215,8 @@ def test_a_trial_that_runs_while_the_space_grows_still_counts() -> None:
     engine.update_study(grown(engine.study, of(Int(0, 3)), trials=1))
     assert [p.parameters["p0"] for p in engine.propose(9).trials] == [0, 2, 3]
     finish(engine, [trial], value=1.0)
-    assert (engine.trial(0).value, engine.trial(0).parameters, trial.state) == (1.0, {"p0": 1}, RUNNING)
+    assert (engine.trial(0).value, engine.trial(0).parameters, trial.state) == (
+        1.0,
+        {"p0": 1},
+        RUNNING,
+    )

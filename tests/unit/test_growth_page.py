@@ -14,7 +14,11 @@ PAGE = (DOCS / "growth.md").read_text(encoding="utf-8")
 
 
 def test_every_command_on_the_page_is_one() -> None:
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    lines = [
+        line
+        for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+        for line in block.splitlines()
+    ]
     assert len(lines) >= 7
     for line in lines:
         program, *words = shlex.split(line, comments=True)

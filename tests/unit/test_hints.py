@@ -32,11 +32,16 @@ def test_a_hint_repeats_the_flags_that_were_typed() -> None:
     typed = "run x.yaml --state-dir s -n team --server h:1 --token-file t --tls-ca system"
     flags = "--state-dir s --namespace team --server h:1 --token-file t --tls-ca system"
     assert say(typed, "resume", "x") == f"tuner resume x {flags}"
-    assert say("get trials x --storage sqlite:///a.db", "best", "x") == "tuner best x --storage sqlite:///a.db"
+    assert (
+        say("get trials x --storage sqlite:///a.db", "best", "x")
+        == "tuner best x --storage sqlite:///a.db"
+    )
 
 
 def test_a_hint_has_only_flags_that_its_verb_takes() -> None:
-    assert say("run x.yaml --context lab --state-dir s", "best", "x") == "tuner best x --state-dir s"
+    assert (
+        say("run x.yaml --context lab --state-dir s", "best", "x") == "tuner best x --state-dir s"
+    )
     assert say("run x.yaml --context lab", "resume", "x") == "tuner resume x --context lab"
     assert say("run x.yaml -n team --storage sqlite:///a.db", "db", "upgrade") == (
         "tuner db upgrade --storage sqlite:///a.db"
@@ -53,8 +58,14 @@ def test_options_from_the_environment_are_not_repeated(monkeypatch: pytest.Monke
 
 def test_overrides_are_repeated_where_the_file_is() -> None:
     typed = "run x.yaml --set spec.parallelism=2 --runtime kubernetes"
-    assert say(typed, "resume", "x.yaml") == "tuner resume x.yaml --set spec.parallelism=2 --runtime kubernetes"
-    assert say(typed, "resume", "FILE") == "tuner resume x.yaml --set spec.parallelism=2 --runtime kubernetes"
+    assert (
+        say(typed, "resume", "x.yaml")
+        == "tuner resume x.yaml --set spec.parallelism=2 --runtime kubernetes"
+    )
+    assert (
+        say(typed, "resume", "FILE")
+        == "tuner resume x.yaml --set spec.parallelism=2 --runtime kubernetes"
+    )
     assert say(typed, "resume", "x") == "tuner resume x"
 
 
@@ -64,7 +75,9 @@ def test_a_hint_is_quoted_for_the_shell() -> None:
     )
 
 
-def test_a_hint_calls_tuner_as_it_was_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hint_calls_tuner_as_it_was_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     script = tmp_path / "bin" / "tuner"
     script.parent.mkdir()
     script.touch(mode=0o755)
@@ -74,7 +87,9 @@ def test_a_hint_calls_tuner_as_it_was_called(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", f"/usr/bin:{script.parent}")
     assert say("version", "init") == "tuner init"
     monkeypatch.setattr(sys, "argv", [str(ROOT / "controller" / "__main__.py")])
-    monkeypatch.setattr(sys, "orig_argv", [".venv/bin/python", "-X", "dev", "-m", "controller", "version"])
+    monkeypatch.setattr(
+        sys, "orig_argv", [".venv/bin/python", "-X", "dev", "-m", "controller", "version"]
+    )
     assert say("version", "init") == ".venv/bin/python -X dev -m controller init"
 
 
@@ -84,9 +99,13 @@ def test_text_that_only_looks_like_a_hint_is_left_alone() -> None:
 
 
 def test_every_command_in_a_message_is_a_hint() -> None:
-    """A command in a message must be built by `command`; a literal one would lack the flags of the user."""
-    typed_out = re.compile(r"tuner (run|resume|extend|retry|stop|delete|get|best|describe|logs|top|report|export|db|"
-                           r"import|init|validate)( -?\w+)? $|(: |see |with |\()tuner [a-z]+$")  # fmt: skip
+    """A command in a message must be built by `command`; a literal one would lack the flags of the
+    user.
+    """
+    typed_out = re.compile(
+        r"tuner (run|resume|extend|retry|stop|delete|get|best|describe|logs|top|report|export|db|"
+        r"import|init|validate)( -?\w+)? $|(: |see |with |\()tuner [a-z]+$"
+    )
     found = []
     for path in sorted((ROOT / "controller").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -100,4 +119,6 @@ def test_every_command_in_a_message_is_a_hint() -> None:
 
 def test_a_hint_shows_no_password_of_a_storage_url() -> None:
     typed = "get trials x --storage postgresql+psycopg://me:secret@db/tuner"
-    assert say(typed, "best", "x") == "tuner best x --storage 'postgresql+psycopg://me:***@db/tuner'"
+    assert (
+        say(typed, "best", "x") == "tuner best x --storage 'postgresql+psycopg://me:***@db/tuner'"
+    )

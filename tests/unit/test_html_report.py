@@ -1,4 +1,6 @@
-"""The report as a page and as figures: whole without a network, safe with other people's text, drawn by Vega-Lite."""
+"""The report as a page and as figures: whole without a network, safe with other people's text,
+drawn by Vega-Lite.
+"""
 
 from __future__ import annotations
 
@@ -41,24 +43,36 @@ TWO = replace(
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quotes\" 'too'"
 
 
-def a_record(spec: ExperimentSpec, trials: Sequence[TrialRecord], *, curves: int = 0) -> ExperimentRecord:
+def a_record(
+    spec: ExperimentSpec, trials: Sequence[TrialRecord], *, curves: int = 0
+) -> ExperimentRecord:
     rng = random.Random(1)
     measurements = {
-        one.trial.number: [Measurement(1, spec.objective.metric, step, rng.random()) for step in range(curves)]
+        one.trial.number: [
+            Measurement(1, spec.objective.metric, step, rng.random()) for step in range(curves)
+        ]
         for one in trials
     }
     experiment = replace(an_experiment(spec), end_time=NOW)
     return ranking.ranked(ExperimentRecord(experiment, trials, (), measurements=measurements))
 
 
-def many(count: int, *, several: bool = False, state: TrialState | None = None) -> list[TrialRecord]:
+def many(
+    count: int, *, several: bool = False, state: TrialState | None = None
+) -> list[TrialRecord]:
     rng = random.Random(count)
     found = []
     for number in range(count):
-        ended = state or rng.choice((TrialState.SUCCEEDED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED))
+        ended = state or rng.choice(
+            (TrialState.SUCCEEDED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED)
+        )
         has_value = ended in (TrialState.SUCCEEDED, TrialState.PRUNED)
         optimizer = rng.choice(("sgd", "adam", None))
-        point = {"lr": 10 ** rng.uniform(-5, 0), "a.b[0]": rng.randint(1, 12), "opt'imizer": optimizer}
+        point = {
+            "lr": 10 ** rng.uniform(-5, 0),
+            "a.b[0]": rng.randint(1, 12),
+            "opt'imizer": optimizer,
+        }
         if optimizer == "sgd":
             point["momentum"] = rng.random()
         trial = Trial(
@@ -83,14 +97,20 @@ def many(count: int, *, several: bool = False, state: TrialState | None = None) 
     return found
 
 
-IMPORTANCES = [Importance("lr", 50, 0.7, 0.1), Importance("a.b[0]", 50, 0.3, 0.2), Importance("momentum", 3)]
+IMPORTANCES = [
+    Importance("lr", 50, 0.7, 0.1),
+    Importance("a.b[0]", 50, 0.3, 0.2),
+    Importance("momentum", 3),
+]
 RECORDS = {
     "no trials": a_record(SPEC, ()),
     "one trial": a_record(SPEC, many(1, state=TrialState.SUCCEEDED), curves=1),
     "all failed": a_record(SPEC, many(5, state=TrialState.FAILED)),
     "mixed": a_record(SPEC, many(60), curves=5),
     "two objectives": a_record(TWO, many(60, several=True), curves=3),
-    "not a number": a_record(SPEC, [TrialRecord(Trial(0, TrialState.PRUNED, {"lr": 0.1}, value=math.nan))]),
+    "not a number": a_record(
+        SPEC, [TrialRecord(Trial(0, TrialState.PRUNED, {"lr": 0.1}, value=math.nan))]
+    ),
 }
 
 
@@ -109,9 +129,13 @@ def test_vega_lite_draws_every_figure(name: str) -> None:
 
 
 @pytest.mark.parametrize("figure", [figures.parallel, figures.contour])
-def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(figure: Callable[[TrialList], Any]) -> None:
+def test_axes_have_the_values_of_the_parameters_whatever_is_in_them(
+    figure: Callable[[TrialList], Any],
+) -> None:
     evil = "'\"]}\\\u2028<b>"
-    space = Space((Parameter("lr", Float(0.0001, 1.0, Scale.LOG)), Parameter("kind", Choice((evil, "plain")))))
+    space = Space(
+        (Parameter("lr", Float(0.0001, 1.0, Scale.LOG)), Parameter("kind", Choice((evil, "plain"))))
+    )
     trials = [
         TrialRecord(Trial(n, TrialState.SUCCEEDED, {"lr": 0.01, "kind": kind}, value=0.5))
         for n, kind in enumerate((evil, "plain"))
@@ -151,7 +175,9 @@ def test_text_from_the_file_is_escaped(javascript: str) -> None:
 
 
 def test_a_page_of_a_thousand_trials_is_below_two_megabytes(javascript: str) -> None:
-    page = html_page.page(a_record(SPEC, many(1000), curves=50), IMPORTANCES, javascript=javascript, now=NOW)
+    page = html_page.page(
+        a_record(SPEC, many(1000), curves=50), IMPORTANCES, javascript=javascript, now=NOW
+    )
     assert len(page.encode()) < 2_000_000
 
 
@@ -178,7 +204,9 @@ def test_only_several_objectives_have_a_front() -> None:
     assert "front" not in figures.available(RECORDS["mixed"])
     record = RECORDS["two objectives"]
     rows = figures.front(record)["data"]["values"]
-    assert {row["trial"] for row in rows if row["is"] == "Pareto front"} == {trial.number for trial in record.front}
+    assert {row["trial"] for row in rows if row["is"] == "Pareto front"} == {
+        trial.number for trial in record.front
+    }
 
 
 def test_a_figure_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
@@ -200,7 +228,11 @@ def test_a_log_range_of_two_neighboring_doubles_is_drawn() -> None:
 def test_curves_of_each_metric_that_has_steps_can_be_drawn() -> None:
     record = RECORDS["mixed"]
     measured = {
-        number: [*found, *(Measurement(1, "loss", step, 0.5) for step in (1, 2)), Measurement(1, "size", 3, 9.0)]
+        number: [
+            *found,
+            *(Measurement(1, "loss", step, 0.5) for step in (1, 2)),
+            Measurement(1, "size", 3, 9.0),
+        ]
         for number, found in record.measurements.items()
     }
     began = [replace(entry, trial=replace(entry.trial, step=5)) for entry in record.trials]

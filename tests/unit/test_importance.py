@@ -24,7 +24,8 @@ SPACE = Space(
         Parameter("noise", Float(0, 1)),
         Parameter("lr", Float(1e-5, 1, Scale.LOG)),
         Parameter("width", Float(0, 1)),
-        Parameter("label", Choice(tuple(range(60)))),  # about one trial for each value: means differ by chance
+        # about one trial for each value: means differ by chance
+        Parameter("label", Choice(tuple(range(60)))),
         Parameter("kind", Choice((None, "b", [1]))),
         Parameter("constant", Int(3, 3)),
         Parameter("momentum", Float(0, 1), (Condition("kind", (None,)),)),
@@ -42,7 +43,9 @@ def drawn(rng: random.Random) -> dict[str, Value]:
         "kind": rng.choice((None, "b", [1])),
         "constant": 3,
     }
-    return point | ({"momentum": rng.random(), "idle": rng.random()} if point["kind"] is None else {})
+    return point | (
+        {"momentum": rng.random(), "idle": rng.random()} if point["kind"] is None else {}
+    )
 
 
 def score(point: dict[str, Value]) -> float:
@@ -60,10 +63,15 @@ def conditional(point: dict[str, Value]) -> float:
     return -4 * abs(momentum - 0.5)
 
 
-def trials(count: int, seed: int, value: Callable[[dict[str, Value]], float] = score) -> list[Trial]:
+def trials(
+    count: int, seed: int, value: Callable[[dict[str, Value]], float] = score
+) -> list[Trial]:
     rng = random.Random(seed)
     points = [drawn(rng) for _ in range(count)]
-    return [Trial(n, TrialState.SUCCEEDED, p, value=value(p) + rng.gauss(0, 0.05)) for n, p in enumerate(points)]
+    return [
+        Trial(n, TrialState.SUCCEEDED, p, value=value(p) + rng.gauss(0, 0.05))
+        for n, p in enumerate(points)
+    ]
 
 
 def told(found: list[Importance]) -> dict[str, float]:
@@ -128,16 +136,26 @@ def test_a_few_trials_rank_nothing_and_import_nothing() -> None:
     assert next(one.trials for one in found if one.name == "lr") == len(few)
     code = "import sys, suggest.space, suggest.study; from suggest.studies.importances import importances; "
     code += "importances(suggest.space.Space(()), [], direction=suggest.study.Direction.MAXIMIZE)"
-    subprocess.run([sys.executable, "-c", f"{code}; assert 'optuna' not in sys.modules"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", f"{code}; assert 'optuna' not in sys.modules"], check=True
+    )
 
 
 def test_trials_that_did_not_succeed_and_values_outside_of_the_space_count_for_nothing() -> None:
     sound = trials(100, 1)
     odd = [Trial(200 + n, TrialState.FAILED, {"lr": 0.1, "noise": 0.5}) for n in range(50)]
     odd += [Trial(300 + n, TrialState.INFEASIBLE, {"lr": 0.1}) for n in range(50)]
-    odd += [Trial(400 + n, TrialState.PRUNED, {"lr": 0.1, "noise": 0.9}, value=math.nan) for n in range(50)]
-    assert importances(SPACE, [*sound, *odd], direction=UP) == importances(SPACE, sound, direction=UP)
-    outside = [Trial(500 + n, TrialState.SUCCEEDED, {**sound[n].parameters, "lr": 50.0}, value=-9.0) for n in range(9)]
+    odd += [
+        Trial(400 + n, TrialState.PRUNED, {"lr": 0.1, "noise": 0.9}, value=math.nan)
+        for n in range(50)
+    ]
+    assert importances(SPACE, [*sound, *odd], direction=UP) == importances(
+        SPACE, sound, direction=UP
+    )
+    outside = [
+        Trial(500 + n, TrialState.SUCCEEDED, {**sound[n].parameters, "lr": 50.0}, value=-9.0)
+        for n in range(9)
+    ]
     found = {one.name: one for one in importances(SPACE, [*sound, *outside], direction=UP)}
     assert (found["lr"].trials, found["width"].trials) == (100, 109)
 
@@ -149,7 +167,11 @@ def pruned(trial: Trial, step: int) -> Trial:
 @pytest.mark.parametrize("seed", seeds(3))
 def test_a_search_that_prunes_most_trials_ranks_its_parameters(seed: int) -> None:
     ranked = sorted(trials(150, seed), key=lambda trial: -(trial.value or 0))
-    of = ranked[:25] + [pruned(trial, 3) for trial in ranked[25:80]] + [pruned(trial, 1) for trial in ranked[80:]]
+    of = (
+        ranked[:25]
+        + [pruned(trial, 3) for trial in ranked[25:80]]
+        + [pruned(trial, 1) for trial in ranked[80:]]
+    )
     found = importances(SPACE, of, direction=UP)
     assert found[0].name == "lr"
     assert found[0].trials == 150
@@ -157,7 +179,10 @@ def test_a_search_that_prunes_most_trials_ranks_its_parameters(seed: int) -> Non
 
 def test_a_pruned_trial_ranks_below_all_that_succeeded_whatever_its_value() -> None:
     sound = trials(40, 1)
-    early = [Trial(100 + n, TrialState.PRUNED, t.parameters, value=0.1 * n, step=1) for n, t in enumerate(sound)]
+    early = [
+        Trial(100 + n, TrialState.PRUNED, t.parameters, value=0.1 * n, step=1)
+        for n, t in enumerate(sound)
+    ]
     high = [dataclasses.replace(trial, value=(trial.value or 0) + 1000) for trial in early]
     low = importances(SPACE, [*sound, *early], direction=UP)
     assert importances(SPACE, [*sound, *high], direction=UP) == low
@@ -193,5 +218,8 @@ def test_thousands_of_trials_and_many_parameters_are_sampled() -> None:
     wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(width)))
     rng = random.Random(1)
     points = [{f"p{k}": rng.random() for k in range(width)} for _ in range(500)]
-    of = [Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3)) for n, point in enumerate(points)]
+    of = [
+        Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3))
+        for n, point in enumerate(points)
+    ]
     assert importances(wide, of, direction=UP)[0].name == "p7"

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from suggest import wire
-from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, NO_MEMBER, compact_json, identity, json_problem
+from suggest.domain import (
+    MAX_JSON_DEPTH,
+    MAX_JSON_LENGTH,
+    NO_MEMBER,
+    compact_json,
+    identity,
+    json_problem,
+)
 from suggest.engine import Engine, check_spec
 from suggest.errors import InvalidArgument
 from suggest.imports import fit
@@ -21,11 +28,24 @@ from suggest.trial import Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire import read_value, write_value
 
-OPTIMIZERS: tuple[Value, ...] = (None, [1, 2], {"kind": "a", "lr": 0.1}, True, 1, "1", "null", [True], [], {})
+OPTIMIZERS: tuple[Value, ...] = (
+    None,
+    [1, 2],
+    {"kind": "a", "lr": 0.1},
+    True,
+    1,
+    "1",
+    "null",
+    [True],
+    [],
+    {},
+)
 SPACE = Space(
     (
         Parameter("optimizer", Choice(OPTIMIZERS)),
-        Parameter("momentum", Float(0.0, 1.0), (Condition("optimizer", (None, {"lr": 0.1, "kind": "a"})),)),
+        Parameter(
+            "momentum", Float(0.0, 1.0), (Condition("optimizer", (None, {"lr": 0.1, "kind": "a"})),)
+        ),
     )
 )
 
@@ -38,28 +58,39 @@ def nested(levels: int) -> Value:
 
 
 def spec(algorithm: str, **settings: Value) -> StudySpec:
-    return StudySpec(SPACE, (Objective("m", Direction.MINIMIZE),), Algorithm(algorithm, 1, settings))
+    return StudySpec(
+        SPACE, (Objective("m", Direction.MINIMIZE),), Algorithm(algorithm, 1, settings)
+    )
 
 
 def test_values_of_different_kinds_are_different_choices() -> None:
     assert SPACE.problems() == ()
     assert len({identity(value) for value in OPTIMIZERS}) == len(OPTIMIZERS)
-    assert [Choice(OPTIMIZERS).index_of(value) for value in OPTIMIZERS] == list(range(len(OPTIMIZERS)))
+    assert [Choice(OPTIMIZERS).index_of(value) for value in OPTIMIZERS] == list(
+        range(len(OPTIMIZERS))
+    )
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [({"a": 1, "b": [2.0]}, {"b": [2], "a": 1.0}), ([0.0], [0]), ([-0.0], [0])],
 )
-def test_key_order_and_spelling_of_numbers_do_not_tell_values_apart(one: Value, other: Value) -> None:
+def test_key_order_and_spelling_of_numbers_do_not_tell_values_apart(
+    one: Value, other: Value
+) -> None:
     assert identity(one) == identity(other)
-    assert [p.path for p in Space((Parameter("x", Choice((one, other))),)).problems()] == ["x.values[1]"]
+    assert [p.path for p in Space((Parameter("x", Choice((one, other))),)).problems()] == [
+        "x.values[1]"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [([1], [True]), ([1], ["1"]), ([None], [0]), ({"a": 1}, {"a": True}), ([], {})]
+    ("one", "other"),
+    [([1], [True]), ([1], ["1"]), ([None], [0]), ({"a": 1}, {"a": True}), ([], {})],
 )
-def test_values_in_lists_that_are_equal_in_python_may_be_different_choices(one: Value, other: Value) -> None:
+def test_values_in_lists_that_are_equal_in_python_may_be_different_choices(
+    one: Value, other: Value
+) -> None:
     assert Space((Parameter("x", Choice((one, other))),)).problems() == ()
     assert Choice((one,)).canonical(other) is NO_MEMBER
 
@@ -112,9 +143,24 @@ def test_values_survive_the_wire(value: Value) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "1", '"a"', "true", "[NaN]", "[1e999]", "[" * 2000 + "]" * 2000, '{"a":1,"a":2}', '["\\ud800"]',
-     "[" + "9" * 4000 + "]", "x" * 9000, '"' + "[" * 2000, '["\\"]', "null null"],
-)  # fmt: skip
+    [
+        "",
+        "[",
+        "1",
+        '"a"',
+        "true",
+        "[NaN]",
+        "[1e999]",
+        "[" * 2000 + "]" * 2000,
+        '{"a":1,"a":2}',
+        '["\\ud800"]',
+        "[" + "9" * 4000 + "]",
+        "x" * 9000,
+        '"' + "[" * 2000,
+        '["\\"]',
+        "null null",
+    ],
+)
 def test_bad_json_from_a_client_is_a_problem_with_its_place(text: str) -> None:
     problems: list[Any] = []
     read_value(pb.Value(json_value=text), "spec.parameters[0].values[3]", problems)
@@ -139,13 +185,27 @@ def test_every_algorithm_suggests_them(algorithm: str) -> None:
             assert space.point_problems(proposed.parameters, partial=False) == ()
             seen.add(identity(proposed.parameters["optimizer"]))
             engine.put(Trial(number, TrialState.RUNNING, proposed.parameters))
-            engine.put(Trial(number, TrialState.SUCCEEDED, proposed.parameters, value=float(number % 7), step=0))
+            engine.put(
+                Trial(
+                    number,
+                    TrialState.SUCCEEDED,
+                    proposed.parameters,
+                    value=float(number % 7),
+                    step=0,
+                )
+            )
     assert len(seen) == len(OPTIMIZERS) if algorithm == "grid" else len(seen) > 3
 
 
 def test_duplicates_are_found_whatever_the_order_of_keys() -> None:
-    space = Space((Parameter("x", Choice(({"a": 1, "b": 2}, None))), Parameter("y", Float(0.0, 1.0))))
-    of = StudySpec(space, (Objective("m", Direction.MINIMIZE),), Algorithm("random", 1, {"duplicates": "reuse"}))
+    space = Space(
+        (Parameter("x", Choice(({"a": 1, "b": 2}, None))), Parameter("y", Float(0.0, 1.0)))
+    )
+    of = StudySpec(
+        space,
+        (Objective("m", Direction.MINIMIZE),),
+        Algorithm("random", 1, {"duplicates": "reuse"}),
+    )
     engine = Engine(Study(StudyName("default", "s"), "u", of, 1), [], [])
     engine.put(Trial(0, TrialState.SUCCEEDED, {"x": {"b": 2, "a": 1}, "y": 0.5}, value=1.0))
     sampler: Any = engine._sampler
@@ -162,22 +222,33 @@ def test_a_grid_numbers_them_and_follows_conditions_on_null() -> None:
     grid = Grid(space, {})
     points = [grid.point(k) for k in range(grid.total)]
     assert points == [
-        {"x": None, "y": 1}, {"x": None, "y": 2}, {"x": [1]}, {"x": {"a": 1}, "y": 1}, {"x": {"a": 1}, "y": 2},
-    ]  # fmt: skip
+        {"x": None, "y": 1},
+        {"x": None, "y": 2},
+        {"x": [1]},
+        {"x": {"a": 1}, "y": 1},
+        {"x": {"a": 1}, "y": 2},
+    ]
     assert [grid.index_of(point) for point in points] == list(range(5))
 
 
 def test_a_space_grows_by_them_and_keeps_them() -> None:
     old = Space((Parameter("x", Choice((None, {"a": 1, "b": 2}))),))
-    assert growth_problems(old, Space((Parameter("x", Choice(({"b": 2, "a": 1}, [3], None))),))) == ()
+    assert (
+        growth_problems(old, Space((Parameter("x", Choice(({"b": 2, "a": 1}, [3], None))),))) == ()
+    )
     (gone,) = growth_problems(old, Space((Parameter("x", Choice((None,))),)))
     assert gone.message.startswith('{"a":1,"b":2} was removed')
 
 
 def test_imported_trials_may_have_them() -> None:
-    assert fit(SPACE, {"optimizer": None, "momentum": 0.5}).parameters == {"optimizer": None, "momentum": 0.5}
+    assert fit(SPACE, {"optimizer": None, "momentum": 0.5}).parameters == {
+        "optimizer": None,
+        "momentum": 0.5,
+    }
     assert [p.path for p in fit(SPACE, {"optimizer": [math.nan]}).refused] == ["optimizer"]
-    assert [p.path for p in fit(SPACE, {"optimizer": None, "momentum": [1]}).refused] == ["momentum"]
+    assert [p.path for p in fit(SPACE, {"optimizer": None, "momentum": [1]}).refused] == [
+        "momentum"
+    ]
 
 
 def test_a_study_is_read_back_from_its_message_and_its_document() -> None:
@@ -185,7 +256,9 @@ def test_a_study_is_read_back_from_its_message_and_its_document() -> None:
 
     problems: list[Any] = []
     of = spec("tpe")
-    sent = wire.read_spec(pb.StudySpec.FromString(wire.write_spec(of).SerializeToString()), "spec", problems)
+    sent = wire.read_spec(
+        pb.StudySpec.FromString(wire.write_spec(of).SerializeToString()), "spec", problems
+    )
     stored = spec_of(json.loads(json.dumps(spec_document(sent))))
     assert not problems
     assert fingerprint(of) == fingerprint(stored)
@@ -209,6 +282,8 @@ def test_a_trial_with_null_is_learned_from() -> None:
         point: dict[str, Value] = {"optimizer": value}
         if value is None:
             point["momentum"] = 0.5
-        engine.put(Trial(number, TrialState.SUCCEEDED, point, value=0.0 if value is None else 1.0, step=0))
+        engine.put(
+            Trial(number, TrialState.SUCCEEDED, point, value=0.0 if value is None else 1.0, step=0)
+        )
     proposed = engine.propose(1, to_run=True).trials[0].parameters
     assert SPACE.point_problems(proposed, partial=False) == ()

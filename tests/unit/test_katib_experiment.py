@@ -1,4 +1,6 @@
-"""Katib's experiments as specs of studies: what is read, what is refused and in which words, and texts of values."""
+"""Katib's experiments as specs of studies: what is read, what is refused and in which words, and
+texts of values.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ DOMAINS = {
         Float(0.1, 0.9, Scale.LOG, 0.2),
     ),
     "steps": (double("x", "0.1", "0.5", "0.1"), Float(0.1, 0.5, step=0.1)),
-    "steps that do not lead to the end": (double("x", "0.1", "0.55", "0.2"), Float(0.1, 0.5, step=0.2)),
+    "steps that do not lead to the end": (
+        double("x", "0.1", "0.55", "0.2"),
+        Float(0.1, 0.5, step=0.2),
+    ),
     "a step that is wider than the range": (double("x", "0.1", "0.5", "2"), Float(0.1, 0.1)),
     "an int": (whole("x", "-1", "5"), Int(-1, 5)),
     "an int in steps": (whole("x", "1", "6", "2"), Int(1, 5, step=2)),
@@ -104,8 +109,14 @@ BAD_PARAMETERS = {
     ),
     "an empty list": (choice("x"), "x: is empty; give one value or more"),
     "a value twice": (choice("x", "a", "a"), "x: has a value twice; remove one"),
-    "a discrete text": (choice("x", "a", kind=pb.DISCRETE), "x: expected a number such as \"0.1\", got 'a'"),
-    "no type": (pb.ParameterSpec(name="x"), "x: is not supported; use int, double, discrete or categorical"),
+    "a discrete text": (
+        choice("x", "a", kind=pb.DISCRETE),
+        "x: expected a number such as \"0.1\", got 'a'",
+    ),
+    "no type": (
+        pb.ParameterSpec(name="x"),
+        "x: is not supported; use int, double, discrete or categorical",
+    ),
     "an unknown type": (
         pb.ParameterSpec(name="x", parameter_type=9),  # of a newer client
         "x: is not supported; use int, double, discrete or categorical",
@@ -114,10 +125,15 @@ BAD_PARAMETERS = {
         double("x", "0", "1", distribution=9),  # likewise
         "x: distribution 9 is not supported",
     ),
-    "a step that is text": (double("x", "0", "1", "small"), "x: expected a number such as \"0.1\", got 'small'"),
+    "a step that is text": (
+        double("x", "0", "1", "small"),
+        "x: expected a number such as \"0.1\", got 'small'",
+    ),
     "an infinite end": (double("x", "0", "inf"), "x: expected a number such as \"0.1\", got 'inf'"),
     "an int with a list": (
-        pb.ParameterSpec(name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])),
+        pb.ParameterSpec(
+            name="x", parameter_type=pb.INT, feasible_space=pb.FeasibleSpace(list=["1"])
+        ),
         "x: an int or a double has min and max; omit the list",
     ),
     "a name with a brace": (
@@ -136,7 +152,9 @@ def test_a_bad_parameter_is_refused_with_its_place(name: str) -> None:
 
 
 def hyperband(**settings: str) -> pb.Experiment:
-    return an_experiment("hyperband", NUMBERS, settings={"r_l": "9", "resource_name": "n", **settings})
+    return an_experiment(
+        "hyperband", NUMBERS, settings={"r_l": "9", "resource_name": "n", **settings}
+    )
 
 
 FAILED = "failed to validate"
@@ -152,9 +170,18 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         return an_experiment(algorithm, NUMBERS, settings={name: value})
 
     return {
-        "an unknown algorithm": (an_experiment("simulated-annealing"), "unknown algorithm name simulated-annealing"),
-        "an unknown setting": (setting("tpe", "seed", "1"), "unknown setting seed for algorithm tpe"),
-        "a setting of another algorithm": (setting("sobol", "sigma", "1"), "unknown setting sigma for algorithm sobol"),
+        "an unknown algorithm": (
+            an_experiment("simulated-annealing"),
+            "unknown algorithm name simulated-annealing",
+        ),
+        "an unknown setting": (
+            setting("tpe", "seed", "1"),
+            "unknown setting seed for algorithm tpe",
+        ),
+        "a setting of another algorithm": (
+            setting("sobol", "sigma", "1"),
+            "unknown setting sigma for algorithm sobol",
+        ),
         "text for a number": (
             setting("tpe", "random_state", "one"),
             "failed to validate random_state(one): invalid literal for int() with base 10: 'one'",
@@ -163,7 +190,10 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             setting("tpe", "n_startup_trials", "-1"),
             "n_startup_trials should be greate or equal than zero",
         ),
-        "a negative sigma": (setting("cmaes", "sigma", "-1"), "sigma should be greate or equal than zero"),
+        "a negative sigma": (
+            setting("cmaes", "sigma", "-1"),
+            "sigma should be greate or equal than zero",
+        ),
         "restarts that there are not": (
             setting("cmaes", "restart_strategy", "often"),
             "restart_strategy often is not supported in CMAES optimization",
@@ -191,20 +221,32 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
             setting("pbt", "n_population", "5"),
             "Required params missing: suggestion_trial_dir, truncation_threshold",
         ),
-        "a large population": (pbt(n_population="1001"), f"{FAILED} n_population(1001): at most 1000"),
+        "a large population": (
+            pbt(n_population="1001"),
+            f"{FAILED} n_population(1001): at most 1000",
+        ),
         "a folder that is relative": (
             pbt(suggestion_trial_dir="ckpt"),
             f"{FAILED} suggestion_trial_dir(ckpt): expected the absolute path of a folder",
         ),
-        "hyperband without settings": (an_experiment("hyperband", NUMBERS), "r_l and resource_name must be set."),
-        "hyperband without r_l": (setting("hyperband", "resource_name", "n"), "r_l and resource_name must be set."),
+        "hyperband without settings": (
+            an_experiment("hyperband", NUMBERS),
+            "r_l and resource_name must be set.",
+        ),
+        "hyperband without r_l": (
+            setting("hyperband", "resource_name", "n"),
+            "r_l and resource_name must be set.",
+        ),
         "r_l that is no number": (hyperband(r_l="many"), "r_l must be a positive float number."),
         "r_l of 0": (hyperband(r_l="0"), "r_l must be a positive float number."),
         "r_l below 1": (
             hyperband(r_l="0.5"),
             "failed to validate r_l(0.5): at least 1, and below 2^53: resources are whole numbers",
         ),
-        "eta of 1": (hyperband(eta="1"), "failed to validate eta(1): eta should be greater than one"),
+        "eta of 1": (
+            hyperband(eta="1"),
+            "failed to validate eta(1): eta should be greater than one",
+        ),
         "a resource that is no parameter": (
             hyperband(resource_name="epochs"),
             "value of resource_name setting must be in parameters.",
@@ -244,7 +286,13 @@ ALGORITHMS = {
     "random": ({"random_state": "7"}, Algorithm("random", 7, {})),
     "grid": ({"random_state": "7"}, Algorithm("grid", 7, {})),
     "tpe": (
-        {"n_startup_trials": "5", "n_ei_candidates": "0", "gamma": "0.25", "prior_weight": "1.0", "random_state": "1"},
+        {
+            "n_startup_trials": "5",
+            "n_ei_candidates": "0",
+            "gamma": "0.25",
+            "prior_weight": "1.0",
+            "random_state": "1",
+        },
         Algorithm("tpe", 1, {"multivariate": False, "startupTrials": 5, "candidates": 1}),
     ),
     "multivariate-tpe": (
@@ -252,13 +300,24 @@ ALGORITHMS = {
         Algorithm("tpe", None, {"multivariate": True, "candidates": 30}),
     ),
     "bayesianoptimization": (
-        {"base_estimator": "RF", "n_initial_points": "8", "acq_func": "gp_hedge", "acq_optimizer": "auto"},
+        {
+            "base_estimator": "RF",
+            "n_initial_points": "8",
+            "acq_func": "gp_hedge",
+            "acq_optimizer": "auto",
+        },
         Algorithm("gp", None, {"startupTrials": 8}),
     ),
-    "cmaes": ({"sigma": "0.5", "restart_strategy": "none"}, Algorithm("cmaes", None, {"populationGrowth": 1})),
+    "cmaes": (
+        {"sigma": "0.5", "restart_strategy": "none"},
+        Algorithm("cmaes", None, {"populationGrowth": 1}),
+    ),
     "sobol": ({}, Algorithm("sobol", None, {})),
     "hyperband": ({"r_l": "9", "resource_name": "n", "eta": "3"}, Algorithm("random", None, {})),
-    "pbt": (PBT, Algorithm("pbt", None, {"resampleProbability": 0.0, "population": 8, "truncation": 0.25})),
+    "pbt": (
+        PBT,
+        Algorithm("pbt", None, {"resampleProbability": 0.0, "population": 8, "truncation": 0.25}),
+    ),
 }
 
 
@@ -266,11 +325,16 @@ ALGORITHMS = {
 def test_an_algorithm_takes_the_settings_of_all_of_katibs_services_for_it(name: str) -> None:
     settings, algorithm = ALGORITHMS[name]
     parameters = [whole("n", "1", "5")] if name == "grid" else NUMBERS
-    assert read_experiment(an_experiment(name, parameters, settings=settings)).spec.algorithm == algorithm
+    assert (
+        read_experiment(an_experiment(name, parameters, settings=settings)).spec.algorithm
+        == algorithm
+    )
 
 
 def test_the_objective_is_maximized_or_minimized() -> None:
-    assert read_experiment(an_experiment()).spec.objective == Objective("accuracy", Direction.MAXIMIZE)
+    assert read_experiment(an_experiment()).spec.objective == Objective(
+        "accuracy", Direction.MAXIMIZE
+    )
 
 
 # Texts
@@ -278,7 +342,9 @@ def test_the_objective_is_maximized_or_minimized() -> None:
 
 @pytest.mark.parametrize("distribution", [pb.UNIFORM, pb.LOG_UNIFORM, pb.NORMAL, pb.LOG_NORMAL])
 def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> None:
-    [text] = read_experiment(an_experiment("random", [double("x", "0.5", "2", distribution=distribution)])).texts
+    [text] = read_experiment(
+        an_experiment("random", [double("x", "0.5", "2", distribution=distribution)])
+    ).texts
     assert isinstance(text.domain, Float)
     shares = (0.001, 0.25, 0.5, 0.999)
     values = [text.domain.min + share * (text.domain.max - text.domain.min) for share in shares]
@@ -288,10 +354,20 @@ def test_the_text_of_a_value_means_that_value(distribution: pb.Distribution) -> 
 
 def test_texts_outside_of_the_domain_and_those_without_a_value_are_told_apart() -> None:
     number, count, kind = read_experiment(
-        an_experiment("random", [double("x", "0", "2"), whole("n", "1", "9", step="2"), choice("kind", "a", "b")])
+        an_experiment(
+            "random",
+            [double("x", "0", "2"), whole("n", "1", "9", step="2"), choice("kind", "a", "b")],
+        )
     ).texts
-    found = [number.values(["1.5", "3", "nan", "much"]), count.values(["3", "4", "3.0", "2.5"]), kind.values([*"aca"])]
-    assert [(list(each.column.values), list(each.column.json), each.outside, each.unreadable) for each in found] == [
+    found = [
+        number.values(["1.5", "3", "nan", "much"]),
+        count.values(["3", "4", "3.0", "2.5"]),
+        kind.values([*"aca"]),
+    ]
+    assert [
+        (list(each.column.values), list(each.column.json), each.outside, each.unreadable)
+        for each in found
+    ] == [
         ([1.5, 3.0, None, None], ["1.5", "3.0", "null", "null"], [1, 2, 3], [2, 3]),
         ([3, 4, 3, None], ["3", "4", "3", "null"], [1, 3], [3]),
         ([*"aca"], ['"a"', '"c"', '"a"'], [1], []),
@@ -315,13 +391,22 @@ def test_numbers_are_stored_as_json_that_means_the_same_numbers(texts: list[str]
         an_experiment("random", [double("x", "0", "2"), whole("n", "0", str(10**15))])
     ).texts
     column = number.values(texts).column
-    assert repr(column.values) == repr(list(map(float, texts))) == repr([json.loads(text) for text in column.json])
+    assert (
+        repr(column.values)
+        == repr(list(map(float, texts)))
+        == repr([json.loads(text) for text in column.json])
+    )
     column = count.values(["0", "12", "-0", "999999999999999"]).column
-    assert repr(column.values) == repr([0, 12, 0, 10**15 - 1]) == repr([json.loads(text) for text in column.json])
+    assert (
+        repr(column.values)
+        == repr([0, 12, 0, 10**15 - 1])
+        == repr([json.loads(text) for text in column.json])
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["1,2", "[1.0", "nan", "Infinity", "-Infinity", "1e999", "null", '"1.0"', "", "9" * 9999]
+    "text",
+    ["1,2", "[1.0", "nan", "Infinity", "-Infinity", "1e999", "null", '"1.0"', "", "9" * 9999],
 )
 def test_what_is_json_but_no_number_of_the_domain_is_no_value(text: str) -> None:
     [number] = read_experiment(an_experiment("random", [double("x", "0", "2")])).texts
@@ -334,10 +419,15 @@ def test_what_is_json_but_no_number_of_the_domain_is_no_value(text: str) -> None
 def test_a_number_of_any_length_outside_of_the_domain_is_told_from_those_within(
     length: int, sign: str, others: int
 ) -> None:
-    texts = read_experiment(an_experiment("random", [double("x", "0", "2"), whole("n", "1", "100")])).texts
+    texts = read_experiment(
+        an_experiment("random", [double("x", "0", "2"), whole("n", "1", "100")])
+    ).texts
     for text, within in zip(texts, ("0.5", "7"), strict=True):
         found = text.values([*[within] * others, sign + "9" * length])
-        assert (found.outside, list(found.column.values[:-1])) == ([others], [float(within)] * others)
+        assert (found.outside, list(found.column.values[:-1])) == (
+            [others],
+            [float(within)] * others,
+        )
         assert found.unreadable == ([others] if length > 308 else [])
 
 
@@ -349,7 +439,9 @@ def test_the_resource_of_hyperband_is_searched_at_its_levels() -> None:
 
 
 def test_the_state_that_katibs_hyperband_keeps_in_its_settings_does_not_matter() -> None:
-    with_state = hyperband(current_s="2", s_max="2", evaluating_trials="9", r="1.0", n="9", b_l="27", current_i="1")
+    with_state = hyperband(
+        current_s="2", s_max="2", evaluating_trials="9", r="1.0", n="9", b_l="27", current_i="1"
+    )
     assert read_experiment(with_state).key == read_experiment(hyperband()).key
 
 
@@ -359,4 +451,15 @@ def test_experiments_differ_by_what_is_searched_only() -> None:
         return read_experiment(experiment).key
 
     assert key() == key(trials=50)
-    assert len({key(), key("random"), key(name="other"), key(parameters=NUMBERS), key(settings={"gamma": "0.1"})}) == 5
+    assert (
+        len(
+            {
+                key(),
+                key("random"),
+                key(name="other"),
+                key(parameters=NUMBERS),
+                key(settings={"gamma": "0.1"}),
+            }
+        )
+        == 5
+    )

@@ -8,11 +8,16 @@ from suggest.study import Direction, Fidelity
 EPOCHS = Fidelity("epochs", 1, 9, 3)  # levels 1, 3, 9
 
 
-def chosen(*trainings: tuple[str, float, float | None], count: int = 1) -> list[tuple[str | None, int]]:
+def chosen(
+    *trainings: tuple[str, float, float | None], count: int = 1
+) -> list[tuple[str | None, int]]:
     """The next trainings of a search that maximizes, after these: configuration, resource, value."""
     history = [Training((name,), resource, value) for name, resource, value in trainings]
     found = next_trainings(EPOCHS, Direction.MAXIMIZE, history, count)
-    return [(None if configuration is None else str(configuration[0]), at) for configuration, at in found]
+    return [
+        (None if configuration is None else str(configuration[0]), at)
+        for configuration, at in found
+    ]
 
 
 def test_new_configurations_begin_in_the_brackets() -> None:
@@ -35,7 +40,10 @@ def test_a_configuration_that_runs_with_the_next_resource_is_not_chosen_again() 
 
 
 def test_the_highest_resource_comes_first_and_is_the_end() -> None:
-    low = [(name, 1.0, value) for name, value in zip("abcdefghi", (9, 8, 7, 6, 5, 4, 3, 2, 1), strict=True)]
+    low = [
+        (name, 1.0, value)
+        for name, value in zip("abcdefghi", (9, 8, 7, 6, 5, 4, 3, 2, 1), strict=True)
+    ]
     middle = [("a", 3.0, 9.0), ("b", 3.0, 8.0), ("c", 3.0, 7.0)]
     assert chosen(*low, *middle)[0] == ("a", 9)
     assert chosen(*low, *middle, ("a", 9, 9.5))[0][0] is None

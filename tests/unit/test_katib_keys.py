@@ -16,28 +16,41 @@ from tests.unit.test_spec_katib import TEXT, read
     ("message", "words"),
     [
         ("3 trials failed (budget.failedTrials: 3)", "3 trials failed (maxFailedTrialCount: 3)"),
-        ("the target was reached: accuracy 1 (objective.target: 0.99)", "the target was reached: accuracy 1 "
-         "(objective.goal: 0.99)"),
-        ("raise spec.budget.failedTrials, then: tuner resume FILE", "raise spec.maxFailedTrialCount, then: tuner "
-         "resume FILE"),
-        ("set spec.objective.metric / spec.metrics.pattern", "set spec.objective.objectiveMetricName / "
-         "spec.metricsCollectorSpec.source.filter.metricsFormat"),
+        (
+            "the target was reached: accuracy 1 (objective.target: 0.99)",
+            "the target was reached: accuracy 1 (objective.goal: 0.99)",
+        ),
+        (
+            "raise spec.budget.failedTrials, then: tuner resume FILE",
+            "raise spec.maxFailedTrialCount, then: tuner resume FILE",
+        ),
+        (
+            "set spec.objective.metric / spec.metrics.pattern",
+            "set spec.objective.objectiveMetricName / "
+            "spec.metricsCollectorSpec.source.filter.metricsFormat",
+        ),
         ("  spec.budget.trials: 4 -> 6", "  spec.maxTrialCount: 4 -> 6"),
         ("  spec.parameters.lr.max: 1 -> 2", "  spec.parameters.lr.max: 1 -> 2"),
         ("spec.trial.template.spec.x[2]: wrong", "spec.trialTemplate.trialSpec.spec.x[2]: wrong"),
-        ("retried by spec.trial.retries; write", "retried by spec.trial.retries (of a native file, see tuner convert); "
-         "write"),
+        (
+            "retried by spec.trial.retries; write",
+            "retried by spec.trial.retries (of a native file, see tuner convert); write",
+        ),
         ("Why: tuner get trials budget", "Why: tuner get trials budget"),
         ("AttributeError: trial.suggest", "AttributeError: trial.suggest"),
     ],
-)  # fmt: skip
+)
 def test_native_keys_in_a_message_become_katibs(message: str, words: str) -> None:
     assert katib_words(message) == words
-    assert katib_words(words) == words, "a message may be translated where it is made and where it is shown"
+    assert katib_words(words) == words, (
+        "a message may be translated where it is made and where it is shown"
+    )
 
 
 def test_every_key_of_katib_is_left_as_it_is() -> None:
-    assert [key for key in KATIB_KEYS.values() if katib_words(key) != key and key not in KATIB_KEYS] == []
+    assert [
+        key for key in KATIB_KEYS.values() if katib_words(key) != key and key not in KATIB_KEYS
+    ] == []
 
 
 @pytest.mark.parametrize(

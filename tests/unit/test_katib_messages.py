@@ -1,7 +1,7 @@
 """This server says about settings what Katib's services say, as their Python classes print it.
 
-Where Katib has several services for an algorithm, one of them counts. Where it has no message, or raises an exception,
-this server has its own.
+Where Katib has several services for an algorithm, one of them counts. Where it has no message, or
+raises an exception, this server has its own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ POPULATION = {"suggestion_trial_dir": "/c", "n_population": "8", "truncation_thr
 KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
     ("random", {"random_state": "-1"}, "random_state should be great or equal than zero"),
     ("tpe", {"random_state": "-1"}, "random_state should be great or equal than zero"),
-    ("multivariate-tpe", {"random_state": "-1"}, "random_state should be greate or equal than zero"),
+    (
+        "multivariate-tpe",
+        {"random_state": "-1"},
+        "random_state should be greate or equal than zero",
+    ),
     ("cmaes", {"random_state": "-1"}, "random_state should be greate or equal than zero"),
-    ("bayesianoptimization", {"random_state": "-1"}, "random_state should be great or equal than zero"),
+    (
+        "bayesianoptimization",
+        {"random_state": "-1"},
+        "random_state should be great or equal than zero",
+    ),
     (
         "random",
         {"random_state": "one"},
@@ -82,15 +90,31 @@ KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
         {"random_state": "1.5"},
         "failed to validate random_state(1.5): invalid literal for int() with base 10: '1.5'",
     ),
-    ("random", {"random_state": ""}, "failed to validate random_state(): invalid literal for int() with base 10: ''"),
-    ("tpe", {"random_state": ""}, "failed to validate random_state(): invalid literal for int() with base 10: ''"),
+    (
+        "random",
+        {"random_state": ""},
+        "failed to validate random_state(): invalid literal for int() with base 10: ''",
+    ),
+    (
+        "tpe",
+        {"random_state": ""},
+        "failed to validate random_state(): invalid literal for int() with base 10: ''",
+    ),
     (
         "multivariate-tpe",
         {"random_state": ""},
         "failed to validate random_state(): invalid literal for int() with base 10: ''",
     ),
-    ("grid", {"random_state": ""}, "failed to validate random_state(): invalid literal for int() with base 10: ''"),
-    ("cmaes", {"random_state": ""}, "failed to validate random_state(): invalid literal for int() with base 10: ''"),
+    (
+        "grid",
+        {"random_state": ""},
+        "failed to validate random_state(): invalid literal for int() with base 10: ''",
+    ),
+    (
+        "cmaes",
+        {"random_state": ""},
+        "failed to validate random_state(): invalid literal for int() with base 10: ''",
+    ),
     (
         "bayesianoptimization",
         {"random_state": ""},
@@ -108,13 +132,21 @@ KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
         {"n_ei_candidates": "few"},
         "failed to validate n_ei_candidates(few): invalid literal for int() with base 10: 'few'",
     ),
-    ("multivariate-tpe", {"n_startup_trials": "-1"}, "n_startup_trials should be greate or equal than zero"),
+    (
+        "multivariate-tpe",
+        {"n_startup_trials": "-1"},
+        "n_startup_trials should be greate or equal than zero",
+    ),
     (
         "multivariate-tpe",
         {"n_startup_trials": "few"},
         "failed to validate n_startup_trials(few): invalid literal for int() with base 10: 'few'",
     ),
-    ("multivariate-tpe", {"n_ei_candidates": "-1"}, "n_ei_candidates should be greate or equal than zero"),
+    (
+        "multivariate-tpe",
+        {"n_ei_candidates": "-1"},
+        "n_ei_candidates should be greate or equal than zero",
+    ),
     (
         "multivariate-tpe",
         {"n_ei_candidates": "few"},
@@ -127,7 +159,11 @@ KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
     ("tpe", {"prior_weight": "0"}, "prior_weight should be great than zero"),
     ("tpe", {"prior_weight": "-1"}, "prior_weight should be great than zero"),
     ("tpe", {"prior_weight": "nan"}, "prior_weight should be great than zero"),
-    ("tpe", {"prior_weight": "x"}, "failed to validate prior_weight(x): could not convert string to float: 'x'"),
+    (
+        "tpe",
+        {"prior_weight": "x"},
+        "failed to validate prior_weight(x): could not convert string to float: 'x'",
+    ),
     ("tpe", {"n_EI_candidates": "0"}, "n_EI_candidates should be great than zero"),
     ("tpe", {"n_EI_candidates": "-1"}, "n_EI_candidates should be great than zero"),
     (
@@ -137,14 +173,42 @@ KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
     ),
     ("cmaes", {"sigma": "-1"}, "sigma should be greate or equal than zero"),
     ("cmaes", {"sigma": "nan"}, "sigma should be greate or equal than zero"),
-    ("cmaes", {"sigma": "x"}, "failed to validate sigma(x): could not convert string to float: 'x'"),
-    ("cmaes", {"restart_strategy": "often"}, "restart_strategy often is not supported in CMAES optimization"),
+    (
+        "cmaes",
+        {"sigma": "x"},
+        "failed to validate sigma(x): could not convert string to float: 'x'",
+    ),
+    (
+        "cmaes",
+        {"restart_strategy": "often"},
+        "restart_strategy often is not supported in CMAES optimization",
+    ),
     ("cmaes", {"restart_strategy": ""}, "restart_strategy  is not supported in CMAES optimization"),
-    ("bayesianoptimization", {"base_estimator": "XX"}, "base_estimator XX is not supported in Bayesian optimization"),
-    ("bayesianoptimization", {"base_estimator": ""}, "base_estimator  is not supported in Bayesian optimization"),
-    ("bayesianoptimization", {"acq_func": "XX"}, "acq_func XX is not supported in Bayesian optimization"),
-    ("bayesianoptimization", {"acq_optimizer": "XX"}, "acq_optimizer XX is not supported in Bayesian optimization"),
-    ("bayesianoptimization", {"n_initial_points": "-1"}, "n_initial_points should be great or equal than zero"),
+    (
+        "bayesianoptimization",
+        {"base_estimator": "XX"},
+        "base_estimator XX is not supported in Bayesian optimization",
+    ),
+    (
+        "bayesianoptimization",
+        {"base_estimator": ""},
+        "base_estimator  is not supported in Bayesian optimization",
+    ),
+    (
+        "bayesianoptimization",
+        {"acq_func": "XX"},
+        "acq_func XX is not supported in Bayesian optimization",
+    ),
+    (
+        "bayesianoptimization",
+        {"acq_optimizer": "XX"},
+        "acq_optimizer XX is not supported in Bayesian optimization",
+    ),
+    (
+        "bayesianoptimization",
+        {"n_initial_points": "-1"},
+        "n_initial_points should be great or equal than zero",
+    ),
     (
         "bayesianoptimization",
         {"n_initial_points": "x"},
@@ -155,15 +219,31 @@ KATIB_SAYS: list[tuple[str, dict[str, str], str]] = [
     ("multivariate-tpe", {"seed": "1"}, "unknown setting seed for algorithm multivariate-tpe"),
     ("grid", {"seed": "1"}, "unknown setting seed for algorithm grid"),
     ("cmaes", {"seed": "1"}, "unknown setting seed for algorithm cmaes"),
-    ("bayesianoptimization", {"seed": "1"}, "unknown setting seed for algorithm bayesianoptimization"),
+    (
+        "bayesianoptimization",
+        {"seed": "1"},
+        "unknown setting seed for algorithm bayesianoptimization",
+    ),
     ("hyperband", {}, "r_l and resource_name must be set."),
     ("hyperband", {"r_l": "9"}, "r_l and resource_name must be set."),
     ("hyperband", HYPERBAND | {"r_l": "many"}, "r_l must be a positive float number."),
     ("hyperband", HYPERBAND | {"r_l": "-1"}, "r_l must be a positive float number."),
-    ("hyperband", HYPERBAND | {"resource_name": "zz"}, "value of resource_name setting must be in parameters."),
+    (
+        "hyperband",
+        HYPERBAND | {"resource_name": "zz"},
+        "value of resource_name setting must be in parameters.",
+    ),
     ("hyperband", HYPERBAND | {"r_l": ""}, "r_l must be a positive float number."),
-    ("pbt", {}, "Required params missing: suggestion_trial_dir, n_population, truncation_threshold"),
-    ("pbt", {"n_population": "8"}, "Required params missing: suggestion_trial_dir, truncation_threshold"),
+    (
+        "pbt",
+        {},
+        "Required params missing: suggestion_trial_dir, n_population, truncation_threshold",
+    ),
+    (
+        "pbt",
+        {"n_population": "8"},
+        "Required params missing: suggestion_trial_dir, truncation_threshold",
+    ),
     ("pbt", POPULATION | {"n_population": "4"}, "Param(n_population) should be >= 5"),
     (
         "pbt",
@@ -180,7 +260,11 @@ ABOUT_STOPPING = [
         "failed to validate min_trials_required(x): invalid literal for int() with base 10: 'x'",
     ),
     ("start_step", "0", "start_step must be greater or equal than one (>=1)"),
-    ("start_step", "1.5", "failed to validate start_step(1.5): invalid literal for int() with base 10: '1.5'"),
+    (
+        "start_step",
+        "1.5",
+        "failed to validate start_step(1.5): invalid literal for int() with base 10: '1.5'",
+    ),
     ("steps", "1", "unknown setting steps for algorithm medianstop"),
 ]
 
@@ -192,23 +276,32 @@ def said(experiment: pb.Experiment) -> str:
 
 
 @pytest.mark.parametrize(("algorithm", "settings", "message"), KATIB_SAYS)
-def test_a_setting_is_refused_in_katibs_words(algorithm: str, settings: dict[str, str], message: str) -> None:
+def test_a_setting_is_refused_in_katibs_words(
+    algorithm: str, settings: dict[str, str], message: str
+) -> None:
     space = [whole("n", "1", "9")] if algorithm == "grid" else NUMBERS
     assert said(an_experiment(algorithm, space, settings=settings)) == message
 
 
 @pytest.mark.parametrize(("name", "value", "message"), ABOUT_STOPPING)
-def test_a_setting_of_medianstop_is_refused_in_katibs_words(name: str, value: str, message: str) -> None:
+def test_a_setting_of_medianstop_is_refused_in_katibs_words(
+    name: str, value: str, message: str
+) -> None:
     setting = pb.EarlyStoppingSetting(name=name, value=value)
     with pytest.raises(InvalidArgument) as caught:
-        read_settings(pb.EarlyStoppingSpec(algorithm_name="medianstop", algorithm_settings=[setting]))
+        read_settings(
+            pb.EarlyStoppingSpec(algorithm_name="medianstop", algorithm_settings=[setting])
+        )
     assert [problem.message for problem in caught.value.problems] == [message]
 
 
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
-        ("tpe", {"random_state": "10", "gamma": "0.25", "prior_weight": "1.0", "n_EI_candidates": "24"}),
+        (
+            "tpe",
+            {"random_state": "10", "gamma": "0.25", "prior_weight": "1.0", "n_EI_candidates": "24"},
+        ),
         ("cmaes", {"sigma": "inf"}),
         ("hyperband", HYPERBAND | {"eta": "0"}),
         ("hyperband", HYPERBAND | {"eta": "2.5"}),
@@ -218,9 +311,13 @@ def test_a_setting_that_katib_accepts_is_accepted(algorithm: str, settings: dict
     validate(an_experiment(algorithm, NUMBERS, settings=settings))
 
 
-@pytest.mark.parametrize("algorithm", ["random", "tpe", "multivariate-tpe", "bayesianoptimization", "sobol", "grid"])
+@pytest.mark.parametrize(
+    "algorithm", ["random", "tpe", "multivariate-tpe", "bayesianoptimization", "sobol", "grid"]
+)
 def test_what_only_katibs_webhook_guarantees_is_not_asked_for(algorithm: str) -> None:
-    validate(pb.Experiment(spec=pb.ExperimentSpec(algorithm=pb.AlgorithmSpec(algorithm_name=algorithm))))
+    validate(
+        pb.Experiment(spec=pb.ExperimentSpec(algorithm=pb.AlgorithmSpec(algorithm_name=algorithm)))
+    )
 
 
 @pytest.mark.parametrize(("step", "points"), [("0.8", 5), ("0.25", 5), ("2", 3)])

@@ -1,4 +1,6 @@
-"""docs/katib.md: its commands are ones that the command line takes, its files and its YAML are those of examples."""
+"""docs/katib.md: its commands are ones that the command line takes, its files and its YAML are
+those of examples.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from controller.spec.katib_settings import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "katib.md").read_text(encoding="utf-8")
-SHOWN = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+SHOWN = [
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
 IN_TABLES = re.findall(r"`(tuner (?:run|get|describe|logs|extend|delete|stop|ui)\b[^`]*)`", PAGE)
 
 

@@ -37,21 +37,37 @@ def problems(*trials: pb.Trial | bytes) -> list[tuple[str, str]]:
 
 
 def drawn(rng: Random, name: str) -> pb.Trial:
-    """Return a trial in any state, with its parameters in any order, and perhaps with further metrics or times."""
-    point = {"lr": str(rng.uniform(0.01, 0.9)), "layers": str(rng.randint(1, 4)), "kind": rng.choice(["sgd", "adam"])}
+    """Return a trial in any state, with its parameters in any order, and perhaps with further
+    metrics or times.
+    """
+    point = {
+        "lr": str(rng.uniform(0.01, 0.9)),
+        "layers": str(rng.randint(1, 4)),
+        "kind": rng.choice(["sgd", "adam"]),
+    }
     names = list(point)
     if rng.random() < 0.2:
         rng.shuffle(names)
     condition = rng.choice([DONE, DONE, DONE, *pb.TrialStatus.TrialConditionType.values()])
-    trial = a_trial(name, {each: point[each] for each in names}, condition, rng.choice(["0.5", "1", "nan", "", "ä"]))
+    trial = a_trial(
+        name,
+        {each: point[each] for each in names},
+        condition,
+        rng.choice(["0.5", "1", "nan", "", "ä"]),
+    )
     if rng.random() < 0.3:
-        trial.status.observation.metrics.add(name=rng.choice(["loss", "accuracy"]), value=rng.choice(["7", ""]))
+        trial.status.observation.metrics.add(
+            name=rng.choice(["loss", "accuracy"]), value=rng.choice(["7", ""])
+        )
     trial.status.completion_time = rng.choice(["", "2026-01-02T03:04:05Z"])
     return trial
 
 
 def expected(trial: pb.Trial) -> HistoryTrial | None:
-    """Return a trial as protobuf gives it, None if it is refused. Where its point is and why it failed are left out."""
+    """Return a trial as protobuf gives it, None if it is refused.
+
+    Where its point is and why it failed are left out.
+    """
     given = {each.name: each.value for each in trial.spec.parameter_assignments.assignments}
     metrics = {each.name: each.value for each in trial.status.observation.metrics}
     if given.keys() != POINT.keys() or not 0 < len(trial.name) <= 253 or "\0" in trial.name:
@@ -64,10 +80,16 @@ def expected(trial: pb.Trial) -> HistoryTrial | None:
         value = number(metrics.get("accuracy", ""))
         ended_well = SUCCEEDED if trial.status.condition == DONE else TrialState.PRUNED
         state = FAILED if value is None else ended_well
-    elif trial.status.condition in (pb.TrialStatus.KILLED, pb.TrialStatus.FAILED, pb.TrialStatus.METRICSUNAVAILABLE):
+    elif trial.status.condition in (
+        pb.TrialStatus.KILLED,
+        pb.TrialStatus.FAILED,
+        pb.TrialStatus.METRICSUNAVAILABLE,
+    ):
         state = FAILED
     moment = trial.status.completion_time or trial.status.start_time
-    return HistoryTrial(trial.name, (lr, int(layers), given["kind"]), True, True, state, value, "", moment)
+    return HistoryTrial(
+        trial.name, (lr, int(layers), given["kind"]), True, True, state, value, "", moment
+    )
 
 
 def number(text: str) -> float | None:
@@ -82,8 +104,12 @@ def compared(trial: HistoryTrial) -> HistoryTrial:
     return trial._replace(is_inside=True, reason="")
 
 
-@pytest.mark.parametrize("draw", [drawn, lambda _, name: a_trial(name, POINT, DONE, "0.25")], ids=["mixed", "alike"])
-def test_trials_that_are_read_together_are_those_that_protobuf_reads(draw: Callable[[Random, str], pb.Trial]) -> None:
+@pytest.mark.parametrize(
+    "draw", [drawn, lambda _, name: a_trial(name, POINT, DONE, "0.25")], ids=["mixed", "alike"]
+)
+def test_trials_that_are_read_together_are_those_that_protobuf_reads(
+    draw: Callable[[Random, str], pb.Trial],
+) -> None:
     rng = Random(1)
     for count in (1, 2, 10, 61, 200):
         trials = [draw(rng, f"search-{k}") for k in range(count)]
@@ -91,13 +117,17 @@ def test_trials_that_are_read_together_are_those_that_protobuf_reads(draw: Calla
 
 
 def mutant(rng: Random, raw: bytes) -> bytes:
-    """Return a trial's bytes with one or two of them changed, removed, inserted or repeated elsewhere."""
+    """Return a trial's bytes with one or two of them changed, removed, inserted or repeated
+    elsewhere.
+    """
     found = bytearray(raw)
     for _ in range(rng.randint(1, 2)):
         at, length = rng.randrange(len(found)), rng.randint(0, 12)
         there = rng.randrange(len(found))
         byte = bytes([rng.choice([0, 1, 2, 3, 4, 8, 10, 18, 24, 26, 34, rng.randrange(256)])])
-        found[at : at + rng.choice([0, 1, length])] = rng.choice([b"", byte, byte, found[there : there + length]])
+        found[at : at + rng.choice([0, 1, length])] = rng.choice(
+            [b"", byte, byte, found[there : there + length]]
+        )
         found = found or bytearray(byte)
     return bytes(found)
 
@@ -144,7 +174,9 @@ def test_names_that_are_not_ascii_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("order", [("lr", "layers", "kind"), ("kind", "lr", "layers")])
 def test_parameters_in_any_order_are_those_of_the_space(order: Sequence[str]) -> None:
-    trials = [a_trial(f"search-{k}", {name: POINT[name] for name in order}, DONE, "0.5") for k in range(2)]
+    trials = [
+        a_trial(f"search-{k}", {name: POINT[name] for name in order}, DONE, "0.5") for k in range(2)
+    ]
     assert {trial.point for trial in read(*trials)} == {(0.02, 2, "sgd")}
     others = [a_trial(f"other-{k}", POINT, DONE, "0.5") for k in range(2)]
     assert {trial.point for trial in read(*trials, *others)} == {(0.02, 2, "sgd")}
@@ -189,14 +221,27 @@ def test_the_last_of_equal_fields_counts() -> None:
     again.status.observation.metrics.add(name="accuracy", value="0.75")
     other = a_trial("search-c", POINT, DONE, "0.5")
     [one, two] = read(first.SerializeToString() + again.SerializeToString(), other)
-    assert (one.name, one.point, one.state, one.value) == ("search-b", (0.5, 2, "sgd"), SUCCEEDED, 0.75)
-    assert (two.name, two.point, two.state, two.value) == ("search-c", (0.02, 2, "sgd"), SUCCEEDED, 0.5)
+    assert (one.name, one.point, one.state, one.value) == (
+        "search-b",
+        (0.5, 2, "sgd"),
+        SUCCEEDED,
+        0.75,
+    )
+    assert (two.name, two.point, two.state, two.value) == (
+        "search-c",
+        (0.02, 2, "sgd"),
+        SUCCEEDED,
+        0.5,
+    )
 
 
 def test_a_field_too_many_in_one_trial_is_not_that_of_another_trial() -> None:
     twice = a_trial("search-a", POINT, pb.TrialStatus.RUNNING).SerializeToString()
-    twice += pb.Trial(status=pb.TrialStatus(condition=DONE, start_time="2026-02-03T04:05:06Z")).SerializeToString()
-    without = a_trial("search-b", POINT, pb.TrialStatus.CREATED, moment="")  # encoders leave out CREATED, which is 0
+    twice += pb.Trial(
+        status=pb.TrialStatus(condition=DONE, start_time="2026-02-03T04:05:06Z")
+    ).SerializeToString()
+    # encoders leave out CREATED, which is 0
+    without = a_trial("search-b", POINT, pb.TrialStatus.CREATED, moment="")
     for trials in ((twice, without), (without, twice)):
         ended = {each.name: (each.state, each.moment) for each in read(*trials)}
         assert ended == {"search-a": (FAILED, "2026-02-03T04:05:06Z"), "search-b": (RUNNING, "")}
@@ -256,9 +301,13 @@ def test_a_value_too_many_in_one_trial_is_not_that_of_another_trial(order: int) 
     kind, sgd = field(1, b"kind"), field(2, b"sgd")
     one, two = field(1, b"accuracy") + field(2, b"0.25"), field(1, b"accuracy") + field(2, b"0.5")
     without = written("search-a", [lr, layers, kind], [field(1, b"accuracy")])
-    twice = written("search-b", [lr + field(2, b"0.04"), layers, kind + sgd], [one + field(2, b"0.75")])
+    twice = written(
+        "search-b", [lr + field(2, b"0.04"), layers, kind + sgd], [one + field(2, b"0.75")]
+    )
     good = written("search-c", [lr, layers, kind + sgd], [two])
-    points = {each.name: (each.point, each.value) for each in read(*[without, twice, good][::order])}
+    points = {
+        each.name: (each.point, each.value) for each in read(*[without, twice, good][::order])
+    }
     assert points == {
         "search-a": ((0.02, 2, ""), None),
         "search-b": ((0.04, 2, "sgd"), 0.75),
@@ -267,7 +316,9 @@ def test_a_value_too_many_in_one_trial_is_not_that_of_another_trial(order: int) 
 
 
 def test_a_step_that_an_earlier_version_wrote_above_max_is_the_same_point() -> None:
-    experiment = read_experiment(an_experiment(parameters=(double("x", "-1", "0.11", "0.36666666666666667"),)))
+    experiment = read_experiment(
+        an_experiment(parameters=(double("x", "-1", "0.11", "0.36666666666666667"),))
+    )
     stored = Trial(0, SUCCEEDED, {"x": 0.1000000000000001}, value=0.5, labels={TRIAL: "search-a"})
     known = StudyIndex.of(experiment, str, [stored]).known
     sent = a_trial("search-a", {"x": "0.1000000000000001"}, DONE, "0.5").SerializeToString()

@@ -20,7 +20,11 @@ Raw = dict[str, Any]
 
 CREATED = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
 INFRASTRUCTURE, CONFIGURATION = FailureClass.INFRASTRUCTURE, FailureClass.CONFIGURATION
-USER_ERROR, OUT_OF_MEMORY, TIMEOUT = FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY, FailureClass.TIMEOUT
+USER_ERROR, OUT_OF_MEMORY, TIMEOUT = (
+    FailureClass.USER_ERROR,
+    FailureClass.OUT_OF_MEMORY,
+    FailureClass.TIMEOUT,
+)
 DIGEST = "registry.example/digits@sha256:abc"
 
 
@@ -41,7 +45,9 @@ def a_job(
     kind: str = "Job",
     **spec: Any,
 ) -> Raw:
-    spec = {"backoffLimit": 0, "template": {}, **spec} | ({} if suspend is None else {"suspend": suspend})
+    spec = {"backoffLimit": 0, "template": {}, **spec} | (
+        {} if suspend is None else {"suspend": suspend}
+    )
     about: Raw = {"name": "x-0", "creationTimestamp": stamp(0), "labels": {}}
     if queue:
         about["labels"] = {"kueue.x-k8s.io/queue-name": queue}
@@ -52,12 +58,18 @@ def a_job(
     return {"apiVersion": version, "kind": kind, "metadata": about, "spec": spec, "status": status}
 
 
-def a_condition(type_: str, reason: str = "", message: str = "", *, after: float = 9, status: str = "True") -> Raw:
+def a_condition(
+    type_: str, reason: str = "", message: str = "", *, after: float = 9, status: str = "True"
+) -> Raw:
     found = {"type": type_, "status": status, "lastTransitionTime": stamp(after)}
-    return found | ({"reason": reason} if reason else {}) | ({"message": message} if message else {})
+    return (
+        found | ({"reason": reason} if reason else {}) | ({"message": message} if message else {})
+    )
 
 
-FAILED = a_condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+FAILED = a_condition(
+    "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+)
 
 
 def a_pod(
@@ -83,7 +95,10 @@ def a_pod(
     if index is not None:
         about["annotations"] = {"batch.kubernetes.io/job-completion-index": str(index)}
     if deleted is not None:
-        about |= {"deletionTimestamp": stamp(deleted + grace_s), "deletionGracePeriodSeconds": grace_s}
+        about |= {
+            "deletionTimestamp": stamp(deleted + grace_s),
+            "deletionGracePeriodSeconds": grace_s,
+        }
     env = [{"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "api"}}}]
     spec: Raw = {
         "restartPolicy": "Never",
@@ -104,7 +119,9 @@ def a_pod(
     if reason:
         status |= {"reason": reason, "message": message}
     if state is not None:
-        status["containerStatuses"] = [{"name": containers[0], "state": state, "imageID": DIGEST, "image": "x"}]
+        status["containerStatuses"] = [
+            {"name": containers[0], "state": state, "imageID": DIGEST, "image": "x"}
+        ]
     if init:
         status["initContainerStatuses"] = list(init)
     return {"metadata": about, "spec": spec, "status": status}
@@ -113,8 +130,15 @@ def a_pod(
 RUNNING: Raw = {"running": {"startedAt": stamp(2)}}
 
 
-def ended(code: int, reason: str = "Error", *, after: float = 5, message: str = "", start: str = stamp(2)) -> Raw:
-    terminated: Raw = {"exitCode": code, "reason": reason, "startedAt": start, "finishedAt": stamp(after)}
+def ended(
+    code: int, reason: str = "Error", *, after: float = 5, message: str = "", start: str = stamp(2)
+) -> Raw:
+    terminated: Raw = {
+        "exitCode": code,
+        "reason": reason,
+        "startedAt": start,
+        "finishedAt": stamp(after),
+    }
     return {"terminated": terminated | ({"message": message} if message else {})}
 
 
@@ -132,11 +156,20 @@ def look(
     nodes: Sequence[Raw] = (),
 ) -> AttemptStatus:
     return status_of(
-        "x-0", obj, pods, stopped=stopped, now=at(now), refusal=refusal, mount_trouble=mount_trouble, nodes=nodes
+        "x-0",
+        obj,
+        pods,
+        stopped=stopped,
+        now=at(now),
+        refusal=refusal,
+        mount_trouble=mount_trouble,
+        nodes=nodes,
     )
 
 
-def end_of(obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10, nodes: Sequence[Raw] = ()) -> Exit:
+def end_of(
+    obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10, nodes: Sequence[Raw] = ()
+) -> Exit:
     found = look(obj, *pods, stopped=stopped, now=now, nodes=nodes).exit
     assert found is not None
     return found
@@ -164,11 +197,15 @@ def test_it_has_ended_also_while_containers_beside_it_run_on() -> None:
 
 @pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 128, 134, 139, 255])
 def test_an_exit_code_that_explains_the_end_is_passed_on(code: int) -> None:
-    assert end_of(a_job(conditions=(FAILED,)), a_pod(ended(code), phase="Failed")) == Exit(at(5), code=code)
+    assert end_of(a_job(conditions=(FAILED,)), a_pod(ended(code), phase="Failed")) == Exit(
+        at(5), code=code
+    )
 
 
 def test_a_kill_for_memory_is_named_beside_the_exit_code() -> None:
-    assert end_of(a_job(), a_pod(ended(137, "OOMKilled"), phase="Failed")) == Exit(at(5), code=137, out_of_memory=True)
+    assert end_of(a_job(), a_pod(ended(137, "OOMKilled"), phase="Failed")) == Exit(
+        at(5), code=137, out_of_memory=True
+    )
 
 
 @pytest.mark.parametrize("code", [137, 143])
@@ -193,7 +230,9 @@ def test_a_signal_counts_where_the_runtime_tells_it() -> None:
         ("DeletionByPodGC", "node gpu-7 is gone, and so is its pod"),
     ],
 )
-def test_a_disruption_is_an_infrastructure_failure_whatever_the_exit_code(reason: str, expected: str) -> None:
+def test_a_disruption_is_an_infrastructure_failure_whatever_the_exit_code(
+    reason: str, expected: str
+) -> None:
     disrupted = a_condition("DisruptionTarget", reason, "as it says", after=4)
     for code in (0, 1, 143):
         pod = a_pod(ended(code), phase="Failed", conditions=(disrupted,), deleted=4)
@@ -209,7 +248,9 @@ def test_a_pod_that_ended_before_its_disruption_is_judged_by_its_own_exit() -> N
 def test_an_eviction_names_the_node_and_what_its_kubelet_says() -> None:
     message = "The node was low on resource: memory."
     disrupted = a_condition("DisruptionTarget", "TerminationByKubelet", message, after=5)
-    pod = a_pod(ended(137), phase="Failed", reason="Evicted", message=message, conditions=(disrupted,))
+    pod = a_pod(
+        ended(137), phase="Failed", reason="Evicted", message=message, conditions=(disrupted,)
+    )
     assert end_of(a_job(), pod) == lost(5, f"evicted by node gpu-7: {message}")
     before_it_ran = a_pod(phase="Failed", reason="Evicted", message=message)
     assert end_of(a_job(), before_it_ran) == lost(10, f"evicted by node gpu-7: {message}")
@@ -229,22 +270,40 @@ def test_a_node_fuller_than_the_scheduler_knew_is_an_infrastructure_failure() ->
 
 
 def test_a_pods_own_deadline_is_a_timeout() -> None:
-    pod = a_pod(phase="Failed", reason="DeadlineExceeded", message="Pod was active on the node longer than 60 s")
+    pod = a_pod(
+        phase="Failed",
+        reason="DeadlineExceeded",
+        message="Pod was active on the node longer than 60 s",
+    )
     assert end_of(a_job(), pod).failure_class is TIMEOUT
 
 
 def test_a_jobs_own_deadline_is_a_timeout_though_its_pods_were_deleted() -> None:
-    over = a_condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+    over = a_condition(
+        "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
+    )
     reason = "its Job's own deadline passed: Job was active longer than specified deadline"
     expected = Exit(at(9), failure_class=TIMEOUT, reason=reason)
-    assert end_of(a_job(conditions=(over,)), a_pod(ended(143, after=8), phase="Failed", deleted=7)) == expected
+    assert (
+        end_of(a_job(conditions=(over,)), a_pod(ended(143, after=8), phase="Failed", deleted=7))
+        == expected
+    )
     assert end_of(a_job(conditions=(over,))) == expected
 
 
 def test_an_init_container_whose_command_is_not_in_the_image_is_a_configuration_failure() -> None:
     message = OCI + 'exec: "sh": executable file not found in $PATH: unknown'
-    state = {"terminated": {"exitCode": 128, "reason": "StartError", "finishedAt": stamp(3), "message": message}}
-    pod = a_pod(waiting("PodInitializing"), phase="Failed", init=({"name": "tuner-parent", "state": state},))
+    state = {
+        "terminated": {
+            "exitCode": 128,
+            "reason": "StartError",
+            "finishedAt": stamp(3),
+            "message": message,
+        }
+    }
+    pod = a_pod(
+        waiting("PodInitializing"), phase="Failed", init=({"name": "tuner-parent", "state": state},)
+    )
     end = end_of(a_job(), pod)
     assert end is not None
     assert end.failure_class is FailureClass.CONFIGURATION
@@ -252,7 +311,10 @@ def test_an_init_container_whose_command_is_not_in_the_image_is_a_configuration_
 
 
 def test_an_init_container_that_failed_is_named_with_its_last_line() -> None:
-    init = {"name": "data", "state": {"terminated": {"exitCode": 2, "finishedAt": stamp(3), "message": "a\nno room\n"}}}
+    init = {
+        "name": "data",
+        "state": {"terminated": {"exitCode": 2, "finishedAt": stamp(3), "message": "a\nno room\n"}},
+    }
     pod = a_pod(waiting("PodInitializing"), phase="Failed", init=(init,))
     reason = "its init container data ended with exit code 2: no room"
     assert end_of(a_job(), pod) == Exit(at(3), failure_class=USER_ERROR, reason=reason)
@@ -276,14 +338,20 @@ def test_a_stop_is_recognized_even_if_the_clock_of_the_node_is_behind() -> None:
 
 
 def test_an_attempt_that_ended_before_the_signal_is_judged_by_its_own_exit() -> None:
-    assert end_of(a_job(), a_pod(ended(0), phase="Succeeded", deleted=6), stopped=True) == Exit(at(5), code=0)
+    assert end_of(a_job(), a_pod(ended(0), phase="Succeeded", deleted=6), stopped=True) == Exit(
+        at(5), code=0
+    )
     assert end_of(a_job(), a_pod(ended(3), phase="Failed"), stopped=True) == Exit(at(5), code=3)
 
 
 def test_a_stopped_attempt_without_objects_counts_as_stopped() -> None:
     assert end_of(None, stopped=True) == Exit(at(10), unknown=True, stopped=True)
-    assert end_of(a_job(conditions=(FAILED,)), stopped=True) == Exit(at(9), unknown=True, stopped=True)
-    assert end_of(a_job(queue="a", suspend=True), stopped=True) == Exit(at(10), unknown=True, stopped=True)
+    assert end_of(a_job(conditions=(FAILED,)), stopped=True) == Exit(
+        at(9), unknown=True, stopped=True
+    )
+    assert end_of(a_job(queue="a", suspend=True), stopped=True) == Exit(
+        at(10), unknown=True, stopped=True
+    )
 
 
 def test_a_pod_that_is_asked_to_end_runs_until_it_has() -> None:
@@ -310,11 +378,17 @@ def test_a_pod_that_ended_before_its_job_was_deleted_is_judged_by_its_own_exit()
 def test_a_pod_on_an_unreachable_node_is_given_up() -> None:
     pod = a_pod(RUNNING, deleted=6)
     assert look(a_job(), pod, now=65).exit is None
-    assert end_of(a_job(), pod, now=67) == lost(6, "node gpu-7 does not answer: its pod could not be ended")
-    tainted = a_pod(
-        RUNNING, deleted=6, conditions=(a_condition("DisruptionTarget", "DeletionByTaintManager", after=6),)
+    assert end_of(a_job(), pod, now=67) == lost(
+        6, "node gpu-7 does not answer: its pod could not be ended"
     )
-    assert end_of(a_job(), tainted, now=67) == lost(6, "node gpu-7 was lost or tainted: its pods were removed")
+    tainted = a_pod(
+        RUNNING,
+        deleted=6,
+        conditions=(a_condition("DisruptionTarget", "DeletionByTaintManager", after=6),),
+    )
+    assert end_of(a_job(), tainted, now=67) == lost(
+        6, "node gpu-7 was lost or tainted: its pods were removed"
+    )
     assert end_of(a_job(), pod, stopped=True, now=67) == Exit(at(6), unknown=True, stopped=True)
 
 
@@ -326,7 +400,9 @@ def test_a_stopped_pod_that_was_never_seen_again_counts_as_stopped() -> None:
 
 def test_without_its_pod_the_status_of_the_job_decides() -> None:
     assert look(a_job(conditions=(FAILED,)), now=12).exit is None
-    assert end_of(a_job(conditions=(FAILED,)), now=15) == lost(9, "its pod is gone, and how it ended is unknown")
+    assert end_of(a_job(conditions=(FAILED,)), now=15) == lost(
+        9, "its pod is gone, and how it ended is unknown"
+    )
     complete = a_job(conditions=(a_condition("Complete", "CompletionsReached"),))
     assert end_of(complete, now=15) == Exit(at(9), code=0)
 
@@ -363,7 +439,9 @@ FULL = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
 
 
 def test_a_pod_without_a_node_waits_as_long_as_others_use_the_gpus() -> None:
-    pod = an_unschedulable(f"{FULL} preemption: 0/4 nodes are available: 4 No preemption victims found.")
+    pod = an_unschedulable(
+        f"{FULL} preemption: 0/4 nodes are available: 4 No preemption victims found."
+    )
     for nodes in ([], [a_node(gpus=8)]):
         status = look(a_job(), pod, now=7 * 24 * 3600, nodes=nodes)
         assert (status.exit, status.waiting) == (None, f"Unschedulable: {FULL}")
@@ -379,21 +457,29 @@ def test_a_pod_that_fits_on_no_node_fails_once_a_new_node_would_have_joined() ->
 
 
 def test_a_missing_claim_is_named_with_its_mount() -> None:
-    pod = an_unschedulable('0/1 nodes are available: persistentvolumeclaim "cifar10" not found. preemption: no')
+    pod = an_unschedulable(
+        '0/1 nodes are available: persistentvolumeclaim "cifar10" not found. preemption: no'
+    )
     reason = "volume data (at /data) cannot be mounted: the claim cifar10 is not in the namespace"
     assert look(a_job(), pod).waiting == reason
     assert end_of(a_job(), pod, now=30) == Exit(at(30), failure_class=CONFIGURATION, reason=reason)
 
 
 def test_a_suspended_job_waits_whatever_its_pods_do() -> None:
-    queued = a_job(queue="team-a", suspend=True, conditions=(a_condition("Suspended", "JobSuspended"),))
+    queued = a_job(
+        queue="team-a", suspend=True, conditions=(a_condition("Suspended", "JobSuspended"),)
+    )
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
-    assert look(queued, going) == AttemptStatus("x-0", None, waiting="queued by Kueue (queue team-a)", suspended=True)
+    assert look(queued, going) == AttemptStatus(
+        "x-0", None, waiting="queued by Kueue (queue team-a)", suspended=True
+    )
     assert look(a_job(suspend=True)).waiting == "suspended"
 
 
 def test_kueue_takes_pods_back_before_its_job_is_seen_suspended() -> None:
-    admitted = a_job(queue="team-a", suspend=False, conditions=(a_condition("Suspended", status="False"),))
+    admitted = a_job(
+        queue="team-a", suspend=False, conditions=(a_condition("Suspended", status="False"),)
+    )
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
     assert look(admitted, going) == AttemptStatus("x-0", None)
     again = a_pod(RUNNING, created=8, name="x-0-again")
@@ -405,29 +491,45 @@ PULL = 'Back-off pulling image "registry.example/digits:3": rpc error: code = No
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
-def test_an_image_that_cannot_be_pulled_is_a_configuration_failure_after_a_while(reason: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_a_configuration_failure_after_a_while(
+    reason: str,
+) -> None:
     pod = a_pod(waiting(reason, PULL), phase="Pending")
     message = 'Back-off pulling image "registry.example/digits:3": not found'
     assert look(a_job(), pod).waiting == f"{reason}: {message}"
     cure = "check its name, and imagePullSecrets if it is private"
     expected = f"image registry.example/digits:3 cannot be pulled: {message}; {cure}"
-    assert end_of(a_job(), pod, now=21) == Exit(at(21), failure_class=CONFIGURATION, reason=expected)
+    assert end_of(a_job(), pod, now=21) == Exit(
+        at(21), failure_class=CONFIGURATION, reason=expected
+    )
 
 
 @pytest.mark.parametrize(
     ("reason", "message"),
     [
         ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
-        ("ErrImagePull", 'failed to do request: Head "https://r.example/v2/": dial tcp 10.0.0.1:443: no route to host'),
+        (
+            "ErrImagePull",
+            'failed to do request: Head "https://r.example/v2/": dial tcp 10.0.0.1:443: no route to host',
+        ),
         ("ErrImagePull", "lookup r.example on 10.96.0.10:53: server misbehaving"),
-        ("ErrImagePull", "unexpected status from HEAD request to https://r.example/v2/: 502 Bad Gateway"),
-        ("ErrImagePull", 'failed to copy: httpReadSeeker: failed open: Get "https://r.example/v2/": EOF'),
-        ("ImagePullBackOff", 'Back-off pulling image "a:3": ErrImagePull: dial tcp: lookup r.example: no such host'),
+        (
+            "ErrImagePull",
+            "unexpected status from HEAD request to https://r.example/v2/: 502 Bad Gateway",
+        ),
+        (
+            "ErrImagePull",
+            'failed to copy: httpReadSeeker: failed open: Get "https://r.example/v2/": EOF',
+        ),
+        (
+            "ImagePullBackOff",
+            'Back-off pulling image "a:3": ErrImagePull: dial tcp: lookup r.example: no such host',
+        ),
         ("RegistryUnavailable", "image registry unavailable"),
         # A kubelet before 1.31, between two tries.
         ("ImagePullBackOff", 'Back-off pulling image "registry.example/digits:3"'),
     ],
-)  # fmt: skip
+)
 def test_an_unreachable_registry_is_waited_for(reason: str, message: str) -> None:
     pod = a_pod(waiting(reason, message), phase="Pending")
     assert look(a_job(), pod, now=299).exit is None
@@ -456,21 +558,31 @@ def test_patience_with_a_registry_begins_when_the_init_containers_have_ended() -
 
 
 def test_a_stopped_attempt_is_not_a_configuration_failure() -> None:
-    assert look(a_job(), a_pod(waiting("ErrImagePull", PULL), phase="Pending"), stopped=True, now=30).exit is None
+    assert (
+        look(
+            a_job(), a_pod(waiting("ErrImagePull", PULL), phase="Pending"), stopped=True, now=30
+        ).exit
+        is None
+    )
 
 
 IMAGE = "registry.example/digits:3"
 OCI = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
 EXEC = OCI + "unable to start container process: exec: "
 MOUNT = (
-    OCI + 'unable to start container process: error during container init: error mounting "/x" to rootfs at "/data": '
+    OCI
+    + 'unable to start container process: error during container init: error mounting "/x" to rootfs at "/data": '
 )
 
 
 @pytest.mark.parametrize(
     ("reason", "message", "expected"),
     [
-        ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is not a valid image name: couldn't parse it"),
+        (
+            "InvalidImageName",
+            "couldn't parse it",
+            f"image {IMAGE} is not a valid image name: couldn't parse it",
+        ),
         (
             "ErrImageNeverPull",
             'Container image "x" is not present with pull policy of Never',
@@ -486,7 +598,11 @@ MOUNT = (
             "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
             f"image {IMAGE} names its user, and only a number can be checked here; write USER 1000",
         ),
-        ("CreateContainerConfigError", 'secret "keys" not found', 'env API_KEY: secret "keys" not found'),
+        (
+            "CreateContainerConfigError",
+            'secret "keys" not found',
+            'env API_KEY: secret "keys" not found',
+        ),
         (
             "CreateContainerConfigError",
             "couldn't find key api in Secret user1/keys",
@@ -505,7 +621,9 @@ MOUNT = (
         ),
     ],
 )
-def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, message: str, expected: str) -> None:
+def test_a_permanent_error_is_a_configuration_failure_at_once(
+    reason: str, message: str, expected: str
+) -> None:
     pod = a_pod(waiting(reason, message), phase="Pending")
     assert end_of(a_job(), pod, now=2) == Exit(at(2), failure_class=CONFIGURATION, reason=expected)
 
@@ -525,7 +643,10 @@ def test_a_permanent_error_is_a_configuration_failure_at_once(reason: str, messa
             EXEC + '"./train.py": permission denied: unknown',
             f"command ./train.py in image {IMAGE} may not be executed (permission denied)",
         ),
-        (MOUNT + "not a directory: unknown", f"mount /data failed: {MOUNT}not a directory: unknown"),
+        (
+            MOUNT + "not a directory: unknown",
+            f"mount /data failed: {MOUNT}not a directory: unknown",
+        ),
     ],
 )
 def test_a_container_that_cannot_be_started_is_a_configuration_failure_with_the_reason(
@@ -533,7 +654,10 @@ def test_a_container_that_cannot_be_started_is_a_configuration_failure_with_the_
 ) -> None:
     never = ended(128, "StartError", message=message, start="1970-01-01T00:00:00Z")
     found = look(a_job(conditions=(FAILED,)), a_pod(never, phase="Failed"))
-    assert (found.start_time, found.exit) == (None, Exit(at(5), failure_class=CONFIGURATION, reason=expected))
+    assert (found.start_time, found.exit) == (
+        None,
+        Exit(at(5), failure_class=CONFIGURATION, reason=expected),
+    )
 
 
 def test_a_node_that_cannot_start_containers_is_an_infrastructure_failure() -> None:
@@ -554,12 +678,14 @@ def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() ->
     assert found == Exit(at(130), failure_class=CONFIGURATION, reason=message)
 
 
-def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without_room_waits() -> None:
+def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without_room_waits() -> (
+    None
+):
     policy = 'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity "restricted:latest": privileged'
-    reason = (
-        'the namespace\'s pod security profile does not allow it: violates PodSecurity "restricted:latest": privileged'
+    reason = 'the namespace\'s pod security profile does not allow it: violates PodSecurity "restricted:latest": privileged'
+    assert look(a_job(), refusal=policy).exit == Exit(
+        at(10), failure_class=CONFIGURATION, reason=reason
     )
-    assert look(a_job(), refusal=policy).exit == Exit(at(10), failure_class=CONFIGURATION, reason=reason)
     full = 'Error creating: pods "x-0-abc" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4'
     waits = look(a_job(), refusal=full)
     assert (waits.exit, "exceeded quota: q" in waits.waiting) == (None, True)
@@ -569,7 +695,9 @@ def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without
 # Several workers
 
 
-def workers(*pods: Raw, conditions: tuple[Raw, ...] = (), stopped: bool = False, now: float = 10) -> AttemptStatus:
+def workers(
+    *pods: Raw, conditions: tuple[Raw, ...] = (), stopped: bool = False, now: float = 10
+) -> AttemptStatus:
     job = a_job(completionMode="Indexed", completions=2, parallelism=2, conditions=conditions)
     return look(job, *pods, stopped=stopped, now=now)
 
@@ -580,8 +708,12 @@ OK = ended(0, "Completed")
 def test_workers_run_when_all_of_them_do() -> None:
     second = a_pod({"running": {"startedAt": stamp(4)}}, index=1)
     assert workers(a_pod(RUNNING, index=0), second).start_time == at(4)
-    assert workers(a_pod(RUNNING, index=0)) == AttemptStatus("x-0", None, node="gpu-7", image=DIGEST)
-    pending = workers(a_pod(RUNNING, index=0), a_pod(waiting("ErrImagePull", "no"), phase="Pending", index=1))
+    assert workers(a_pod(RUNNING, index=0)) == AttemptStatus(
+        "x-0", None, node="gpu-7", image=DIGEST
+    )
+    pending = workers(
+        a_pod(RUNNING, index=0), a_pod(waiting("ErrImagePull", "no"), phase="Pending", index=1)
+    )
     assert (pending.start_time, pending.waiting) == (None, "worker 1 of 2: ErrImagePull: no")
 
 
@@ -594,10 +726,14 @@ def test_workers_have_succeeded_when_all_have() -> None:
 
 
 def test_the_first_worker_to_fail_is_the_attempts_end_and_is_named() -> None:
-    first = a_pod(ended(1, message="Traceback\nValueError: shape\n"), phase="Failed", index=1, node="gpu-8")
+    first = a_pod(
+        ended(1, message="Traceback\nValueError: shape\n"), phase="Failed", index=1, node="gpu-8"
+    )
     dragged = a_pod(ended(1, after=6), phase="Failed", index=0)
     killed = a_pod(ended(137, after=9), phase="Failed", index=0, deleted=6)
-    expected = Exit(at(5), failure_class=USER_ERROR, reason="worker 1 of 2: exit code 1: ValueError: shape")
+    expected = Exit(
+        at(5), failure_class=USER_ERROR, reason="worker 1 of 2: exit code 1: ValueError: shape"
+    )
     for other in (dragged, killed):
         found = workers(other, first)
         assert (found.exit, found.node) == (expected, "gpu-8")
@@ -612,11 +748,15 @@ def test_the_slot_of_workers_is_free_when_the_last_has_ended() -> None:
 def test_a_worker_that_was_lost_is_the_cause_of_those_that_miss_it() -> None:
     gone = a_pod(ended(137), phase="Failed", index=1, node="gpu-8")
     found = workers(a_pod(ended(1), phase="Failed", index=0), gone)
-    assert found.exit == lost(5, "worker 1 of 2: killed from outside (exit code 137), not for lack of memory")
+    assert found.exit == lost(
+        5, "worker 1 of 2: killed from outside (exit code 137), not for lack of memory"
+    )
     assert found.node == "gpu-8"
 
 
-def test_a_worker_that_reports_a_lost_one_is_not_the_cause_even_if_the_job_deletes_it_at_once() -> None:
+def test_a_worker_that_reports_a_lost_one_is_not_the_cause_even_if_the_job_deletes_it_at_once() -> (
+    None
+):
     missing = a_pod(ended(75, after=6), phase="Failed", index=0, deleted=6)
     for after in (6, 7):
         gone = a_pod(ended(143, after=after), phase="Failed", index=1, deleted=5, grace_s=1)
@@ -626,7 +766,9 @@ def test_a_worker_that_reports_a_lost_one_is_not_the_cause_even_if_the_job_delet
 
 def test_the_first_rank_decides_and_infeasible_holds_for_any_rank() -> None:
     zero = a_pod(ended(3), phase="Failed", index=0)
-    assert workers(zero, a_pod(ended(143, after=7), phase="Failed", index=1, deleted=6)).exit == Exit(at(5), code=3)
+    assert workers(
+        zero, a_pod(ended(143, after=7), phase="Failed", index=1, deleted=6)
+    ).exit == Exit(at(5), code=3)
     bad = a_pod(ended(42, message="epoch=2 accuracy=0.4\ntoo wide\n"), phase="Failed", index=1)
     found = workers(a_pod(ended(1, after=6), phase="Failed", index=0), bad)
     assert found.exit == Exit(at(5), code=42, reason="too wide")
@@ -651,9 +793,13 @@ def test_a_worker_can_report_its_own_failure_class() -> None:
 
 
 def test_a_crashed_worker_is_an_infrastructure_failure() -> None:
-    crashed = a_pod(ended(134, message="ProcessGroupNCCL's watchdog got stuck"), phase="Failed", index=1)
+    crashed = a_pod(
+        ended(134, message="ProcessGroupNCCL's watchdog got stuck"), phase="Failed", index=1
+    )
     reason = "worker 1 of 2: exit code 134 (its program crashed: SIGABRT): ProcessGroupNCCL's watchdog got stuck"
-    assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), crashed).exit == lost(5, reason)
+    assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), crashed).exit == lost(
+        5, reason
+    )
 
 
 def test_stopped_workers_have_ended_when_the_last_has() -> None:
@@ -671,7 +817,9 @@ def test_a_job_that_may_try_again_ends_when_it_says_so() -> None:
     second = a_pod(ended(0, after=8), phase="Succeeded", name="x-0-b", created=6)
     assert look(a_job(backoffLimit=2), failed).exit is None
     complete = a_condition("Complete", "CompletionsReached")
-    assert end_of(a_job(backoffLimit=2, conditions=(complete,)), failed, second) == Exit(at(9), code=0)
+    assert end_of(a_job(backoffLimit=2, conditions=(complete,)), failed, second) == Exit(
+        at(9), code=0
+    )
     assert end_of(a_job(backoffLimit=2, conditions=(FAILED,)), failed) == Exit(at(5), code=1)
 
 
@@ -681,14 +829,20 @@ def test_a_job_set_ends_by_its_conditions_and_fails_as_its_pod_did() -> None:
     assert look(a_job(kind="JobSet", reading=reading), leader).exit is None
     done = a_job(kind="JobSet", conditions=(a_condition("Completed", "AllJobsCompleted"),))
     assert end_of(done, leader) == Exit(at(9), code=0)
-    failed = a_job(kind="JobSet", conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w-0"),))
+    failed = a_job(
+        kind="JobSet",
+        conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w-0"),),
+    )
     assert end_of(failed, a_pod(ended(3), phase="Failed")) == Exit(at(5), code=3)
     reason = "its JobSet failed: first failed job: x-0-w-0"
     assert end_of(failed, leader, now=20) == Exit(at(9), failure_class=USER_ERROR, reason=reason)
 
 
 def test_conditions_of_the_file_are_used() -> None:
-    reading = {"success": {"type": "Succeeded", "status": "True"}, "failure": {"type": "Broken", "status": "True"}}
+    reading = {
+        "success": {"type": "Succeeded", "status": "True"},
+        "failure": {"type": "Broken", "status": "True"},
+    }
     kind = {"reading": reading, "kind": "PyTorchJob"}
     assert end_of(a_job(**kind, conditions=(a_condition("Succeeded"),))) == Exit(at(9), code=0)
     assert look(a_job(**kind, conditions=(a_condition("Failed"),))).exit is None
@@ -698,7 +852,9 @@ def test_conditions_of_the_file_are_used() -> None:
 
 def test_pods_that_the_operator_deletes_after_a_failure_are_not_the_cause() -> None:
     worker = a_pod(ended(1, after=9), phase="Failed", name="x-0-w", index=1)
-    failed = a_job(kind="JobSet", conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w"),))
+    failed = a_job(
+        kind="JobSet", conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w"),)
+    )
 
     def master(deleted: float) -> Raw:
         return a_pod(ended(143, after=deleted), phase="Failed", name="x-0-m", deleted=deleted)
@@ -713,7 +869,10 @@ def test_pods_that_the_operator_deletes_after_a_failure_are_not_the_cause() -> N
 
 
 def a_volcano_job(**state: Any) -> Raw:
-    return a_job(kind="Job", tasks=[]) | {"apiVersion": "batch.volcano.sh/v1alpha1", "status": {"state": state}}
+    return a_job(kind="Job", tasks=[]) | {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "status": {"state": state},
+    }
 
 
 def test_the_time_and_message_beside_a_status_field_are_read() -> None:
@@ -728,7 +887,10 @@ def test_the_time_and_message_beside_a_status_field_are_read() -> None:
 
 
 def test_an_object_that_never_says_how_it_ended_ends_its_attempt_after_ten_minutes() -> None:
-    pods = a_pod(ended(0, after=5), phase="Succeeded", name="a"), a_pod(ended(0, after=60), name="b", phase="Succeeded")
+    pods = (
+        a_pod(ended(0, after=5), phase="Succeeded", name="a"),
+        a_pod(ended(0, after=60), name="b", phase="Succeeded"),
+    )
     assert look(a_job(kind="JobSet"), *pods, now=659).exit is None
     exit = end_of(a_job(kind="JobSet"), *pods, now=661)
     assert exit == Exit(
@@ -737,12 +899,20 @@ def test_an_object_that_never_says_how_it_ended_ends_its_attempt_after_ten_minut
         reason="its pods ended more than 10 minutes ago, and the JobSet shows neither success ({type: Completed}) nor "
         "failure ({type: Failed}); correct spec.trial.success and failure, or check that the operator of JobSet runs",
     )
-    reading = {"success": {"path": "status.phase", "equals": "Done"}, "failure": {"type": "Up", "status": "False"}}
+    reading = {
+        "success": {"path": "status.phase", "equals": "Done"},
+        "failure": {"type": "Up", "status": "False"},
+    }
     reason = end_of(a_job(kind="Widget", reading=reading), *pods, now=661).reason
-    assert "success ({path: status.phase, equals: Done}) nor failure ({type: Up, status: False})" in reason
+    assert (
+        "success ({path: status.phase, equals: Done}) nor failure ({type: Up, status: False})"
+        in reason
+    )
 
 
-def test_an_object_without_an_end_is_given_time_while_a_pod_runs_or_it_is_suspended_or_stopped() -> None:
+def test_an_object_without_an_end_is_given_time_while_a_pod_runs_or_it_is_suspended_or_stopped() -> (
+    None
+):
     done, runs = a_pod(ended(0), phase="Succeeded", name="a"), a_pod(RUNNING, name="b")
     assert look(a_job(kind="JobSet"), done, runs, now=9999).exit is None
     assert look(a_job(kind="JobSet"), done, now=9999, stopped=True).exit is None
@@ -759,18 +929,27 @@ def test_an_object_without_a_status_names_its_operator() -> None:
 
 
 def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
-    """The Training Operator marks its object as failed when the eviction begins, before the kubelet's last deletion."""
+    """The Training Operator marks its object as failed when the eviction begins, before the
+    kubelet's last deletion.
+    """
     evicted: Raw = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     evicted["lastTransitionTime"] = stamp(5)
     main = a_pod(ended(143, after=8), phase="Failed", conditions=(evicted,), deleted=9, grace_s=0)
-    over: Raw = {"type": "Failed", "status": "True", "lastTransitionTime": stamp(5), "message": "1 Master failed"}
+    over: Raw = {
+        "type": "Failed",
+        "status": "True",
+        "lastTransitionTime": stamp(5),
+        "message": "1 Master failed",
+    }
     assert end_of(a_job(kind="JobSet", conditions=(over,)), main).failure_class is INFRASTRUCTURE
 
 
 # Containers that are restarted in place
 
 
-def restarted(state: Raw, times: int, *, code: int = 1, message: str = "", reason: str = "Error") -> Raw:
+def restarted(
+    state: Raw, times: int, *, code: int = 1, message: str = "", reason: str = "Error"
+) -> Raw:
     """A pod of an operator whose container was last restarted after this exit code."""
     pod = a_pod(state, labels={"role": "leader"}, name="leader")
     pod["spec"]["restartPolicy"] = "OnFailure"
@@ -786,7 +965,8 @@ JOB_SET = a_job(kind="JobSet")
 def test_an_attempt_that_is_restarted_in_place_began_with_its_first_start() -> None:
     again: Raw = {"running": {"startedAt": stamp(8)}}
     assert look(JOB_SET, restarted(again, 1)).start_time == at(3)
-    assert look(JOB_SET, restarted(again, 2)).start_time == at(1)  # as the pod: the first start is not told any more
+    # as the pod: the first start is not told any more
+    assert look(JOB_SET, restarted(again, 2)).start_time == at(1)
     assert look(JOB_SET, restarted(BACK_OFF, 2)).start_time == at(1)
 
 
@@ -824,18 +1004,24 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
 
 
 def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
-    """With backoffLimit 0 the Job deletes the pod after the first restart, and SIGTERM ends the second run."""
+    """With backoffLimit 0 the Job deletes the pod after the first restart, and SIGTERM ends the
+    second run.
+    """
     gone = restarted(ended(143, start=stamp(5), after=6), 1)
     gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
     gone["status"]["phase"] = "Failed"
     message = "its container was restarted, and its pod then deleted, after exit code 1"
     judged = end_of(a_job(), gone)
     assert (judged.failure_class, judged.reason) == (FailureClass.USER_ERROR, message)
-    assert end_of(None, gone).failure_class is INFRASTRUCTURE, "the object was deleted, not given up"
+    assert end_of(None, gone).failure_class is INFRASTRUCTURE, (
+        "the object was deleted, not given up"
+    )
     other = a_pod(ended(143, after=6), phase="Failed", index=1, deleted=5, grace_s=0)
     cause = workers(other, gone).exit
     assert cause is not None
-    assert cause.reason == f"worker 0 of 2: {message}", "the other was deleted for it, in the same second"
+    assert cause.reason == f"worker 0 of 2: {message}", (
+        "the other was deleted for it, in the same second"
+    )
     long_ago = restarted(ended(143, start=stamp(5), after=99), 1)
     long_ago["metadata"] |= {"deletionTimestamp": stamp(60), "deletionGracePeriodSeconds": 0}
     long_ago["status"]["phase"] = "Failed"
@@ -850,7 +1036,9 @@ def test_the_log_is_that_of_the_trial_container() -> None:
     assert log_source(a_job(), []) is None
     assert log_source(a_job(), [a_pod(RUNNING)]) == PodContainer("x-0-0", "trial")
     assert log_source(a_job(), [a_pod(ended(3), phase="Failed")]) == PodContainer("x-0-0", "trial")
-    assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == PodContainer("x-0-0", "main")
+    assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == PodContainer(
+        "x-0-0", "main"
+    )
 
 
 def test_the_log_of_several_workers_is_that_of_the_first() -> None:
@@ -860,9 +1048,13 @@ def test_the_log_of_several_workers_is_that_of_the_first() -> None:
 
 def test_the_log_is_that_of_the_primary_pod_if_the_file_names_one() -> None:
     reading = {"primary": {"labels": {"role": "leader"}, "container": "main"}}
-    leader = a_pod(RUNNING, labels={"role": "leader"}, name="leader", containers=("main", "log"), index=7)
+    leader = a_pod(
+        RUNNING, labels={"role": "leader"}, name="leader", containers=("main", "log"), index=7
+    )
     worker = a_pod(RUNNING, labels={"role": "worker"}, name="a-worker")
-    assert log_source(a_job(kind="JobSet", reading=reading), [worker, leader]) == PodContainer("leader", "main")
+    assert log_source(a_job(kind="JobSet", reading=reading), [worker, leader]) == PodContainer(
+        "leader", "main"
+    )
 
 
 # Small readings
@@ -883,5 +1075,7 @@ def test_the_zero_time_of_a_kubelet_is_not_a_time() -> None:
     ],
 )
 def test_an_image_is_known_by_its_digest(image_id: str, digest: str) -> None:
-    pod = {"status": {"containerStatuses": [{"name": "trial", "imageID": image_id, "image": "x:3"}]}}
+    pod = {
+        "status": {"containerStatuses": [{"name": "trial", "imageID": image_id, "image": "x:3"}]}
+    }
     assert image_of(pod, "trial") == digest

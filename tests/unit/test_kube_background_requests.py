@@ -61,7 +61,9 @@ def with_sender(test: Test) -> Callable[..., None]:
             sender = Sender()
             await asyncio.wait_for(test(sender, **fixtures), 10)
             await sender.requests.close()
-            assert [each for each in asyncio.all_tasks() if each is not asyncio.current_task()] == []
+            assert [
+                each for each in asyncio.all_tasks() if each is not asyncio.current_task()
+            ] == []
 
         asyncio.run(main())
 
@@ -92,7 +94,9 @@ async def test_at_most_sixteen_are_done_at_once_and_all_of_them_in_the_end(sende
 
 
 @with_sender
-async def test_a_sender_after_a_failure_waits_for_its_own_request_and_its_result(sender: Sender) -> None:
+async def test_a_sender_after_a_failure_waits_for_its_own_request_and_its_result(
+    sender: Sender,
+) -> None:
     await sender.fail("a")
     assert sender.failures == 1
     sending = asyncio.create_task(sender.begin("b", error=AWAY))
@@ -140,7 +144,9 @@ async def test_settling_waits_for_one_request_whatever_its_result(sender: Sender
 
 
 @with_sender
-async def test_a_name_is_free_for_its_next_request_once_its_failure_is_reported(sender: Sender) -> None:
+async def test_a_name_is_free_for_its_next_request_once_its_failure_is_reported(
+    sender: Sender,
+) -> None:
     await sender.fail("a")
     sender.go.set()
     await sender.begin("a")

@@ -1,5 +1,7 @@
-"""The client of an API server against a small one with real HTTP: what it sends, waits for and repeats, and what people
-are told when they are not let in."""
+"""The client of an API server against a small one with real HTTP: what it sends, waits for and
+repeats, and what people
+are told when they are not let in.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,12 @@ def test_an_object_has_one_place(path: str, expected: str) -> None:
 
 
 @with_a_cluster
-async def test_a_created_object_keeps_unknown_fields(api: FakeApi, client: KubernetesClient) -> None:
-    made = await client.create(JOBS, "user1", job("a") | {"spec": {"newField": {"deep": [1, 2.5, None]}}})
+async def test_a_created_object_keeps_unknown_fields(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    made = await client.create(
+        JOBS, "user1", job("a") | {"spec": {"newField": {"deep": [1, 2.5, None]}}}
+    )
     assert made == await client.get(JOBS, "user1", "a") == api.get("jobs", "user1", "a")
     assert api.requests[0] == ("POST", JOBS.path("user1"), {"fieldValidation": "Strict"})
 
@@ -80,16 +86,25 @@ async def test_a_dry_run_leaves_nothing(api: FakeApi, client: KubernetesClient) 
 
 
 @with_a_cluster
-async def test_a_second_object_of_a_name_is_refused_with_its_reason(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_second_object_of_a_name_is_refused_with_its_reason(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     await client.create(JOBS, "user1", job("a"))
     error = await refused(client.create(JOBS, "user1", job("a")))
-    assert (error.status, error.reason, str(error)) == (409, "AlreadyExists", 'jobs.batch "a" already exists')
+    assert (error.status, error.reason, str(error)) == (
+        409,
+        "AlreadyExists",
+        'jobs.batch "a" already exists',
+    )
 
 
 @with_a_cluster
 async def test_a_missing_object_is_not_found(api: FakeApi, client: KubernetesClient) -> None:
     assert (await refused(client.get(JOBS, "user1", "a"))).reason == "NotFound"
-    assert str(await refused(client.create(JOBS, "nowhere", job("a")))) == 'namespaces "nowhere" not found'
+    assert (
+        str(await refused(client.create(JOBS, "nowhere", job("a"))))
+        == 'namespaces "nowhere" not found'
+    )
 
 
 @with_a_cluster
@@ -104,7 +119,9 @@ async def test_a_list_gathers_its_pages_and_names_kinds_as_single_objects_do(
 
 
 @with_a_cluster
-async def test_a_list_whose_pages_were_compacted_is_read_in_one_piece(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_list_whose_pages_were_compacted_is_read_in_one_piece(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     for number in range(600):
         api.put("jobs", {"metadata": {"name": f"j{number}", "namespace": "user1"}})
     api.late = True
@@ -120,12 +137,21 @@ async def test_a_list_whose_pages_were_compacted_is_read_in_one_piece(api: FakeA
 
 @with_a_cluster
 async def test_labels_and_fields_select(api: FakeApi, client: KubernetesClient) -> None:
-    api.put("pods", {"metadata": {"name": "a", "labels": {"x": "1"}}, "status": {"phase": "Running"}})
-    api.put("pods", {"metadata": {"name": "b", "labels": {"x": "2"}}, "status": {"phase": "Running"}})
-    api.put("pods", {"metadata": {"name": "c", "labels": {"x": "1"}}, "status": {"phase": "Failed"}})
+    api.put(
+        "pods", {"metadata": {"name": "a", "labels": {"x": "1"}}, "status": {"phase": "Running"}}
+    )
+    api.put(
+        "pods", {"metadata": {"name": "b", "labels": {"x": "2"}}, "status": {"phase": "Running"}}
+    )
+    api.put(
+        "pods", {"metadata": {"name": "c", "labels": {"x": "1"}}, "status": {"phase": "Failed"}}
+    )
 
     async def names(labels: str = "", fields: str = "") -> list[str]:
-        return [pod["metadata"]["name"] for pod in (await client.list(PODS, None, labels=labels, fields=fields))[0]]
+        return [
+            pod["metadata"]["name"]
+            for pod in (await client.list(PODS, None, labels=labels, fields=fields))[0]
+        ]
 
     assert await names("x=1") == ["a", "c"]
     assert await names("x in (1,2),x!=2") == ["a", "c"]
@@ -134,7 +160,9 @@ async def test_labels_and_fields_select(api: FakeApi, client: KubernetesClient) 
 
 
 @with_a_cluster
-async def test_deleting_a_missing_or_replaced_object_is_not_an_error(api: FakeApi, client: KubernetesClient) -> None:
+async def test_deleting_a_missing_or_replaced_object_is_not_an_error(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     await client.create(JOBS, "user1", job("a"))
     await client.delete(JOBS, "user1", "a", uid="that of an earlier one")
     assert len(api.all("jobs")) == 1
@@ -144,7 +172,9 @@ async def test_deleting_a_missing_or_replaced_object_is_not_an_error(api: FakeAp
 
 
 @pytest.mark.parametrize(("propagation", "left"), [("Background", 0), (None, 1), ("Orphan", 1)])
-def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(propagation: str | None, left: int) -> None:
+def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(
+    propagation: str | None, left: int
+) -> None:
     @with_a_cluster
     async def check(api: FakeApi, client: KubernetesClient) -> None:
         await client.create(JOBS, "user1", job("a"))
@@ -158,7 +188,9 @@ def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(propagation: str
 @with_a_cluster
 async def test_a_merge_patch_removes_keys(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a", x="1", y="2"))
-    patched = await client.patch(JOBS, "user1", "a", {"metadata": {"labels": {"x": None, "z": "3"}}})
+    patched = await client.patch(
+        JOBS, "user1", "a", {"metadata": {"labels": {"x": None, "z": "3"}}}
+    )
     assert patched["metadata"]["labels"] == {"y": "2", "z": "3"}
 
 
@@ -174,7 +206,9 @@ async def test_a_watch_delivers_every_change_and_ends_when_the_server_ends_it(
     began = time.monotonic()
     events = await taken(client.watch(JOBS, None, resource_version=version, timeout_s=1), -1)
     assert [(event["type"], event["object"]["spec"]["large"] == large) for event in events] == [
-        ("ADDED", True), ("DELETED", True)]  # fmt: skip
+        ("ADDED", True),
+        ("DELETED", True),
+    ]
     assert time.monotonic() - began < 5
 
 
@@ -191,22 +225,33 @@ def test_both_forms_of_an_expired_resource_version_are_recognized(form: str) -> 
 
 
 @with_a_cluster
-async def test_a_watch_of_a_server_that_hangs_breaks_off(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_watch_of_a_server_that_hangs_breaks_off(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.silent = True
     with pytest.raises(Unreachable, match="has stopped answering"):
         await taken(client.watch(JOBS, None, resource_version="1", timeout_s=0.1), 1)
 
 
 @with_a_cluster
-async def test_a_log_is_followed_to_the_containers_end(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_log_is_followed_to_the_containers_end(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     await client.create(JOBS, "user1", job("a"))
-    running = asyncio.create_task(api.kubelet.run_pod("user1", "a", lines=["one", "two"], seconds=0.1))
+    running = asyncio.create_task(
+        api.kubelet.run_pod("user1", "a", lines=["one", "two"], seconds=0.1)
+    )
     await eventually(lambda: [pod["status"]["phase"] for pod in api.all("pods")] == ["Running"])
     api.log_pieces = 3
     name = api.all("pods")[0]["metadata"]["name"]
     text = b"".join([piece async for piece in client.log("user1", name)])
     assert [line.split(b" ", 1)[1] for line in text.splitlines()] == [b"one", b"two"]
-    again = b"".join([piece async for piece in client.log("user1", name, since="2999-01-01T00:00:00Z", follow=False)])
+    again = b"".join(
+        [
+            piece
+            async for piece in client.log("user1", name, since="2999-01-01T00:00:00Z", follow=False)
+        ]
+    )
     assert again == b""
     await running
 
@@ -235,13 +280,17 @@ async def test_a_silent_log_ends_without_an_error(api: FakeApi, client: Kubernet
 
 
 @with_a_cluster
-async def test_a_kind_that_is_not_built_in_is_looked_up(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_kind_that_is_not_built_in_is_looked_up(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.define("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     assert await client.discover("jobset.x-k8s.io/v1alpha2", "JobSet") == Kind(
         "jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"
     )
     for api_version in ("jobset.x-k8s.io/v1alpha2", "unknown.io/v1"):
-        assert f"no kind Other in {api_version}; install" in str(await refused(client.discover(api_version, "Other")))
+        assert f"no kind Other in {api_version}; install" in str(
+            await refused(client.discover(api_version, "Other"))
+        )
 
 
 @with_a_cluster
@@ -282,7 +331,9 @@ async def test_a_503_without_retry_after_is_raised(api: FakeApi, client: Kuberne
 
 
 @with_a_cluster
-async def test_a_read_is_repeated_on_a_new_connection(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_read_is_repeated_on_a_new_connection(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     for _ in range(3):
         api.requests.clear()
         api.silent = True
@@ -294,7 +345,9 @@ async def test_a_read_is_repeated_on_a_new_connection(api: FakeApi, client: Kube
 
 
 @with_a_cluster
-async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_create_whose_connection_breaks_is_not_sent_twice(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.silent = True
     creating = asyncio.create_task(client.create(JOBS, "user1", job("a")))
     await eventually(lambda: bool(api.requests))
@@ -305,7 +358,9 @@ async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, 
     assert len(api.requests) == 1
 
 
-def test_requests_have_a_common_limit_and_streams_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_have_a_common_limit_and_streams_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client_module, "_REQUESTS_AT_ONCE", 2)
 
     async def check() -> None:
@@ -324,8 +379,13 @@ def test_requests_have_a_common_limit_and_streams_do_not_count(monkeypatch: pyte
 
 
 @with_a_cluster
-async def test_more_than_a_hundred_streams_are_open_at_once(api: FakeApi, client: KubernetesClient) -> None:
-    watches = [client.watch(JOBS, None, resource_version=str(api.version), timeout_s=60) for _ in range(150)]
+async def test_more_than_a_hundred_streams_are_open_at_once(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    watches = [
+        client.watch(JOBS, None, resource_version=str(api.version), timeout_s=60)
+        for _ in range(150)
+    ]
     heard = [asyncio.create_task(taken(watch, 1)) for watch in watches]
     await eventually(lambda: len(api.requests) == 150)
     api.put("jobs", job("a"))
@@ -359,7 +419,9 @@ async def login_problem(config: Raw, *, context: str | None = None) -> str:
 def test_a_missing_kubeconfig_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(BadKubeconfig, match=r"There is no kubeconfig at .*/none .*; set KUBECONFIG, or have"):
+    with pytest.raises(
+        BadKubeconfig, match=r"There is no kubeconfig at .*/none .*; set KUBECONFIG, or have"
+    ):
         asyncio.run(KubernetesClient.connect())
 
 
@@ -369,8 +431,12 @@ def test_an_unknown_context_is_reported_with_the_known_ones() -> None:
     assert "has no context 'prod'; choose one with --context: fake" in problem
 
 
-@pytest.mark.parametrize("text", ["", "just words", "contexts: [", "contexts: {a: b}", "clusters: []\ncontexts: [1]"])
-def test_an_invalid_kubeconfig_is_reported(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "just words", "contexts: [", "contexts: {a: b}", "clusters: []\ncontexts: [1]"]
+)
+def test_an_invalid_kubeconfig_is_reported(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
@@ -382,13 +448,19 @@ def test_a_context_with_missing_or_broken_parts_is_reported() -> None:
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1"}
     config["users"] = []
-    assert "AccessDenied: Context 'fake' has no credentials: its user 'tester' is not in" in asyncio.run(
-        login_problem(config)
+    assert (
+        "AccessDenied: Context 'fake' has no credentials: its user 'tester' is not in"
+        in asyncio.run(login_problem(config))
     )
-    config["users"] = [{"name": "tester", "user": {"client-certificate": "/none/such", "client-key": "/none/such"}}]
+    config["users"] = [
+        {"name": "tester", "user": {"client-certificate": "/none/such", "client-key": "/none/such"}}
+    ]
     assert "No such file or directory" in asyncio.run(login_problem(config))
     config["users"] = [
-        {"name": "tester", "user": {"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="}}
+        {
+            "name": "tester",
+            "user": {"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="},
+        }
     ]
     assert "context 'fake' cannot be used: [SSL]" in asyncio.run(login_problem(config))
     config["clusters"] = []
@@ -398,7 +470,11 @@ def test_a_context_with_missing_or_broken_parts_is_reported() -> None:
 def test_the_default_namespace_is_that_of_the_context() -> None:
     async def check() -> None:
         async with FakeApi() as api, api.client(namespace="gpu-team") as client:
-            assert (client.context, client.server, client.default_namespace) == ("fake", api.url, "gpu-team")
+            assert (client.context, client.server, client.default_namespace) == (
+                "fake",
+                api.url,
+                "gpu-team",
+            )
 
     asyncio.run(check())
 
@@ -479,7 +555,10 @@ def test_a_host_that_does_not_exist_is_reported() -> None:
 
 def test_a_proxy_that_does_not_answer_is_reported() -> None:
     config = FakeApi().kubeconfig()
-    config["clusters"][0]["cluster"] |= {"server": "http://example.invalid", "proxy-url": "http://127.0.0.1:1"}
+    config["clusters"][0]["cluster"] |= {
+        "server": "http://example.invalid",
+        "proxy-url": "http://127.0.0.1:1",
+    }
     assert "cannot be reached through its proxy" in asyncio.run(login_problem(config))
 
 
@@ -504,7 +583,9 @@ def test_a_server_that_is_not_an_api_server_is_reported() -> None:
 
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
-        config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        config["clusters"][0]["cluster"]["server"] = (
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        )
         assert "is it an API server or a login page?" in await login_problem(config)
         server.close()
         await server.wait_closed()
@@ -525,8 +606,12 @@ def test_a_server_that_redirects_is_not_followed() -> None:
 
         server = await asyncio.start_server(page, "127.0.0.1", 0)
         config = FakeApi().kubeconfig()
-        config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert "redirects to /login; is it an API server or a login page?" in await login_problem(config)
+        config["clusters"][0]["cluster"]["server"] = (
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        )
+        assert "redirects to /login; is it an API server or a login page?" in await login_problem(
+            config
+        )
         assert not followed
         server.close()
         await server.wait_closed()
@@ -537,12 +622,35 @@ def test_a_server_that_redirects_is_not_followed() -> None:
 @pytest.fixture
 def speaks_tls(tmp_path: Path) -> tuple[ssl.SSLContext, bytes]:
     """Return a TLS context for a server at 127.0.0.1, and its certificate."""
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     try:
         subprocess.run(
-            [*made, "-keyout", key, "-out", certificate, "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1"],
-            check=True, capture_output=True)  # fmt: skip
+            [
+                *made,
+                "-keyout",
+                key,
+                "-out",
+                certificate,
+                "-subj",
+                "/CN=x",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ],
+            check=True,
+            capture_output=True,
+        )
     except FileNotFoundError:
         pytest.skip("needs openssl")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -554,7 +662,9 @@ def test_an_untrusted_certificate_is_refused(speaks_tls: tuple[ssl.SSLContext, b
     async def check() -> None:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=speaks_tls[0])
         config = FakeApi().kubeconfig()
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        config["clusters"][0]["cluster"]["server"] = (
+            f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        )
         problem = await login_problem(config)
         assert "is not trusted: [SSL: CERTIFICATE_VERIFY_FAILED]" in problem
         assert "check its cluster's certificate-authority-data" in problem
@@ -565,20 +675,27 @@ def test_an_untrusted_certificate_is_refused(speaks_tls: tuple[ssl.SSLContext, b
 
 
 @with_a_cluster
-async def test_a_forbidden_verb_names_the_missing_rule(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_forbidden_verb_names_the_missing_rule(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.forbid("create", "jobs")
     api.forbid("get", "pods/log")
     error = await refused(client.create(JOBS, "user1", job("a")))
     assert rule_for(error) == "- {apiGroups: [batch], resources: [jobs], verbs: [create]}"
     assert error.refusal is not None
-    assert (error.refusal.user, error.refusal.namespace) == ("system:serviceaccount:user1:tuner", "user1")
+    assert (error.refusal.user, error.refusal.namespace) == (
+        "system:serviceaccount:user1:tuner",
+        "user1",
+    )
     api.put("pods", {"metadata": {"name": "p", "namespace": "user1"}})
     error = await refused(anext(client.log("user1", "p")))
     assert rule_for(error) == '- {apiGroups: [""], resources: [pods/log], verbs: [get]}'
 
 
 @with_a_cluster
-async def test_a_refusal_by_quota_or_admission_is_not_a_missing_rule(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_refusal_by_quota_or_admission_is_not_a_missing_rule(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.refuse = lambda plural, obj: "exceeded quota: q, requested: count/jobs.batch=1"
     error = await refused(client.create(JOBS, "user1", job("a")))
     assert (error.status, rule_for(error), error.refusal) == (403, "", None)
@@ -588,7 +705,9 @@ async def test_a_refusal_by_quota_or_admission_is_not_a_missing_rule(api: FakeAp
 # What it costs and leaves behind.
 
 
-def test_an_empty_authority_is_refused_rather_than_replaced_by_those_of_the_system(tmp_path: Path) -> None:
+def test_an_empty_authority_is_refused_rather_than_replaced_by_those_of_the_system(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "empty").touch()
     config = FakeApi().kubeconfig()
     config["clusters"][0]["cluster"] = {
@@ -601,7 +720,10 @@ def test_an_empty_authority_is_refused_rather_than_replaced_by_those_of_the_syst
 def test_a_key_is_not_left_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     config = FakeApi().kubeconfig()
-    config["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1", "certificate-authority-data": "bm9uZQ=="}
+    config["clusters"][0]["cluster"] = {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority-data": "bm9uZQ==",
+    }
     with kubeconfig_of(config):
         assert list(tmp_path.rglob("*"))  # the kubeconfig itself
         with pytest.raises(BadKubeconfig, match="cannot be used"):

@@ -39,9 +39,13 @@ POD = {"containers": [{"name": "proxy"}, {"name": "main"}], "initContainers": [{
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": POD}}}
 
 
-def pod_of(source: MetricsSource | None, *, step: str = "", image: str = "", **more: Any) -> dict[str, Any]:
+def pod_of(
+    source: MetricsSource | None, *, step: str = "", image: str = "", **more: Any
+) -> dict[str, Any]:
     rule = MetricsRule(step, source=source, collector_image=image)
-    spec: dict[str, Any] = build_objects(a_launch(metrics=rule, **more))[-1]["spec"]["template"]["spec"]
+    spec: dict[str, Any] = build_objects(a_launch(metrics=rule, **more))[-1]["spec"]["template"][
+        "spec"
+    ]
     return spec
 
 
@@ -99,7 +103,9 @@ def test_the_sidecar_reads_what_the_file_says(
     (sidecar,) = pod["initContainers"]
     assert (sidecar["args"], sidecar.get("volumeMounts")) == (args, mounts)
     env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
-    assert {name: value for name, value in env.items() if name.startswith("TUNER_METRICS")} == variables
+    assert {
+        name: value for name, value in env.items() if name.startswith("TUNER_METRICS")
+    } == variables
 
 
 def test_reports_to_katibs_db_manager_stay_in_the_pod() -> None:
@@ -107,10 +113,16 @@ def test_reports_to_katibs_db_manager_stay_in_the_pod() -> None:
     (alias,) = pod["hostAliases"]
     assert alias["ip"] == "127.0.0.1"
     assert "katib-db-manager.kubeflow" in alias["hostnames"]
-    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "tuner-namespace"]
-    assert mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"  # where Katib's SDK looks
+    (mount,) = [
+        each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "tuner-namespace"
+    ]
+    # where Katib's SDK looks
+    assert mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
     env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
-    assert (env["KATIB_DB_MANAGER_SERVICE_IP"], env["KATIB_DB_MANAGER_SERVICE_PORT"]) == ("127.0.0.1", "6789")
+    assert (env["KATIB_DB_MANAGER_SERVICE_IP"], env["KATIB_DB_MANAGER_SERVICE_PORT"]) == (
+        "127.0.0.1",
+        "6789",
+    )
 
 
 def test_a_container_with_a_volume_in_the_place_of_a_token_keeps_it() -> None:
@@ -119,7 +131,9 @@ def test_a_container_with_a_volume_in_the_place_of_a_token_keeps_it() -> None:
     spec = {"automountServiceAccountToken": False, "containers": containers}
     job = {**JOB, "spec": {"template": {"spec": spec}}}
     pod = pod_of(KatibReports(), template=job, primary={"container": "main"})
-    mounts = [[mount["name"] for mount in each.get("volumeMounts", ())] for each in pod["containers"]]
+    mounts = [
+        [mount["name"] for mount in each.get("volumeMounts", ())] for each in pod["containers"]
+    ]
     assert mounts == [["tuner-namespace"], ["token"]]
 
 
@@ -130,19 +144,26 @@ def test_a_pod_with_a_token_has_its_namespace_already() -> None:
 
 def test_the_image_is_pulled_like_the_trials() -> None:
     pod = pod_of(MetricsFile("m.txt"), imagePullPolicy="Never")
-    assert [each["imagePullPolicy"] for each in (*pod["initContainers"], *pod["containers"])] == ["Never", "Never"]
+    assert [each["imagePullPolicy"] for each in (*pod["initContainers"], *pod["containers"])] == [
+        "Never",
+        "Never",
+    ]
 
 
 def test_a_volume_of_the_file_is_shared_with_the_sidecar() -> None:
     data = {"data": {"mount": "/data", "claim": "team"}}
     pod = pod_of(MetricsFile("/data/logs/metrics.log"), volumes=data)
-    assert pod["initContainers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/data", "readOnly": True}]
+    assert pod["initContainers"][0]["volumeMounts"] == [
+        {"name": "data", "mountPath": "/data", "readOnly": True}
+    ]
     assert "tuner-metrics" not in [volume["name"] for volume in pod["volumes"]]
 
 
 def test_the_image_is_that_of_the_file_or_the_environment() -> None:
     file, here = MetricsFile("m.txt"), {"TUNER_COLLECTOR_IMAGE": "registry.example/collector:2"}
-    assert pod_of(file, environ=here)["initContainers"][0]["image"] == "registry.example/collector:2"
+    assert (
+        pod_of(file, environ=here)["initContainers"][0]["image"] == "registry.example/collector:2"
+    )
     assert pod_of(file, environ=here, image="own:1")["initContainers"][0]["image"] == "own:1"
 
 
@@ -161,7 +182,9 @@ def test_a_sidecar_of_the_template_is_not_changed() -> None:
     mine = {"name": "tuner-collector", "image": "mine:1"}
     job = {**JOB, "spec": {"template": {"spec": {**POD, "initContainers": [mine]}}}}
     pod = pod_of(MetricsFile("/katib/metrics.log"), template=job)
-    assert [(each["name"], each["image"]) for each in pod["initContainers"]] == [("tuner-collector", "mine:1")]
+    assert [(each["name"], each["image"]) for each in pod["initContainers"]] == [
+        ("tuner-collector", "mine:1")
+    ]
 
 
 def replicas(field: str, *roles: str) -> dict[str, Any]:
@@ -169,15 +192,27 @@ def replicas(field: str, *roles: str) -> dict[str, Any]:
 
 
 KINDS: list[tuple[str, str, dict[str, Any], str]] = [
-    ("kubeflow.org/v1", "PyTorchJob", replicas("pytorchReplicaSpecs", "Worker", "Master"), "Master"),
+    (
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        replicas("pytorchReplicaSpecs", "Worker", "Master"),
+        "Master",
+    ),
     ("kubeflow.org/v1", "TFJob", replicas("tfReplicaSpecs", "PS", "Worker"), "Worker"),
     ("kubeflow.org/v1", "XGBoostJob", replicas("xgbReplicaSpecs", "Worker", "Master"), "Master"),
     ("kubeflow.org/v1", "MPIJob", replicas("mpiReplicaSpecs", "Worker", "Launcher"), "Launcher"),
-    ("kubeflow.org/v2beta1", "MPIJob", replicas("mpiReplicaSpecs", "Worker", "Launcher"), "Launcher"),
+    (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        replicas("mpiReplicaSpecs", "Worker", "Launcher"),
+        "Launcher",
+    ),
 ]
 
 
-@pytest.mark.parametrize("source", [MetricsFile("/katib/metrics.log"), KatibReports()], ids=["file", "reports"])
+@pytest.mark.parametrize(
+    "source", [MetricsFile("/katib/metrics.log"), KatibReports()], ids=["file", "reports"]
+)
 @pytest.mark.parametrize(("version", "kind", "spec", "primary"), KINDS)
 def test_the_sidecar_is_added_to_the_pod_that_reports_and_to_no_other(
     version: str, kind: str, spec: dict[str, Any], primary: str, source: MetricsSource
@@ -186,14 +221,21 @@ def test_the_sidecar_is_added_to_the_pod_that_reports_and_to_no_other(
     assert cannot_be_collected(manifest, {}) == ""
     rule = MetricsRule(source=source)
     launch = a_launch(metrics=rule, template=copy.deepcopy(manifest), primary={"container": "main"})
-    (groups,) = (value for key, value in build_objects(launch)[-1]["spec"].items() if key.endswith("ReplicaSpecs"))
+    (groups,) = (
+        value
+        for key, value in build_objects(launch)[-1]["spec"].items()
+        if key.endswith("ReplicaSpecs")
+    )
     having = [
         role
         for role, replica in groups.items()
-        if "tuner-collector" in [each["name"] for each in replica["template"]["spec"]["initContainers"]]
+        if "tuner-collector"
+        in [each["name"] for each in replica["template"]["spec"]["initContainers"]]
     ]
     assert having == [primary]
-    mounts = [each.get("volumeMounts") for each in groups[primary]["template"]["spec"]["containers"]]
+    mounts = [
+        each.get("volumeMounts") for each in groups[primary]["template"]["spec"]["containers"]
+    ]
     if isinstance(source, MetricsFile):
         assert mounts == [None, [{"name": "tuner-metrics", "mountPath": "/katib"}]]
 
@@ -203,7 +245,11 @@ JOB_SET = {
     "kind": "JobSet",
     "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": {"spec": POD}}}}]},
 }
-TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {"runtimeRef": {"name": "t"}}}
+TRAIN_JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "t"}},
+}
 
 
 def test_where_no_template_is_that_of_the_reporting_pod_the_cure_is_given() -> None:
@@ -223,10 +269,15 @@ def test_where_no_template_is_that_of_the_reporting_pod_the_cure_is_given() -> N
 def test_a_train_job_whose_runtime_has_the_sidecar_is_collected(field: str) -> None:
     names = {"initContainers": [{"name": "tuner-collector"}]}
     job = {"name": "node", "template": {"spec": {"template": {"spec": names}}}}
-    patch = {"manager": "me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    patch = {
+        "manager": "me",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}},
+    }
     override = {"targetJobs": [{"name": "node"}], "spec": names}
     change = patch if field == "runtimePatches" else override
     manifest: Any = {**TRAIN_JOB, "spec": {"runtimeRef": {"name": "t"}, field: [change]}}
     assert cannot_be_collected(manifest, {}) == ""
-    made = build_objects(a_launch(metrics=MetricsRule(source=MetricsFile("/m.log")), template=manifest))[-1]
+    made = build_objects(
+        a_launch(metrics=MetricsRule(source=MetricsFile("/m.log")), template=manifest)
+    )[-1]
     assert "template" not in made["spec"]

@@ -50,9 +50,18 @@ def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
 
 
 @asynccontextmanager
-async def heard(client: KubernetesClient, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[EventWatcher]:
+async def heard(
+    client: KubernetesClient, *, changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[EventWatcher]:
     notices = MissingRights()
-    owners = OwnerLookup(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", on_found=changed)
+    owners = OwnerLookup(
+        client,
+        NAMESPACE,
+        "tiny-",
+        notices,
+        is_attempt=lambda uid: uid == "attempt",
+        on_found=changed,
+    )
     cluster = Cluster(client, labels="")
     made = EventWatcher(cluster, NAMESPACE, notices, owners, changed=changed)
     try:
@@ -82,7 +91,9 @@ async def test_the_refusal_of_a_pod_is_found_although_its_event_came_earlier(
 
 
 @with_a_cluster
-async def test_the_refusal_of_the_first_pod_is_found_sooner(api: FakeApi, client: KubernetesClient) -> None:
+async def test_the_refusal_of_the_first_pod_is_found_sooner(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     say(api, "FailedCreate", "job", "violates PodSecurity")
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=False)
@@ -92,7 +103,9 @@ async def test_the_refusal_of_the_first_pod_is_found_sooner(api: FakeApi, client
 
 
 @with_a_cluster
-async def test_under_a_quota_the_refusal_of_a_pod_is_found_at_once(api: FakeApi, client: KubernetesClient) -> None:
+async def test_under_a_quota_the_refusal_of_a_pod_is_found_at_once(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=True)
         say(api, "FailedCreate", "job", "exceeded quota")
@@ -119,7 +132,9 @@ async def test_a_volume_that_cannot_be_mounted_is_found_once_its_pod_waits_on_a_
 
 
 @with_a_cluster
-async def test_an_attempt_that_ran_in_between_has_not_waited_long(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_attempt_that_ran_in_between_has_not_waited_long(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=False)
         found.note_running("a")
@@ -130,7 +145,9 @@ async def test_an_attempt_that_ran_in_between_has_not_waited_long(api: FakeApi, 
 
 
 @with_a_cluster
-async def test_without_the_right_to_events_nothing_fails(api: FakeApi, client: KubernetesClient) -> None:
+async def test_without_the_right_to_events_nothing_fails(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.forbid("list", "events")
     async with heard(client) as found:
         for _ in range(3):

@@ -22,7 +22,11 @@ from controller.runtime.protocol import Launch
 from tests.unit.launches import a_launch
 
 GIB = 1 << 30
-ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "digits-x7k2q", "uid": "4711"}}
+ANCHOR = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "digits-x7k2q", "uid": "4711"},
+}
 
 
 def the_job(launch: Launch, *, owner: Any = None) -> dict[str, Any]:
@@ -102,7 +106,9 @@ def test_the_whole_job_of_a_small_trial() -> None:
             "name": "digits-x7k2q-12",
             "namespace": "default",
             "labels": LABELS,
-            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "digits-x7k2q", "uid": "4711"}],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "digits-x7k2q", "uid": "4711"}
+            ],
             "annotations": {
                 "tuner.dev/parameters": '{"lr": 0.1, "activation": "tanh"}',
                 "tuner.dev/grace-seconds": "30",
@@ -120,7 +126,9 @@ def test_the_whole_job_of_a_small_trial() -> None:
 
 
 def test_requests_equal_limits_and_zero_is_omitted() -> None:
-    asked = Resources(0.5, 16 * GIB, 1, 10 * GIB, {"nvidia.com/mig-1g.10gb": 2, "example.com/none": 0})
+    asked = Resources(
+        0.5, 16 * GIB, 1, 10 * GIB, {"nvidia.com/mig-1g.10gb": 2, "example.com/none": 0}
+    )
     amounts = {
         "cpu": "500m",
         "memory": "16Gi",
@@ -128,7 +136,10 @@ def test_requests_equal_limits_and_zero_is_omitted() -> None:
         "ephemeral-storage": "10Gi",
         "nvidia.com/mig-1g.10gb": "2",
     }
-    assert the_container(a_launch(resources=asked))["resources"] == {"requests": amounts, "limits": amounts}
+    assert the_container(a_launch(resources=asked))["resources"] == {
+        "requests": amounts,
+        "limits": amounts,
+    }
     odd = the_container(a_launch(resources=Resources(4, 1_500_000)))["resources"]["limits"]
     assert odd == {"cpu": "4", "memory": "1500000"}
 
@@ -139,7 +150,9 @@ def test_no_shell_interprets_the_arguments() -> None:
     assert env_of(the_container(launch))["A"] == "$$(B)"
 
 
-@pytest.mark.parametrize("text", ["$", "$$", "$$$", "$(A)", "$$(A)", "a$b", "$($A)$", "$(A)$(B)", "no"])
+@pytest.mark.parametrize(
+    "text", ["$", "$$", "$$$", "$(A)", "$$(A)", "a$b", "$($A)$", "$(A)$(B)", "no"]
+)
 def test_kubernetes_does_not_expand_the_arguments(text: str) -> None:
     assert expanded_by_kubernetes(as_is(text)) == text
 
@@ -182,7 +195,12 @@ def test_settings_of_the_pod_are_passed_on() -> None:
 
 def test_how_long_a_vanished_node_is_tolerated_reaches_the_pod() -> None:
     tolerations = [
-        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 30,
+        }
         for taint in ("unreachable", "not-ready")
     ]
     assert the_pod(a_launch(tolerations=tolerations))["tolerations"] == tolerations
@@ -190,7 +208,9 @@ def test_how_long_a_vanished_node_is_tolerated_reaches_the_pod() -> None:
 
 def volumes_and_mounts(launch: Launch) -> tuple[dict[str, Any], dict[str, Any]]:
     volumes = {volume.pop("name"): volume for volume in the_pod(launch)["volumes"]}
-    return volumes, {mount.pop("mountPath"): mount for mount in the_container(launch)["volumeMounts"]}
+    return volumes, {
+        mount.pop("mountPath"): mount for mount in the_container(launch)["volumeMounts"]
+    }
 
 
 def test_volumes_of_every_source_are_mounted() -> None:
@@ -213,7 +233,9 @@ def test_volumes_of_every_source_are_mounted() -> None:
 
 
 def test_a_volume_of_the_file_replaces_ours() -> None:
-    volumes, mounts = volumes_and_mounts(a_launch(volumes={"fast": {"mount": "/tmp/", "emptyDir": {}}}))
+    volumes, mounts = volumes_and_mounts(
+        a_launch(volumes={"fast": {"mount": "/tmp/", "emptyDir": {}}})
+    )
     assert "tuner-tmp" not in volumes
     assert sorted(mounts) == ["/tmp/", "/tuner/checkpoints/12", "/tuner/output"]
 
@@ -222,14 +244,19 @@ def test_checkpoints_are_a_folder_of_the_claim_that_the_images_user_can_write() 
     launch = a_launch(checkpoints={"claim": "kept"})
     volumes, mounts = volumes_and_mounts(launch)
     assert volumes["tuner-checkpoints"] == {"persistentVolumeClaim": {"claimName": "kept"}}
-    assert mounts["/tuner/checkpoints/12"] == {"name": "tuner-checkpoints", "subPath": "digits-x7k2q/12"}
+    assert mounts["/tuner/checkpoints/12"] == {
+        "name": "tuner-checkpoints",
+        "subPath": "digits-x7k2q/12",
+    }
     assert the_pod(launch)["securityContext"]["fsGroup"] > 0
 
 
 def of_a_child(**keys: Any) -> Launch:
     launch = a_launch(checkpoints={"claim": "kept"}, **keys)
     assert launch.cluster is not None
-    return replace(launch, cluster=replace(launch.cluster, parent_checkpoint="/tuner/checkpoints/3"))
+    return replace(
+        launch, cluster=replace(launch.cluster, parent_checkpoint="/tuner/checkpoints/3")
+    )
 
 
 def test_a_child_gets_its_parents_checkpoint_before_its_program_starts() -> None:
@@ -268,9 +295,15 @@ def test_a_job_of_a_template_gets_its_parents_checkpoint_where_a_variable_says()
     assert copier["command"][-3:-1] == ["/tuner/checkpoints/3", "/tuner/checkpoints/12"]
     assert env_of(trial)["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/12"
     assert trial["volumeMounts"] == [
-        {"name": "tuner-checkpoints", "mountPath": "/tuner/checkpoints/12", "subPath": "digits-x7k2q/12"}
+        {
+            "name": "tuner-checkpoints",
+            "mountPath": "/tuner/checkpoints/12",
+            "subPath": "digits-x7k2q/12",
+        }
     ]
-    assert pod["volumes"] == [{"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": "kept"}}]
+    assert pod["volumes"] == [
+        {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": "kept"}}
+    ]
     without = the_pod(a_launch(template=a_job()))
     assert "TUNER_CHECKPOINT_DIR" not in env_of(without["containers"][0])
 
@@ -279,7 +312,9 @@ def test_without_a_claim_or_a_parent_nothing_is_copied() -> None:
     assert "initContainers" not in the_pod(a_launch(checkpoints={"claim": "kept"}))
     alone = a_launch()
     assert alone.cluster is not None
-    orphan = replace(alone, cluster=replace(alone.cluster, parent_checkpoint="/tuner/checkpoints/3"))
+    orphan = replace(
+        alone, cluster=replace(alone.cluster, parent_checkpoint="/tuner/checkpoints/3")
+    )
     assert "initContainers" not in the_pod(orphan)
 
 
@@ -322,7 +357,9 @@ def test_a_copy_that_fails_says_why_and_leaves_nothing_under_the_name(tmp_path: 
     command = the_pod(of_a_child())["initContainers"][0]["command"]
     command = [word.replace("/tuner/checkpoints", str(tmp_path)) for word in command]
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    failed = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+    failed = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=30, check=False
+    )
     assert (failed.returncode, failed.stderr) == (1, "no space left\n")
     assert not (tmp_path / "12").exists()
 
@@ -342,7 +379,9 @@ def test_a_queue_gets_a_suspended_job() -> None:
 
 def test_nodes_that_failed_an_attempt_are_the_last_choice() -> None:
     launch = a_launch(nodes=("gpu-7", "gpu-8", "gpu-7"))
-    (term,) = the_pod(launch)["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = the_pod(launch)["affinity"]["nodeAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
     assert term["preference"]["matchFields"] == [
         {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-7"]},
         {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-8"]},
@@ -381,16 +420,23 @@ def test_a_template_s_own_labels_and_annotations_take_precedence_over_the_file_s
 
 
 def test_pods_are_placed_as_the_file_says_and_a_retry_still_avoids_the_failed_node() -> None:
-    mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    mine = {
+        "weight": 1,
+        "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
+    }
     affinity = {
         "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [mine]},
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []},
     }
     before = copy.deepcopy(affinity)
-    launch = a_launch(affinity=affinity, schedulerName="volcano", runtimeClass="gvisor", nodes=("gpu-7",))
+    launch = a_launch(
+        affinity=affinity, schedulerName="volcano", runtimeClass="gvisor", nodes=("gpu-7",)
+    )
     pod = the_pod(launch)
     assert (pod["schedulerName"], pod["runtimeClassName"]) == ("volcano", "gvisor")
-    first, second = pod["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    first, second = pod["affinity"]["nodeAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
     assert first == mine
     assert second["preference"]["matchFields"][0]["values"] == ["gpu-7"]
     assert pod["affinity"]["podAntiAffinity"] == affinity["podAntiAffinity"]
@@ -398,7 +444,11 @@ def test_pods_are_placed_as_the_file_says_and_a_retry_still_avoids_the_failed_no
 
 
 def test_pods_are_spread_among_those_of_the_experiment_unless_the_file_selects_others() -> None:
-    rule = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
     other = rule | {"labelSelector": {"matchLabels": {"team": "vision"}}}
     pod = the_pod(a_launch(topologySpread=[rule, other], distributed={"workers": 2}))
     ours = {"matchLabels": {"tuner.dev/uid": LABELS["tuner.dev/uid"]}}
@@ -406,11 +456,15 @@ def test_pods_are_spread_among_those_of_the_experiment_unless_the_file_selects_o
 
 
 def test_several_workers_are_an_indexed_job_and_a_service_that_names_them() -> None:
-    service, job = (owned(each, ANCHOR) for each in build_objects(a_launch(distributed={"workers": 3})))
+    service, job = (
+        owned(each, ANCHOR) for each in build_objects(a_launch(distributed={"workers": 3}))
+    )
     assert service == {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {k: job["metadata"][k] for k in ("name", "namespace", "labels", "ownerReferences")},
+        "metadata": {
+            k: job["metadata"][k] for k in ("name", "namespace", "labels", "ownerReferences")
+        },
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -421,7 +475,11 @@ def test_several_workers_are_an_indexed_job_and_a_service_that_names_them() -> N
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
     assert spec["template"]["spec"]["subdomain"] == service["metadata"]["name"]
     env = env_of(spec["template"]["spec"]["containers"][0])
-    rank = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    rank = {
+        "fieldRef": {
+            "fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+        }
+    }
     expected = {
         "MASTER_ADDR": "digits-x7k2q-12-0.digits-x7k2q-12",
         "MASTER_PORT": "29500",
@@ -466,9 +524,13 @@ def test_names_that_make_a_host_name_too_long_are_refused() -> None:
     longest = "n" * 40
     assert name_problem(a_launch(name=longest)) == ""
     assert name_problem(a_launch(name=longest, distributed={"workers": 1000})) == ""
-    job_set = {"kind": "JobSet", "spec": {"replicatedJobs": [{"name": "workers", "replicas": 4, "template": {}}]}}
+    job_set = {
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": [{"name": "workers", "replicas": 4, "template": {}}]},
+    }
     assert name_problem(a_launch(name=longest, template=job_set)) == ""
-    job_set["spec"]["replicatedJobs"][0]["name"] = "the-workers"  # type: ignore[index]  # plain data
+    # plain data
+    job_set["spec"]["replicatedJobs"][0]["name"] = "the-workers"  # type: ignore[index]
     name = f"{longest}-x7k2q-12-the-workers-3-0"
     assert name_problem(a_launch(name=longest, template=job_set)) == (
         f"{name} has 65 characters, and a host name at most 63; shorten metadata.name by 2"
@@ -482,13 +544,22 @@ def a_job(**spec: object) -> dict[str, Any]:
     container = {"name": "main", "image": "x:1", "command": ["train", "--lr=${lr}"]}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}
     metadata = {"generateName": "x-", "labels": {"team": "vision"}, "annotations": {"note": "mine"}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"template": template, **spec},
+    }
 
 
 def test_a_template_is_unchanged_except_for_its_name_and_labels() -> None:
     job = the_job(a_launch(template=a_job()), owner=ANCHOR)
     about, pod = job["metadata"], job["spec"]["template"]
-    assert (about["name"], about["namespace"], "generateName" in about) == ("digits-x7k2q-12", "default", False)
+    assert (about["name"], about["namespace"], "generateName" in about) == (
+        "digits-x7k2q-12",
+        "default",
+        False,
+    )
     assert about["labels"] == {"team": "vision", **LABELS}
     assert (about["annotations"]["note"], about["ownerReferences"][0]["uid"]) == ("mine", "4711")
     assert pod["metadata"]["labels"] == {"app": "x", **LABELS}
@@ -507,26 +578,37 @@ def test_a_template_without_retries_gets_none() -> None:
 
 def test_a_template_keeps_the_variables_that_it_sets() -> None:
     job = a_job()
-    job["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TUNER_ATTEMPT", "value": "mine"}]
+    job["spec"]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "TUNER_ATTEMPT", "value": "mine"}
+    ]
     found = the_job(a_launch(template=job))["spec"]["template"]["spec"]["containers"][0]
     assert env_of(found)["TUNER_ATTEMPT"] == "mine"
 
 
 def test_the_pods_of_any_kind_are_found_by_our_labels() -> None:
     def replica() -> dict[str, Any]:
-        return {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}}
+        return {
+            "replicas": 1,
+            "template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}},
+        }
 
     spec = {"pytorchReplicaSpecs": {"Master": replica(), "Worker": replica()}}
     manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": spec}
     found = the_job(a_launch(template=manifest))["spec"]["pytorchReplicaSpecs"]
     for name in ("Master", "Worker"):
         assert found[name]["template"]["metadata"]["labels"] == LABELS
-        assert env_of(found[name]["template"]["spec"]["containers"][0])["TUNER_TRIAL_NUMBER"] == "12"
+        assert (
+            env_of(found[name]["template"]["spec"]["containers"][0])["TUNER_TRIAL_NUMBER"] == "12"
+        )
 
 
 def test_the_jobs_of_a_job_set_retry_nothing_and_are_not_taken_for_attempts() -> None:
     groups = [{"name": "workers", "replicas": 2, "template": {"spec": a_job()["spec"]}}]
-    manifest = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": groups}}
+    manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": groups},
+    }
     inner = the_job(a_launch(template=manifest, queue="q"))
     group = inner["spec"]["replicatedJobs"][0]["template"]
     assert (group["spec"]["backoffLimit"], "metadata" in group) == (0, False)
@@ -564,7 +646,8 @@ def test_a_kind_whose_end_is_not_known_needs_its_conditions_in_the_file() -> Non
 
 def test_common_kinds_are_known_without_asking_the_server() -> None:
     (service, job) = build_objects(a_launch(distributed={"workers": 2}))
-    found = [asyncio.run(kind_of(None, each)).plural for each in (service, job)]  # type: ignore[arg-type]  # unused
+    # unused
+    found = [asyncio.run(kind_of(None, each)).plural for each in (service, job)]  # type: ignore[arg-type]
     assert found == ["services", "jobs"]
 
 

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
-from controller.runtime.kubernetes.job_builder import build_objects, cannot_be_labeled, cannot_be_queued, warnings
+from controller.runtime.kubernetes.job_builder import (
+    build_objects,
+    cannot_be_labeled,
+    cannot_be_queued,
+    warnings,
+)
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -55,36 +60,68 @@ def group(name: str, **job: Any) -> Raw:
 
 RAY_CLUSTER = {
     "headGroupSpec": {"template": template("ray-head")},
-    "workerGroupSpecs": [{"groupName": "workers", "replicas": 2, "template": template("ray-worker")}],
+    "workerGroupSpecs": [
+        {"groupName": "workers", "replicas": 2, "template": template("ray-worker")}
+    ],
 }
 TRAINING = "training.kubeflow.org/job-role"
 REPLICATED, JOB_INDEX = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
 INDEX = "batch.kubernetes.io/job-completion-index"
 OBJECTS: dict[str, Raw] = {
     "Job": obj("batch/v1", "Job", template=template()),
-    "JobSet": obj("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[group("leader"), group("a-worker")]),
-    "PyTorchJob": obj("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replicas("pytorch", "Master", "Worker")),
+    "JobSet": obj(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[group("leader"), group("a-worker")]
+    ),
+    "PyTorchJob": obj(
+        "kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replicas("pytorch", "Master", "Worker")
+    ),
     "TFJob": obj("kubeflow.org/v1", "TFJob", tfReplicaSpecs=replicas("tensorflow", "Worker", "PS")),
-    "XGBoostJob": obj("kubeflow.org/v1", "XGBoostJob", xgbReplicaSpecs=replicas("xgboost", "Master", "Worker")),
-    "MPIJob": obj("kubeflow.org/v1", "MPIJob", mpiReplicaSpecs=replicas("mpi", "Launcher", "Worker")),
-    "MPIJob v2beta1": obj("kubeflow.org/v2beta1", "MPIJob", mpiReplicaSpecs=replicas("mpi", "Launcher", "Worker")),
-    "TrainJob": obj("trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef={"name": "torch-distributed"}),
+    "XGBoostJob": obj(
+        "kubeflow.org/v1", "XGBoostJob", xgbReplicaSpecs=replicas("xgboost", "Master", "Worker")
+    ),
+    "MPIJob": obj(
+        "kubeflow.org/v1", "MPIJob", mpiReplicaSpecs=replicas("mpi", "Launcher", "Worker")
+    ),
+    "MPIJob v2beta1": obj(
+        "kubeflow.org/v2beta1", "MPIJob", mpiReplicaSpecs=replicas("mpi", "Launcher", "Worker")
+    ),
+    "TrainJob": obj(
+        "trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef={"name": "torch-distributed"}
+    ),
     "RayJob": obj("ray.io/v1", "RayJob", entrypoint="python train.py", rayClusterSpec=RAY_CLUSTER),
     "Volcano Job": obj(
-        "batch.volcano.sh/v1alpha1", "Job",
-        tasks=[{"name": "master", "template": template()}, {"name": "worker", "template": template()}],
+        "batch.volcano.sh/v1alpha1",
+        "Job",
+        tasks=[
+            {"name": "master", "template": template()},
+            {"name": "worker", "template": template()},
+        ],
     ),
     "Workflow": obj(
-        "argoproj.io/v1alpha1", "Workflow", entrypoint="steps",
+        "argoproj.io/v1alpha1",
+        "Workflow",
+        entrypoint="steps",
         templates=[
             {"name": "steps", "steps": [[{"name": "train", "template": "train"}]]},
             {"name": "train", "container": {"image": "train:1"}},
         ],
     ),
-    **{f"PipelineRun {version}": obj(f"tekton.dev/{version}", "PipelineRun", pipelineSpec={"tasks": [
-        {"name": "train", "taskSpec": {"steps": [{"name": "train", "image": "train:1"}]}},
-    ]}) for version in ("v1beta1", "v1")},
-}  # fmt: skip
+    **{
+        f"PipelineRun {version}": obj(
+            f"tekton.dev/{version}",
+            "PipelineRun",
+            pipelineSpec={
+                "tasks": [
+                    {
+                        "name": "train",
+                        "taskSpec": {"steps": [{"name": "train", "image": "train:1"}]},
+                    },
+                ]
+            },
+        )
+        for version in ("v1beta1", "v1")
+    },
+}
 KINDS = pytest.mark.parametrize("name", OBJECTS)
 
 
@@ -120,7 +157,10 @@ def test_every_field_of_a_preset_is_of_use_to_one_of_them() -> None:
 SUCCEEDED: dict[str, Raw] = {
     "Job": has("SuccessCriteriaMet", "Complete"),
     "JobSet": has("Completed"),
-    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1"), has("Created", "Succeeded")),
+    **dict.fromkeys(
+        ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1"),
+        has("Created", "Succeeded"),
+    ),
     "TrainJob": has("Complete"),
     "RayJob": ray("Complete", "SUCCEEDED"),
     "Volcano Job": volcano("Completed"),
@@ -130,7 +170,10 @@ SUCCEEDED: dict[str, Raw] = {
 FAILED: list[tuple[str, Raw]] = [
     ("Job", has("FailureTarget", "Failed")),
     ("JobSet", has("Failed")),
-    *((name, has("Created", "Failed")) for name in ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1")),
+    *(
+        (name, has("Created", "Failed"))
+        for name in ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1")
+    ),
     ("TrainJob", has("Failed")),
     ("RayJob", ray("Failed", "FAILED")),
     ("RayJob", ray("Failed", "")),
@@ -150,7 +193,10 @@ GOES_ON: list[tuple[str, Raw]] = [
     ("RayJob", ray("Running", "SUCCEEDED")),  # its submitter still prints
     ("RayJob", ray("Retrying", "FAILED")),
     ("RayJob", ray("Running", "STOPPED") | {"jobStatus": "PENDING"}),
-    *(("Volcano Job", volcano(p)) for p in ("Pending", "Running", "Restarting", "Completing", "Aborting")),
+    *(
+        ("Volcano Job", volcano(p))
+        for p in ("Pending", "Running", "Restarting", "Completing", "Aborting")
+    ),
     *(("Workflow", {"phase": phase}) for phase in ("", "Pending", "Running")),
     ("PipelineRun v1", has("Succeeded", status="Unknown")),
 ]
@@ -160,14 +206,22 @@ GOES_ON: list[tuple[str, Raw]] = [
 def test_success_is_known(name: str) -> None:
     found = shown(name, SUCCEEDED[name])
     reading = status_rules_of(found)
-    assert (reading.succeeded(found) is not None, reading.failed(found), over(found)) == (True, None, True)
+    assert (reading.succeeded(found) is not None, reading.failed(found), over(found)) == (
+        True,
+        None,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("name", "status"), FAILED)
 def test_failure_is_known(name: str, status: Raw) -> None:
     found = shown(name, status)
     reading = status_rules_of(found)
-    assert (reading.succeeded(found), reading.failed(found) is not None, over(found)) == (None, True, True)
+    assert (reading.succeeded(found), reading.failed(found) is not None, over(found)) == (
+        None,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("name", "status"), GOES_ON)
@@ -203,10 +257,17 @@ def preset_failure(name: str) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("value", "equals", "holds"),
     [
-        ("SUCCEEDED", "SUCCEEDED", True), ("succeeded", "SUCCEEDED", False), (1, 1, True), (1, True, False),
-        (True, 1, False), (True, True, True), ("1", 1, False), (1.0, 1, True), (None, "None", False),
+        ("SUCCEEDED", "SUCCEEDED", True),
+        ("succeeded", "SUCCEEDED", False),
+        (1, 1, True),
+        (1, True, False),
+        (True, 1, False),
+        (True, True, True),
+        ("1", 1, False),
+        (1.0, 1, True),
+        (None, "None", False),
     ],
-)  # fmt: skip
+)
 def test_a_field_is_compared_with_its_type(value: object, equals: Any, holds: bool) -> None:
     found = {"status": {"state": {"phase": value, "message": "said"}}}
     beside = matching_condition(found, ByPath("status.state.phase", equals))
@@ -238,7 +299,9 @@ def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
     """Kueue supports neither the Training Operator's MPIJob nor Volcano's Job."""
     (made,) = build_objects(a_launch(template=OBJECTS[name], queue="team"))
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    suspended = [path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None]
+    suspended = [
+        path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None
+    ]
     assert suspended == [SUSPEND[name]] if name in SUSPEND else not suspended
     assert is_suspended(made) is (name in SUSPEND)
 
@@ -254,7 +317,9 @@ def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: 
     assert not is_suspended(shown(name, {}))
     if path := SUSPEND.get(name):
         resumed = shown(
-            name, status, **({"suspend": False} if path == "spec.suspend" else {"runPolicy": {"suspend": False}})
+            name,
+            status,
+            **({"suspend": False} if path == "spec.suspend" else {"runPolicy": {"suspend": False}}),
         )
         assert not is_suspended(resumed)  # its operator is about to say so
 
@@ -274,8 +339,13 @@ def test_the_kinds_between_an_object_and_its_pods_are_named(name: str) -> None:
 
 
 def pod(name: str, *, annotations: Raw | None = None, job: str = "", **labels: str) -> Raw:
-    return {"metadata": {"name": name, "labels": labels | ({"batch.kubernetes.io/job-name": job} if job else {}),
-                         "annotations": annotations or {}}}  # fmt: skip
+    return {
+        "metadata": {
+            "name": name,
+            "labels": labels | ({"batch.kubernetes.io/job-name": job} if job else {}),
+            "annotations": annotations or {},
+        }
+    }
 
 
 def in_set(name: str, job: str, number: int, index: int) -> Raw:
@@ -295,21 +365,37 @@ def role(name: str, said: str = "", kind: str = "worker") -> Raw:
 
 PODS: dict[str, list[Raw]] = {
     "Job": [pod("right", job="x-0")],
-    "JobSet": [in_set("worker", "a-worker", 0, 0), in_set("right", "leader", 0, 0), in_set("other", "leader", 1, 0)],
+    "JobSet": [
+        in_set("worker", "a-worker", 0, 0),
+        in_set("right", "leader", 0, 0),
+        in_set("other", "leader", 1, 0),
+    ],
     "PyTorchJob": [role("x-0-a"), role("right", "master", "master")],
     "TFJob": [role("x-0-ps", kind="ps"), role("right", "master"), role("x-0-worker-1")],
     "XGBoostJob": [role("x-0-a"), role("right", "master", "master")],
     "MPIJob": [role("x-0-a"), role("right", "master", "launcher")],
-    "MPIJob v2beta1": [role("a", "worker"), pod("right", job="x-0-launcher", **{TRAINING: "launcher"})],
-    "TrainJob": [in_set("data", "model-initializer", 0, 0), in_set("b", "node", 0, 1), in_set("right", "node", 0, 0)],
+    "MPIJob v2beta1": [
+        role("a", "worker"),
+        pod("right", job="x-0-launcher", **{TRAINING: "launcher"}),
+    ],
+    "TrainJob": [
+        in_set("data", "model-initializer", 0, 0),
+        in_set("b", "node", 0, 1),
+        in_set("right", "node", 0, 0),
+    ],
     "RayJob": [pod("a-head", **{"ray.io/node-type": "head"}), pod("right", job="x-0")],
     "Volcano Job": [
-        pod("x-0-a-0", annotations={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"}),
-        pod("x-0-master-1", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "1"}),
+        pod(
+            "x-0-a-0", annotations={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"}
+        ),
+        pod(
+            "x-0-master-1",
+            annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "1"},
+        ),
         pod("right", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"}),
     ],
     **{name: [pod("right")] for name in ("Workflow", "PipelineRun v1beta1", "PipelineRun v1")},
-}  # fmt: skip
+}
 
 
 @KINDS
@@ -343,25 +429,35 @@ def test_the_coordinator_of_a_job_set_has_the_metrics() -> None:
     assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
     first = status_rules_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
     assert first.labels == {REPLICATED: "a-worker", JOB_INDEX: "0", INDEX: "0"}
-    loose = status_rules_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
+    loose = status_rules_of(
+        shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")])
+    )
     assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
 
 
 def test_the_launcher_of_a_train_job_has_the_metrics_if_the_file_names_it() -> None:
     overrides = [{"targetJobs": [{"name": "launcher"}, {"name": "node"}]}]
-    for changes in ({"podTemplateOverrides": overrides}, {"runtimePatches": [a_patch("launcher", "node")]}):
+    for changes in (
+        {"podTemplateOverrides": overrides},
+        {"runtimePatches": [a_patch("launcher", "node")]},
+    ):
         reading = status_rules_of(shown("TrainJob", {}, **changes))
         assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
 
 
 def test_what_kueue_changes_of_a_train_job_does_not_select_the_log() -> None:
     admitted = [a_patch("node"), a_patch("launcher", "node", manager="kueue.x-k8s.io/manager")]
-    assert status_rules_of(shown("TrainJob", {}, runtimePatches=admitted)).labels[REPLICATED] == "node"
+    assert (
+        status_rules_of(shown("TrainJob", {}, runtimePatches=admitted)).labels[REPLICATED] == "node"
+    )
 
 
 def test_a_submitter_in_the_head_pod_has_the_metrics_in_its_container() -> None:
     reading = status_rules_of(shown("RayJob", {}, submissionMode="SidecarMode"))
-    assert (reading.labels, reading.container) == ({"ray.io/node-type": "head"}, "ray-job-submitter")
+    assert (reading.labels, reading.container) == (
+        {"ray.io/node-type": "head"},
+        "ray-job-submitter",
+    )
 
 
 def test_a_task_that_volcano_has_not_named_yet_is_known_by_its_index() -> None:
@@ -393,7 +489,9 @@ def patched_jobs(spec: Raw) -> list[Raw]:
 
 PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
     "Job": lambda spec: [spec["template"]],
-    "JobSet": lambda spec: [each["template"]["spec"]["template"] for each in spec["replicatedJobs"]],
+    "JobSet": lambda spec: [
+        each["template"]["spec"]["template"] for each in spec["replicatedJobs"]
+    ],
     "PyTorchJob": lambda spec: [each["template"] for each in spec["pytorchReplicaSpecs"].values()],
     "TFJob": lambda spec: [each["template"] for each in spec["tfReplicaSpecs"].values()],
     "XGBoostJob": lambda spec: [each["template"] for each in spec["xgbReplicaSpecs"].values()],
@@ -401,14 +499,15 @@ PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
     "MPIJob v2beta1": lambda spec: [each["template"] for each in spec["mpiReplicaSpecs"].values()],
     "TrainJob": lambda spec: [job["template"]["spec"]["template"] for job in patched_jobs(spec)],
     "RayJob": lambda spec: [
-        spec["rayClusterSpec"]["headGroupSpec"]["template"], spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"],
+        spec["rayClusterSpec"]["headGroupSpec"]["template"],
+        spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"],
         spec["submitterPodTemplate"],
     ],
     "Volcano Job": lambda spec: [each["template"] for each in spec["tasks"]],
     "Workflow": lambda spec: [{"metadata": spec["podMetadata"], "spec": spec}],
     "PipelineRun v1beta1": lambda spec: [{"spec": spec.get("podTemplate")}],
     "PipelineRun v1": lambda spec: [{"spec": spec.get("taskRunTemplate", {}).get("podTemplate")}],
-}  # fmt: skip
+}
 
 
 @KINDS
@@ -420,18 +519,25 @@ def test_every_pod_has_our_labels_and_a_retry_avoids_the_failed_nodes(name: str)
     for place in places:
         about = found["metadata"] if name.startswith("PipelineRun") else place["metadata"]
         assert about["labels"]["tuner.dev/trial"] == "12"
-        (term,) = at(place, "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution")
+        (term,) = at(
+            place, "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+        )
         assert term["preference"] == {"matchFields": fields}
 
 
 def test_an_affinity_of_the_template_is_kept() -> None:
-    mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    mine = {
+        "weight": 1,
+        "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
+    }
     node = {
         "preferredDuringSchedulingIgnoredDuringExecution": [mine],
         "requiredDuringSchedulingIgnoredDuringExecution": {},
     }
     affinity = {"nodeAffinity": node, "podAffinity": {"x": 1}}
-    found = made("Job", template=template(affinity=affinity), nodes=("gpu-7",))["spec"]["template"]["spec"]
+    found = made("Job", template=template(affinity=affinity), nodes=("gpu-7",))["spec"]["template"][
+        "spec"
+    ]
     terms = found["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert (terms[0], len(terms)) == (mine, 2)
     assert found["affinity"]["podAffinity"] == {"x": 1}
@@ -454,7 +560,9 @@ def test_the_program_gets_the_variables_of_its_trial(name: str) -> None:
 
 
 def test_init_containers_get_the_variables_too() -> None:
-    found = made("Job", template=template(initContainers=[{"name": "data"}]))["spec"]["template"]["spec"]
+    found = made("Job", template=template(initContainers=[{"name": "data"}]))["spec"]["template"][
+        "spec"
+    ]
     assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in found["initContainers"][0]["env"]
 
 
@@ -465,7 +573,10 @@ def test_a_train_job_that_says_nothing_of_its_pods_is_patched_in_the_job_that_tr
     assert (job["name"], set(job["template"]["spec"]["template"])) == ("node", {"metadata"})
     both = made("TrainJob", runtimePatches=[a_patch("model-initializer")])["spec"]["runtimePatches"]
     assert [patch["manager"] for patch in both] == ["example.org/me", "tuner.dev/controller"]
-    assert [job["name"] for job in patched_jobs({"runtimePatches": both})] == ["model-initializer", "node"]
+    assert [job["name"] for job in patched_jobs({"runtimePatches": both})] == [
+        "model-initializer",
+        "node",
+    ]
 
 
 def test_the_patches_of_a_train_job_are_kept_and_labeled() -> None:
@@ -474,7 +585,9 @@ def test_the_patches_of_a_train_job_are_kept_and_labeled() -> None:
         "spec": {"template": {"spec": {"serviceAccountName": "reader"}}}
     }
     (patch,) = made("TrainJob", runtimePatches=[mine])["spec"]["runtimePatches"]
-    launcher, node = [job["template"]["spec"]["template"] for job in patched_jobs({"runtimePatches": [patch]})]
+    launcher, node = [
+        job["template"]["spec"]["template"] for job in patched_jobs({"runtimePatches": [patch]})
+    ]
     assert launcher["spec"] == {"serviceAccountName": "reader"}
     assert launcher["metadata"]["labels"] == node["metadata"]["labels"]
 
@@ -497,10 +610,18 @@ def test_a_cluster_with_trainer_2_1_gets_overrides() -> None:
     spec = made("TrainJob", pod_field="podTemplateOverrides")["spec"]
     assert "runtimePatches" not in spec
     (override,) = spec["podTemplateOverrides"]
-    assert (override["targetJobs"], set(override)) == ([{"name": "node"}], {"targetJobs", "metadata"})
+    assert (override["targetJobs"], set(override)) == (
+        [{"name": "node"}],
+        {"targetJobs", "metadata"},
+    )
     only = [{"targetJobs": [{"name": "model-initializer"}]}]
-    named = [each["targetJobs"] for each in made("TrainJob", podTemplateOverrides=only)["spec"]["podTemplateOverrides"]]
-    assert "runtimePatches" not in made("TrainJob", podTemplateOverrides=only)["spec"], "the file chooses"
+    named = [
+        each["targetJobs"]
+        for each in made("TrainJob", podTemplateOverrides=only)["spec"]["podTemplateOverrides"]
+    ]
+    assert "runtimePatches" not in made("TrainJob", podTemplateOverrides=only)["spec"], (
+        "the file chooses"
+    )
     assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
 
 
@@ -510,12 +631,23 @@ def test_the_overrides_of_a_train_job_are_kept() -> None:
         {"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "reader"}},
     ]
     spec = made(
-        "TrainJob", podTemplateOverrides=overrides, trainer={"numNodes": 2, "env": [{"name": "A", "value": "b"}]}
+        "TrainJob",
+        podTemplateOverrides=overrides,
+        trainer={"numNodes": 2, "env": [{"name": "A", "value": "b"}]},
     )["spec"]
-    assert [each["targetJobs"][0]["name"] for each in spec["podTemplateOverrides"]] == ["launcher", "node"]
+    assert [each["targetJobs"][0]["name"] for each in spec["podTemplateOverrides"]] == [
+        "launcher",
+        "node",
+    ]
     launcher, node = spec["podTemplateOverrides"]
-    assert (launcher["metadata"]["labels"]["team"], node["spec"]) == ("x", {"serviceAccountName": "reader"})
-    assert (spec["trainer"]["numNodes"], spec["trainer"]["env"][0]) == (2, {"name": "A", "value": "b"})
+    assert (launcher["metadata"]["labels"]["team"], node["spec"]) == (
+        "x",
+        {"serviceAccountName": "reader"},
+    )
+    assert (spec["trainer"]["numNodes"], spec["trainer"]["env"][0]) == (
+        2,
+        {"name": "A", "value": "b"},
+    )
 
 
 def test_ray_submits_with_the_image_of_its_head_and_once() -> None:
@@ -529,12 +661,18 @@ def test_ray_submits_with_the_image_of_its_head_and_once() -> None:
     }
     assert submitter["containers"][0]["name"] == "ray-job-submitter"
     assert spec["submitterConfig"] == {"backoffLimit": 0}
-    assert made("RayJob", submissionMode="K8sJobMode")["spec"]["submitterPodTemplate"] == spec["submitterPodTemplate"]
-    own = made("RayJob", submitterPodTemplate=template("mine"), submitterConfig={"backoffLimit": 3})["spec"]
+    assert (
+        made("RayJob", submissionMode="K8sJobMode")["spec"]["submitterPodTemplate"]
+        == spec["submitterPodTemplate"]
+    )
+    own = made(
+        "RayJob", submitterPodTemplate=template("mine"), submitterConfig={"backoffLimit": 3}
+    )["spec"]
     assert own["submitterPodTemplate"]["spec"]["containers"][0]["name"] == "mine"
     assert own["submitterConfig"] == {"backoffLimit": 3}
     beside = made("RayJob", submissionMode="SidecarMode")["spec"]
-    assert not {"submitterPodTemplate", "submitterConfig"} & beside.keys()  # KubeRay refuses them there
+    # KubeRay refuses them there
+    assert not {"submitterPodTemplate", "submitterConfig"} & beside.keys()
 
 
 RUN_POLICY = {"runPolicy": {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_S}}
@@ -561,7 +699,11 @@ def test_the_cleanup_fields_of_the_template_are_kept() -> None:
     assert made("Job", ttlSecondsAfterFinished=0)["spec"]["ttlSecondsAfterFinished"] == 0
     said = made("PyTorchJob", runPolicy={"cleanPodPolicy": "None"})["spec"]["runPolicy"]
     assert said == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": KEPT_S}
-    for said in ({"shutdownAfterJobFinishes": False}, {"deletionStrategy": {}}, {"clusterSelector": {}}):
+    for said in (
+        {"shutdownAfterJobFinishes": False},
+        {"deletionStrategy": {}},
+        {"clusterSelector": {}},
+    ):
         assert "ttlSecondsAfterFinished" not in made("RayJob", **said)["spec"]
 
 
@@ -572,8 +714,12 @@ def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") 
     """Return the warnings. `policy` is that of the pods, `beside` the fields beside their template."""
     manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
     pods = template(**({"restartPolicy": policy} if policy else {}))
-    manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
-    return tuple(warnings(manifest | ({"apiVersion": version} if version else {}), "spec.trial.template"))
+    manifest["spec"] = {
+        "groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]
+    }
+    return tuple(
+        warnings(manifest | ({"apiVersion": version} if version else {}), "spec.trial.template")
+    )
 
 
 def test_a_template_that_restarts_in_place_is_warned_of() -> None:
@@ -583,7 +729,8 @@ def test_a_template_that_restarts_in_place_is_warned_of() -> None:
         f"{group}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
     )
     silent = f"{group}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
-    assert warned("PyTorchJob") == warned("PyTorchJob", "Never") == (silent,)  # the operator writes the pods' policy
+    # the operator writes the pods' policy
+    assert warned("PyTorchJob") == warned("PyTorchJob", "Never") == (silent,)
     assert warned("PyTorchJob", beside="Never") == ()
     assert warned("Volcano Job", "Never") == warned("Widget", "Never") == ()
     for name, kind in (("Volcano Job", "Job"), ("Widget", "Widget")):
@@ -599,7 +746,9 @@ def test_an_operator_that_restarts_what_says_nothing_is_warned_of(name: str) -> 
 
 
 @KINDS
-def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_the_pods(name: str) -> None:
+def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_the_pods(
+    name: str,
+) -> None:
     (warning,) = warned(name, "Never", beside="Always")
     where = warning.partition(": ")[0].removeprefix("spec.trial.template.spec.groups[0].")
     beside = name in {"PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1"}
@@ -625,10 +774,16 @@ def test_an_unknown_version_gives_a_warning() -> None:
             "MPIJob",
             "kubeflow.org/v1 (Training Operator 1.9) and kubeflow.org/v2beta1 (MPI Operator 0.6)",
         ),
-        ("trainer.kubeflow.org/v1", "TrainJob", "trainer.kubeflow.org/v1alpha1 (Trainer 2.1 to 2.3)"),
+        (
+            "trainer.kubeflow.org/v1",
+            "TrainJob",
+            "trainer.kubeflow.org/v1alpha1 (Trainer 2.1 to 2.3)",
+        ),
     ],
 )
-def test_another_version_is_read_like_the_known_one_with_a_warning(version: str, kind: str, known: str) -> None:
+def test_another_version_is_read_like_the_known_one_with_a_warning(
+    version: str, kind: str, known: str
+) -> None:
     manifest = obj(version, kind)
     assert missing_conditions(manifest) == ""
     assert foreign_version(manifest) == (
@@ -650,10 +805,11 @@ def test_every_kind_can_be_a_trial(name: str) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"submissionMode": "K8sJobMode"}, {"submissionMode": "SidecarMode"},
+        {"submissionMode": "K8sJobMode"},
+        {"submissionMode": "SidecarMode"},
         {"clusterSelector": {"ray.io/cluster": "x"}, "submitterPodTemplate": template()},
     ],
-)  # fmt: skip
+)
 def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
     assert cannot_be_labeled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
 
@@ -663,11 +819,19 @@ def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
     [
         (obj("example.org/v1", "Widget", image="x"), "no pod template is found in this Widget"),
         (obj("kubeflow.org/v1", "PyTorchJob"), "no pod template is found in this PyTorchJob"),
-        (obj("ray.io/v1", "RayJob", submissionMode="HTTPMode", rayClusterSpec=RAY_CLUSTER), "write K8sJobMode"),
-        (obj("ray.io/v1", "RayJob", clusterSelector={"ray.io/cluster": "x"}), "write spec.submitterPodTemplate"),
+        (
+            obj("ray.io/v1", "RayJob", submissionMode="HTTPMode", rayClusterSpec=RAY_CLUSTER),
+            "write K8sJobMode",
+        ),
+        (
+            obj("ray.io/v1", "RayJob", clusterSelector={"ray.io/cluster": "x"}),
+            "write spec.submitterPodTemplate",
+        ),
     ],
 )
-def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: Raw, said: str) -> None:
+def test_an_object_without_a_pod_template_is_refused_with_the_reason(
+    manifest: Raw, said: str
+) -> None:
     assert said in cannot_be_labeled(manifest)
 
 
@@ -678,17 +842,30 @@ def test_an_object_without_a_pod_template_is_refused_with_the_reason(manifest: R
         ({}, "", ""),
         ({}, "runtimePatches", ""),
         ({"podTemplateOverrides": []}, "podTemplateOverrides", ""),
-        ({"podTemplateOverrides": []}, "runtimePatches", "has no podTemplateOverrides; it has runtimePatches in its"),
-        ({"runtimePatches": []}, "podTemplateOverrides", "has no runtimePatches; it has podTemplateOverrides in its"),
+        (
+            {"podTemplateOverrides": []},
+            "runtimePatches",
+            "has no podTemplateOverrides; it has runtimePatches in its",
+        ),
+        (
+            {"runtimePatches": []},
+            "podTemplateOverrides",
+            "has no runtimePatches; it has podTemplateOverrides in its",
+        ),
     ],
 )
-def test_a_train_job_of_another_trainer_is_refused_with_the_cure(spec: Raw, pod_field: str | None, said: str) -> None:
+def test_a_train_job_of_another_trainer_is_refused_with_the_cure(
+    spec: Raw, pod_field: str | None, said: str
+) -> None:
     found = not_served(obj("trainer.kubeflow.org/v1alpha1", "TrainJob", **spec), pod_field)
     assert said in found
     assert bool(said) == bool(found)
 
 
-TWO_STEPS = [{"name": "prepare", "script": {"image": "a"}}, {"name": "train", "container": {"image": "b"}}]
+TWO_STEPS = [
+    {"name": "prepare", "script": {"image": "a"}},
+    {"name": "train", "container": {"image": "b"}},
+]
 
 
 @pytest.mark.parametrize(
@@ -704,14 +881,19 @@ def test_of_several_steps_of_a_workflow_the_file_names_the_one_with_the_metrics(
     spec: Raw, keys: tuple[str, ...], missing: bool
 ) -> None:
     said = missing_conditions(obj("argoproj.io/v1alpha1", "Workflow", **spec), keys)
-    assert said.startswith("which pod of this Workflow reports the metrics? add primary: {labels: ") is missing
+    assert (
+        said.startswith("which pod of this Workflow reports the metrics? add primary: {labels: ")
+        is missing
+    )
 
 
 def test_of_several_tasks_of_a_pipeline_the_file_names_the_one_with_the_metrics() -> None:
     spec: Raw = {"tasks": [{"name": "prepare", "taskSpec": {}}, {"name": "train", "taskSpec": {}}]}
     for pipeline in (spec, {}):
         manifest = obj("tekton.dev/v1", "PipelineRun", pipelineSpec=pipeline)
-        assert missing_conditions(manifest).startswith("which pod of this PipelineRun reports the metrics?")
+        assert missing_conditions(manifest).startswith(
+            "which pod of this PipelineRun reports the metrics?"
+        )
         assert missing_conditions(manifest, ("primary",)) == ""
 
 
@@ -743,7 +925,9 @@ ROLE, REPLICA = {TRAINING: "master"}, "training.kubeflow.org/replica-type"
         ("Workflow", {}, ""),
     ],
 )
-def test_the_template_of_the_pod_with_the_metrics_is_known(name: str, labels: dict[str, str], place: str) -> None:
+def test_the_template_of_the_pod_with_the_metrics_is_known(
+    name: str, labels: dict[str, str], place: str
+) -> None:
     found = copy.deepcopy(OBJECTS[name])
     assert primary_template(found, labels) is (at(found, place) if place else None)
 
@@ -765,7 +949,9 @@ def test_checking_a_file_does_not_change_it() -> None:
 @KINDS
 def test_a_queue_for_a_kind_that_kueue_does_not_know_is_refused(name: str) -> None:
     said = cannot_be_queued(OBJECTS[name])
-    assert bool(said) is (name in {"MPIJob", "Volcano Job", "Workflow", "PipelineRun v1beta1", "PipelineRun v1"})
+    assert bool(said) is (
+        name in {"MPIJob", "Volcano Job", "Workflow", "PipelineRun v1beta1", "PipelineRun v1"}
+    )
     assert not said or f"the kind {OBJECTS[name]['kind']} of {OBJECTS[name]['apiVersion']};" in said
 
 
@@ -776,7 +962,13 @@ BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
 def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
     """The server refuses such an object, but it may be read before that."""
-    places = ("podTemplateOverrides", "runtimePatches", "submitterPodTemplate", "trainer", "runPolicy")
+    places = (
+        "podTemplateOverrides",
+        "runtimePatches",
+        "submitterPodTemplate",
+        "trainer",
+        "runPolicy",
+    )
     for key in ("", *OBJECTS[name]["spec"], *places):
         manifest = copy.deepcopy(OBJECTS[name])
         if key:
@@ -785,7 +977,11 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
             manifest["spec"] = broken
         build_objects(a_launch(template=manifest, queue="q"))
         cannot_be_labeled(manifest)
-        found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
+        found = {
+            **manifest,
+            "metadata": {"name": "x"},
+            "status": broken if isinstance(broken, dict) else {},
+        }
         assert isinstance(status_rules_of(found).container, str)
         is_suspended(found)
 

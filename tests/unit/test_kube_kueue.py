@@ -19,7 +19,11 @@ def workload(*conditions: tuple[str, str, str, str], active: bool = True, **stat
     """conditions: (type, status, reason, message)."""
     keys = ("type", "status", "reason", "message")
     listed = [dict(zip(keys, each, strict=True)) for each in conditions]
-    return {"metadata": {"name": "job-a"}, "spec": {"active": active}, "status": {"conditions": listed, **status}}
+    return {
+        "metadata": {"name": "job-a"},
+        "spec": {"active": active},
+        "status": {"conditions": listed, **status},
+    }
 
 
 def pending(message: str, reason: str = "Pending") -> tuple[str, str, str, str]:
@@ -34,7 +38,11 @@ SLOW = "Exceeded the PodsReady timeout user1/job-a"
 TABLE = [
     ("Kueue has not made one yet", None, QUEUED),
     ("nothing is said yet", workload(), QUEUED),
-    ("no quota", workload(pending(f"couldn't assign flavors to pod set main: {FULL}")), f"{QUEUED}: {FULL}"),
+    (
+        "no quota",
+        workload(pending(f"couldn't assign flavors to pod set main: {FULL}")),
+        f"{QUEUED}: {FULL}",
+    ),
     (
         "no quota for one of several sets of pods",
         workload(pending(f"couldn't assign flavors to pod set worker: {FULL}")),
@@ -55,7 +63,9 @@ TABLE = [
         "preempted a moment ago",
         workload(
             EVICTED,
-            pending("Preempted to accommodate a workload (UID: a, JobUID: b) due to reclamation; preemptor path: /x"),
+            pending(
+                "Preempted to accommodate a workload (UID: a, JobUID: b) due to reclamation; preemptor path: /x"
+            ),
         ),
         f"{PREEMPTED}: Preempted to accommodate a workload due to reclamation",
     ),
@@ -69,7 +79,11 @@ TABLE = [
         ),
         f"evicted by Kueue (PodsReadyTimeout), waits in queue team-a: {SLOW}; queued again at 2026-11-23T05:00:00Z",
     ),
-    ("preempted once, and admitted since", workload(("Evicted", "False", "QuotaReserved", ""), RESERVED), QUEUED),
+    (
+        "preempted once, and admitted since",
+        workload(("Evicted", "False", "QuotaReserved", ""), RESERVED),
+        QUEUED,
+    ),
     (
         "its quota is reserved, and a check is left",
         workload(
@@ -83,14 +97,20 @@ TABLE = [
     ),
     (
         "deactivated",
-        workload(("Evicted", "True", "Deactivated", ""), pending("The workload is deactivated"), active=False),
+        workload(
+            ("Evicted", "True", "Deactivated", ""),
+            pending("The workload is deactivated"),
+            active=False,
+        ),
         "evicted by Kueue (Deactivated), waits in queue team-a: its Workload job-a is deactivated; to queue it again, "
         "set spec.active of that Workload to true",
     ),
 ]
 
 
-@pytest.mark.parametrize(("shown", "reason"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize(
+    ("shown", "reason"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
 def test_the_reason_is_kueues_own(shown: Raw | None, reason: str) -> None:
     assert why_queued("team-a", shown) == reason
 

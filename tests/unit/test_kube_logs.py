@@ -1,4 +1,6 @@
-"""A container's log reaches its file completely, once and in order, despite broken streams and killed controllers."""
+"""A container's log reaches its file completely, once and in order, despite broken streams and
+killed controllers.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,21 @@ from suggest.backoff import Backoff
 POD, CONTAINER = "digits-0-a1-abcde", "trial"
 START = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
 GONE = ApiError(404, "NotFound", f'pods "{POD}" not found')
-WAITING = ApiError(400, "BadRequest", f'container "trial" in pod "{POD}" is waiting to start: PodInitializing')
+WAITING = ApiError(
+    400, "BadRequest", f'container "trial" in pod "{POD}" is waiting to start: PodInitializing'
+)
 
 
 @dataclass
 class Node:
     """A kubelet's log of one container, behind an API server that cuts sinceTime to whole seconds.
 
-    breaks: after how many bytes each stream ends, and whether with an error; then none does. answers: errors that come
-    first. kept_from: older lines were rotated away.
+    breaks: after how many bytes each stream ends, and whether with an error; then none does.
+    answers: errors that come first. kept_from: older lines were rotated away.
     """
 
-    lines: list[tuple[datetime, int, bytes]] = field(default_factory=list)  # time, nanoseconds below its microsecond
+    # time, nanoseconds below its microsecond
+    lines: list[tuple[datetime, int, bytes]] = field(default_factory=list)
     ending: bytes = b"\n"
     breaks: list[tuple[int, bool]] = field(default_factory=list)
     answers: list[Exception] = field(default_factory=list)
@@ -57,7 +62,11 @@ class Node:
         self.more.set()
 
     def printed(self) -> bytes:
-        return b"".join(text + b"\n" for _, _, text in self.lines)[:-1] + self.ending if self.lines else b""
+        return (
+            b"".join(text + b"\n" for _, _, text in self.lines)[:-1] + self.ending
+            if self.lines
+            else b""
+        )
 
     async def log(
         self,
@@ -75,10 +84,18 @@ class Node:
         if self.answers:
             raise self.answers.pop(0)
         left, broken = self.breaks.pop(0) if self.breaks else (1 << 60, False)
-        from_time = datetime.fromisoformat(since).replace(microsecond=0) if since else START - timedelta(days=1)
+        from_time = (
+            datetime.fromisoformat(since).replace(microsecond=0)
+            if since
+            else START - timedelta(days=1)
+        )
         sent = max(self.kept_from, len(self.lines) - last_lines) if last_lines else self.kept_from
         if previous and not self.restarted_at:
-            raise ApiError(400, "BadRequest", f'previous terminated container "{CONTAINER}" in pod "{POD}" not found')
+            raise ApiError(
+                400,
+                "BadRequest",
+                f'previous terminated container "{CONTAINER}" in pod "{POD}" not found',
+            )
         until = self.restarted_at if previous else None
         sent = sent if previous else max(sent, self.restarted_at)
         if self.words:
@@ -90,7 +107,12 @@ class Node:
                 time, nanoseconds, line = self.lines[position]
                 if time >= from_time:
                     last = self.over and position == len(self.lines) - 1
-                    text += self.stamp(time, nanoseconds) + b" " + line + (self.ending if last else b"\n")
+                    text += (
+                        self.stamp(time, nanoseconds)
+                        + b" "
+                        + line
+                        + (self.ending if last else b"\n")
+                    )
             sent = len(self.lines)
             for start in range(0, len(text), self.chunk):
                 piece = text[start : start + self.chunk][:left]
@@ -111,12 +133,18 @@ class Node:
 
 
 def follower(
-    node: Node, folder: Path, grown: Callable[[], None] = lambda: None, *, read_after_s: float | None = None
+    node: Node,
+    folder: Path,
+    grown: Callable[[], None] = lambda: None,
+    *,
+    read_after_s: float | None = None,
 ) -> LogFollower:
     """Return a follower. read_after_s: that it begins so many seconds after the container has."""
     of = PodContainer(POD, CONTAINER, started=None if read_after_s is None else START)
     now = START + timedelta(seconds=read_after_s or 0)
-    return LogFollower(LogCopying(node, LogStreams(), "team-a", now=lambda: now), of, folder, grown=grown)
+    return LogFollower(
+        LogCopying(node, LogStreams(), "team-a", now=lambda: now), of, folder, grown=grown
+    )
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> None:
@@ -157,11 +185,14 @@ def copied(node: Node, folder: Path, *, read_after_s: float | None = None) -> Lo
 
 LINES = st.lists(
     st.tuples(
-        # Times that repeat, advance, and sometimes go back a little, as with two streams or an adjusted clock.
+        # Times that repeat, advance, and sometimes go back a little, as with two streams or an
+        # adjusted clock.
         st.sampled_from([0, 0, 0, 0, 1, 1000, 400_000, 1_000_000, 3_700_000, -1, -2_900_000]),
         st.sampled_from([0, 0, 1, 999]),
         st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"\xff"))
-        | st.sampled_from([b"", b"accuracy=0.5", b"\r1/9\r2/9", b"2026-11-21T09:40:00Z not a stamp", b"x" * 300]),
+        | st.sampled_from(
+            [b"", b"accuracy=0.5", b"\r1/9\r2/9", b"2026-11-21T09:40:00Z not a stamp", b"x" * 300]
+        ),
     ),
     max_size=40,
 )
@@ -261,9 +292,17 @@ def test_the_copy_of_a_long_log_is_capped(tmp_path: Path) -> None:
 
 def test_a_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
     class Drawing(Node):
-        async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      last_lines: int = 0, previous: bool = False,
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+        async def log(
+            self,
+            namespace: str,
+            pod: str,
+            *,
+            container: str = "",
+            since: str = "",
+            last_lines: int = 0,
+            previous: bool = False,
+            follow: bool = True,
+        ) -> AsyncIterator[bytes]:
             yield self.stamp(START, 0) + b" \r1/9 accuracy=0.1"
             yield b"\r2/9 accuracy=0.2"
             await self.more.wait()
@@ -325,7 +364,9 @@ def test_log_lines_written_before_a_kill_are_kept_when_the_pod_is_gone(tmp_path:
 
 def test_an_answer_of_a_node_that_does_not_know_the_pod_yet_is_not_its_end(tmp_path: Path) -> None:
     async def scenario() -> None:
-        node = Node(answers=[ApiError(404, "NotFound", "the server could not find the requested resource")])
+        node = Node(
+            answers=[ApiError(404, "NotFound", "the server could not find the requested resource")]
+        )
         node.print(b"here I am")
         followed = follower(node, tmp_path)
         followed.begin()
@@ -359,7 +400,9 @@ def a_node_that_rotates_while_nobody_reads(folder: Path) -> Node:
     return node
 
 
-def test_lines_that_were_rotated_away_are_marked_in_the_copy_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_lines_that_were_rotated_away_are_marked_in_the_copy_and_the_rest_is_read(
+    tmp_path: Path,
+) -> None:
     node = a_node_that_rotates_while_nobody_reads(tmp_path)
     node.print(b"three", after_s=7.0)
     node.end()
@@ -387,7 +430,10 @@ def test_a_rotated_end_is_reported(tmp_path: Path) -> None:
     node = a_node_that_rotates_while_nobody_reads(tmp_path)
     node.end()
     followed = copied(node, tmp_path)
-    assert followed.trouble == "the end of its log may be missing: the node had rotated the log before it was read"
+    assert (
+        followed.trouble
+        == "the end of its log may be missing: the node had rotated the log before it was read"
+    )
 
 
 def test_rotating_lines_that_were_read_is_not_a_gap(tmp_path: Path) -> None:
@@ -402,7 +448,9 @@ def test_rotating_lines_that_were_read_is_not_a_gap(tmp_path: Path) -> None:
     assert text_of(tmp_path) == b"0\n1\n2\n3\n4\n5\nnew\n"
 
 
-def test_a_rotation_while_an_idle_log_is_followed_is_not_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rotation_while_an_idle_log_is_followed_is_not_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "_IDLE_S", 0.01)
 
     async def scenario() -> None:
@@ -514,7 +562,9 @@ def test_a_rotation_between_two_streams_of_an_idle_log_is_not_a_gap(
 
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(read=st.integers(1, 30), printed=st.integers(0, 30), rotated=st.integers(0, 60))
-def test_a_gap_is_reported_if_and_only_if_unread_lines_were_rotated(read: int, printed: int, rotated: int) -> None:
+def test_a_gap_is_reported_if_and_only_if_unread_lines_were_rotated(
+    read: int, printed: int, rotated: int
+) -> None:
     node = Node()
     for number in range(read):
         node.print(b"%d" % number, after_s=number / 7)
@@ -536,7 +586,10 @@ def test_an_error_of_the_node_in_place_of_the_log_is_not_a_line(tmp_path: Path) 
         followed = follower(node, tmp_path)
         followed.begin()
         await eventually(lambda: followed.trouble != "")
-        assert (followed.trouble, text_of(tmp_path)) == ("failed to try resolving symlinks in path", b"")
+        assert (followed.trouble, text_of(tmp_path)) == (
+            "failed to try resolving symlinks in path",
+            b"",
+        )
         node.words = b""
         node.print(b"one")
         await eventually(lambda: text_of(tmp_path) == b"one\n")
@@ -578,7 +631,9 @@ def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_p
         (tmp_path / "log.txt").mkdir()  # no byte can be written there either
         followed = follower(node, tmp_path)
         followed.begin()
-        await eventually(lambda: followed.trouble.startswith(f"cannot write {tmp_path / 'log.txt'}: "))
+        await eventually(
+            lambda: followed.trouble.startswith(f"cannot write {tmp_path / 'log.txt'}: ")
+        )
         node.print(b"two", after_s=1)
         (tmp_path / "log.txt").rmdir()
         await eventually(lambda: text_of(tmp_path) == b"one\ntwo\n")
@@ -588,7 +643,9 @@ def test_a_full_disk_is_reported_and_nothing_is_missing_once_there_is_room(tmp_p
     run_scenario(scenario)
 
 
-def test_an_unreadable_end_of_a_log_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_end_of_a_log_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.05)
     node = Node(answers=[Unreachable("no route to the node")] * 1000)
     reason = "the end of its log could not be read: nothing arrived for 0 s: no route to the node"
@@ -600,17 +657,33 @@ class SlowNode(Node):
 
     stalls_in_order = False
 
-    async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                  last_lines: int = 0, previous: bool = False,
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+    async def log(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        since: str = "",
+        last_lines: int = 0,
+        previous: bool = False,
+        follow: bool = True,
+    ) -> AsyncIterator[bytes]:
         async for piece in super().log(
-            namespace, pod, container=container, since=since, last_lines=last_lines, previous=previous, follow=follow
+            namespace,
+            pod,
+            container=container,
+            since=since,
+            last_lines=last_lines,
+            previous=previous,
+            follow=follow,
         ):
             await asyncio.sleep(60 if self.stalls_in_order and not last_lines else 0.02)
             yield piece
 
 
-def test_a_log_that_arrives_slowly_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_arrives_slowly_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
     node = SlowNode(chunk=50)
     for number in range(30):
@@ -620,7 +693,9 @@ def test_a_log_that_arrives_slowly_is_read_to_its_end(tmp_path: Path, monkeypatc
     assert text_of(tmp_path) == node.printed()
 
 
-def test_the_end_is_read_where_the_rest_does_not_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_is_read_where_the_rest_does_not_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(logs, "_END_LINES", 2)
     node = SlowNode()
@@ -638,7 +713,9 @@ def test_the_end_is_read_where_the_rest_does_not_arrive(tmp_path: Path, monkeypa
     )
 
 
-def test_an_end_that_continues_what_was_read_leaves_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_continues_what_was_read_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.2)
     node = SlowNode()
     node.print(b"first")
@@ -687,9 +764,17 @@ def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None
 
 def test_a_final_read_that_ends_within_a_line_is_repeated(tmp_path: Path) -> None:
     class Cut(Node):
-        async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      last_lines: int = 0, previous: bool = False,
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+        async def log(
+            self,
+            namespace: str,
+            pod: str,
+            *,
+            container: str = "",
+            since: str = "",
+            last_lines: int = 0,
+            previous: bool = False,
+            follow: bool = True,
+        ) -> AsyncIterator[bytes]:
             self.asked.append(since)
             whole = self.stamp(START, 0) + b" accuracy=0.75\n"
             yield whole if len(self.asked) > 1 else whole[:-3]
@@ -727,9 +812,17 @@ def test_a_line_without_end_passes_through_little_memory(tmp_path: Path) -> None
     import tracemalloc
 
     class Endless(Node):
-        async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                      last_lines: int = 0, previous: bool = False,
-                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+        async def log(
+            self,
+            namespace: str,
+            pod: str,
+            *,
+            container: str = "",
+            since: str = "",
+            last_lines: int = 0,
+            previous: bool = False,
+            follow: bool = True,
+        ) -> AsyncIterator[bytes]:
             yield self.stamp(START, 0) + b" "
             for _ in range(256):
                 yield b"x" * (1 << 16)
@@ -752,7 +845,9 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_TURN_S", 0.01)
 
 
-def begun(node: Node, streams: LogStreams, folder: Path, *, is_awaited: bool = False) -> LogFollower:
+def begun(
+    node: Node, streams: LogStreams, folder: Path, *, is_awaited: bool = False
+) -> LogFollower:
     folder.mkdir()
     copying = LogCopying(node, streams, "team-a", is_awaited=lambda: is_awaited)
     follower = LogFollower(copying, PodContainer(POD, CONTAINER), folder, grown=lambda: None)
@@ -778,7 +873,10 @@ def test_a_log_beyond_the_limit_is_read_by_turns(is_awaited: bool, tmp_path: Pat
             node.end()
             follower.ended()
         await eventually(lambda: all(follower.done for follower in followers))
-        assert [text_of(tmp_path / "first"), text_of(tmp_path / "second")] == [first.printed(), second.printed()]
+        assert [text_of(tmp_path / "first"), text_of(tmp_path / "second")] == [
+            first.printed(),
+            second.printed(),
+        ]
 
     run_scenario(scenario)
 
@@ -835,4 +933,8 @@ def test_lines_that_were_rotated_away_between_two_turns_are_a_gap(tmp_path: Path
         await follower.close()
 
     run_scenario(scenario)
-    assert text_of(tmp_path / "log").splitlines()[1].startswith(GAP_LINE.encode() + b"lines printed between")
+    assert (
+        text_of(tmp_path / "log")
+        .splitlines()[1]
+        .startswith(GAP_LINE.encode() + b"lines printed between")
+    )

@@ -50,7 +50,9 @@ def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["job.json"]
 
 
-def test_a_partly_written_record_means_that_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partly_written_record_means_that_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "write", lambda _file, data: len(data) - 1)
     with pytest.raises(OSError, match="No space left on device"):
         write_in_place(tmp_path / "x", "text")
@@ -84,6 +86,8 @@ def test_a_full_disk_is_reported_and_unwritten_records_do_not_count(
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", refuse)
         disk.setattr(Path, "unlink", lambda *_, **__: refuse())
-        with pytest.raises(RuntimeLost, match=r"job\.json: Read-only file system; free some space to continue"):
+        with pytest.raises(
+            RuntimeLost, match=r"job\.json: Read-only file system; free some space to continue"
+        ):
             records.note(tmp_path, removed=True) if how == "note" else records.forget(tmp_path)
     assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1")

@@ -38,11 +38,19 @@ def touch(obj: Raw) -> None:
 
 
 class Watcher:
-    """A reflector and its owner, who notes all that it ever showed and all that it called deleted, and what of that
-    was untrue: something called deleted that is there, something that is back though we deleted it ourselves."""
+    """A reflector and its owner, who notes all that it ever showed and all that it called deleted,
+    and what of that
+    was untrue: something called deleted that is there, something that is back though we deleted it
+    ourselves.
+    """
 
     def __init__(
-        self, client: KubernetesClient, *, resync_s: float = 600.0, timing: WatchTiming = PATIENT, **selection: str
+        self,
+        client: KubernetesClient,
+        *,
+        resync_s: float = 600.0,
+        timing: WatchTiming = PATIENT,
+        **selection: str,
     ) -> None:
         self.changes = 0
         self.seen: set[str] = set()
@@ -51,7 +59,13 @@ class Watcher:
         self.untrue: list[str] = []
         self.there: Callable[[], set[str]] = set
         self.reflector: Reflector[AttemptObject] = Reflector(
-            client, JOBS, NAMESPACE, labels="app=tuner", resync_s=resync_s, timing=timing, **selection
+            client,
+            JOBS,
+            NAMESPACE,
+            labels="app=tuner",
+            resync_s=resync_s,
+            timing=timing,
+            **selection,
         )
         self.view = self.reflector.view(NAMESPACE, changed=self._look)
 
@@ -72,8 +86,13 @@ class Watcher:
 
 
 @asynccontextmanager
-async def a_watcher(api: FakeApi, client: KubernetesClient, *, resync_s: float = 600.0,
-                    timing: WatchTiming = PATIENT) -> AsyncIterator[Watcher]:  # fmt: skip
+async def a_watcher(
+    api: FakeApi,
+    client: KubernetesClient,
+    *,
+    resync_s: float = 600.0,
+    timing: WatchTiming = PATIENT,
+) -> AsyncIterator[Watcher]:
     watcher = Watcher(client, resync_s=resync_s, timing=timing)
     await watcher.view.start()
     try:
@@ -95,7 +114,9 @@ def lists(api: FakeApi) -> int:
 
 
 @with_a_cluster
-async def test_start_returns_with_the_existing_objects(api: FakeApi, client: KubernetesClient) -> None:
+async def test_start_returns_with_the_existing_objects(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     api.put("jobs", job("strange", {"app": "other"}))
     async with a_watcher(api, client) as watcher:
@@ -104,7 +125,9 @@ async def test_start_returns_with_the_existing_objects(api: FakeApi, client: Kub
 
 
 @with_a_cluster
-async def test_a_start_that_fails_says_why_and_leaves_nothing_running(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_start_that_fails_says_why_and_leaves_nothing_running(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.forbid("list", "jobs")
     watcher = Watcher(client)
     with pytest.raises(ApiError, match="cannot list"):
@@ -135,7 +158,9 @@ async def test_changes_are_delivered(api: FakeApi, client: KubernetesClient) -> 
 
 
 @with_a_cluster
-async def test_an_object_that_loses_its_label_is_gone(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_object_that_loses_its_label_is_gone(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client) as watcher:
         api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"]["labels"].clear())
@@ -179,7 +204,9 @@ def test_after_a_compaction_the_objects_are_listed_again(form: str) -> None:
 
 
 @with_a_cluster
-async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_bookmark_moves_the_version_past_a_compaction(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.put("pods", {"metadata": {"name": "of no interest"}})
@@ -193,7 +220,9 @@ async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, clie
 
 
 @with_a_cluster
-async def test_a_lost_event_is_repaired_by_the_next_full_list(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_lost_event_is_repaired_by_the_next_full_list(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.1) as watcher:
         await eventually(lambda: watches(api) >= 1)
@@ -206,7 +235,9 @@ async def test_a_lost_event_is_repaired_by_the_next_full_list(api: FakeApi, clie
 
 
 @with_a_cluster
-async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         await api.stop()
@@ -218,7 +249,9 @@ async def test_an_outage_of_the_server_is_reported_and_then_made_up_for(api: Fak
 
 
 @with_a_cluster
-async def test_revoked_rights_are_reported_until_they_are_restored(api: FakeApi, client: KubernetesClient) -> None:
+async def test_revoked_rights_are_reported_until_they_are_restored(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client, timing=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.forbid("watch", "jobs")
@@ -241,7 +274,9 @@ async def test_a_server_that_hangs_is_detected(api: FakeApi, client: KubernetesC
 
 
 @with_a_cluster
-async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, client: KubernetesClient) -> None:
+async def test_our_own_writes_are_seen_at_once_and_never_unseen(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         for number in range(20):
             made = await client.create(JOBS, NAMESPACE, job(f"j{number}"))
@@ -253,7 +288,9 @@ async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, cl
 
 
 @with_a_cluster
-async def test_an_object_created_during_a_list_is_not_missed(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_object_created_during_a_list_is_not_missed(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client, resync_s=0.05) as watcher:
         api.quiet = api.late = True
         before = lists(api)
@@ -266,7 +303,9 @@ async def test_an_object_created_during_a_list_is_not_missed(api: FakeApi, clien
 
 
 @with_a_cluster
-async def test_a_late_deletion_event_does_not_hide_the_successor(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_late_deletion_event_does_not_hide_the_successor(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client) as watcher:
         await eventually(lambda: watches(api) == 1)
@@ -282,7 +321,9 @@ async def test_a_late_deletion_event_does_not_hide_the_successor(api: FakeApi, c
 
 
 @with_a_cluster
-async def test_an_old_list_does_not_hide_newer_events(api: FakeApi, client: KubernetesClient) -> None:
+async def test_an_old_list_does_not_hide_newer_events(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client) as watcher:
         made = await client.create(JOBS, NAMESPACE, job("a"))
         api.change("jobs", NAMESPACE, "a", touch)
@@ -294,7 +335,16 @@ async def test_an_old_list_does_not_hide_newer_events(api: FakeApi, client: Kube
 @with_a_cluster
 async def test_a_deleted_object_does_not_reappear(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
-    api.put("pods", {"metadata": {"name": "p", "namespace": NAMESPACE, "ownerReferences": [{"uid": uid(api, "a")}]}})
+    api.put(
+        "pods",
+        {
+            "metadata": {
+                "name": "p",
+                "namespace": NAMESPACE,
+                "ownerReferences": [{"uid": uid(api, "a")}],
+            }
+        },
+    )
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         await client.delete(JOBS, NAMESPACE, "a", propagation="Foreground")
         watcher.view.drop("a")
@@ -305,19 +355,25 @@ async def test_a_deleted_object_does_not_reappear(api: FakeApi, client: Kubernet
 
 
 @with_a_cluster
-async def test_a_deleted_object_stays_hidden_while_it_terminates(api: FakeApi, client: KubernetesClient) -> None:
+async def test_a_deleted_object_stays_hidden_while_it_terminates(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         watcher.view.drop("a")
         listed = lists(api)
         await eventually(lambda: lists(api) > listed + 2)
-        api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"].update(deletionTimestamp="now"))
+        api.change(
+            "jobs", NAMESPACE, "a", lambda obj: obj["metadata"].update(deletionTimestamp="now")
+        )
         api.put("jobs", job("b"))
         await eventually(lambda: watcher.names == ["b"])
 
 
 @with_a_cluster
-async def test_the_state_of_a_restored_server_is_accepted(api: FakeApi, client: KubernetesClient) -> None:
+async def test_the_state_of_a_restored_server_is_accepted(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.version = 5000
     api.put("jobs", job("a"))
     async with a_watcher(api, client, timing=QUICK) as watcher:
@@ -340,9 +396,18 @@ class Step:
 NAMES = st.sampled_from(["a", "b"])
 STEPS = st.one_of(
     st.builds(
-        Step, st.sampled_from(["create", "change", "remove", "replace", "relabel", "our create", "our delete"]), NAMES
+        Step,
+        st.sampled_from(
+            ["create", "change", "remove", "replace", "relabel", "our create", "our delete"]
+        ),
+        NAMES,
     ),
-    st.builds(Step, st.sampled_from(["drop", "compact", "compact, by status", "bookmark", "restart", "rest", "turn"])),
+    st.builds(
+        Step,
+        st.sampled_from(
+            ["drop", "compact", "compact, by status", "bookmark", "restart", "rest", "turn"]
+        ),
+    ),
     st.builds(Step, st.sampled_from(["quiet", "speak", "late", "in time"])),
     st.builds(Step, st.sampled_from(["lose", "refuse", "overload"]), count=st.integers(1, 3)),
 )
@@ -403,7 +468,8 @@ async def take(step: Step, api: FakeApi, client: KubernetesClient, watcher: Watc
 async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> None:
     # Events that were lost come back with the next full list; all else has to do without.
     resync_s = 0.15 if any(step.what == "lose" for step in steps) else 600.0
-    relabeled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
+    # gone, and back again: there is no telling
+    relabeled = any(step.what == "relabel" for step in steps)
     async with a_watcher(api, client, resync_s=resync_s, timing=QUICK) as watcher:
         if not relabeled:
             watcher.there = lambda: uids(api.all("jobs"))
@@ -414,7 +480,11 @@ async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> Non
         api.quiet = api.late = False
 
         def truth() -> dict[str, Raw]:
-            return {obj["metadata"]["name"]: obj for obj in api.all("jobs") if obj["metadata"]["labels"] == OURS}
+            return {
+                obj["metadata"]["name"]: obj
+                for obj in api.all("jobs")
+                if obj["metadata"]["labels"] == OURS
+            }
 
         await eventually(lambda: watcher.view.objects == truth() and not watcher.view.trouble)
         assert watcher.untrue == []

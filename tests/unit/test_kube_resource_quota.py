@@ -1,4 +1,6 @@
-"""No object is created that a quota would refuse, none waits that fits, and one that never fits is reported."""
+"""No object is created that a quota would refuse, none waits that fits, and one that never fits is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,14 @@ Raw = dict[str, Any]
 GPU = "requests.nvidia.com/gpu"
 
 
-def quota(hard: dict[str, str], used: dict[str, str] | None = None, *, name: str = "room", version: int = 1,
-          **spec: Any) -> Raw:  # fmt: skip
+def quota(
+    hard: dict[str, str],
+    used: dict[str, str] | None = None,
+    *,
+    name: str = "room",
+    version: int = 1,
+    **spec: Any,
+) -> Raw:
     used = dict.fromkeys(hard, "0") if used is None else used
     return {
         "metadata": {"name": name, "resourceVersion": str(version)},
@@ -41,7 +49,11 @@ def gpus(count: int, pods: int = 1) -> Demand:
 def pod(name: str, of: str, *, asks: int = 1, version: int = 1, phase: str = "Running") -> Raw:
     resources = {"requests": {"nvidia.com/gpu": str(asks), "cpu": "1"}}
     return {
-        "metadata": {"name": name, "resourceVersion": str(version), "labels": {"batch.kubernetes.io/job-name": of}},
+        "metadata": {
+            "name": name,
+            "resourceVersion": str(version),
+            "labels": {"batch.kubernetes.io/job-name": of},
+        },
         "spec": {"containers": [{"name": "trial", "resources": resources}]},
         "status": {"phase": phase},
     }
@@ -69,11 +81,19 @@ def waits(demand: Demand, *quotas: Raw) -> str:
         ({GPU: "8"}, {GPU: "9"}, f"QuotaExceeded: {GPU} 9/8 (quota room)"),
         ({"cpu": "1500m"}, {"cpu": "600m"}, "QuotaExceeded: cpu 600m/1500m (quota room), needs 1"),
         ({"count/pods": "4"}, {"count/pods": "4"}, "QuotaExceeded: count/pods 4/4 (quota room)"),
-        ({"count/jobs.batch": "2"}, {"count/jobs.batch": "2"}, "QuotaExceeded: count/jobs.batch 2/2 (quota room)"),
-        ({"requests.memory": "1Gi", "secrets": "0"}, {"requests.memory": "2Gi", "secrets": "5"}, ""),
+        (
+            {"count/jobs.batch": "2"},
+            {"count/jobs.batch": "2"},
+            "QuotaExceeded: count/jobs.batch 2/2 (quota room)",
+        ),
+        (
+            {"requests.memory": "1Gi", "secrets": "0"},
+            {"requests.memory": "2Gi", "secrets": "5"},
+            "",
+        ),
         ({GPU: "8"}, {}, f"QuotaUnknown: {GPU} is not counted yet (quota room)"),
     ],
-)  # fmt: skip
+)
 def test_an_attempt_waits_while_a_quota_has_no_room_for_it(
     hard: dict[str, str], used: dict[str, str], reason: str
 ) -> None:
@@ -86,7 +106,11 @@ def test_all_workers_of_an_attempt_are_counted_together() -> None:
 
 
 def selector(operator: str, *values: str) -> Raw:
-    return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": list(values)}]}
+    return {
+        "matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,7 +130,9 @@ def selector(operator: str, *values: str) -> Raw:
         ({"scopeSelector": selector("Exists"), "scopes": ["NotBestEffort"]}, True),
     ],
 )
-def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: Raw, counts: bool) -> None:
+def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(
+    spec: Raw, counts: bool
+) -> None:
     demand = Demand(1, {"requests.cpu": Decimal(1)}, {"count/jobs.batch": 1}, priority_class="high")
     taken = charge(demand, quota({"pods": "1", "count/jobs.batch": "1"}, **spec))
     assert taken == ({"pods": 1} if counts else {})
@@ -118,7 +144,10 @@ def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: R
 def test_a_launch_is_added_to_the_usage_until_the_quota_has_counted_its_pod() -> None:
     reservations = Reservations(ManualClock())
     reservations.launched("a", gpus(1))
-    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
+    assert (
+        reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations)
+        == f"QuotaExceeded: {GPU} 1/1 (quota room)"
+    )
     reservations.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
     late = quota({GPU: "2"}, {GPU: "2"}, version=6)
     assert reason_to_wait(gpus(1), [late], reservations) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
@@ -131,7 +160,9 @@ def test_an_unchanged_quota_is_trusted_after_a_while() -> None:
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1))
     reservations.look([pod("a-x", "a", version=7)])
-    counted = quota({GPU: "2", "count/jobs.batch": "2"}, {GPU: "1", "count/jobs.batch": "1"}, version=6)
+    counted = quota(
+        {GPU: "2", "count/jobs.batch": "2"}, {GPU: "1", "count/jobs.batch": "1"}, version=6
+    )
     assert reason_to_wait(gpus(1), [counted], reservations) != ""
     clock.now_s += SETTLE_S
     assert reason_to_wait(gpus(1), [counted], reservations) == ""
@@ -158,7 +189,10 @@ def test_a_live_pod_counts_even_if_the_server_has_recounted_without_it() -> None
     reservations.look([pod("a-x", "a", version=5), pod("b-x", "b", version=6)])
     clock.now_s = 100
     forgetful = quota({GPU: "2"}, used={GPU: "1"}, version=9)
-    assert reason_to_wait(gpus(1), [forgetful], reservations) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
+    assert (
+        reason_to_wait(gpus(1), [forgetful], reservations)
+        == f"QuotaExceeded: {GPU} 2/2 (quota room)"
+    )
     reservations.ended("a")
     assert reason_to_wait(gpus(1), [forgetful], reservations) == ""
     reservations.launched("c", gpus(1))
@@ -216,7 +250,9 @@ class Cluster:
             asks = self.running.pop(name)
             self.charged.append(asks)
             self.version += 1
-            self.pod_events.append(pod(f"{name}-x", name, asks=asks, version=self.version, phase="Succeeded"))
+            self.pod_events.append(
+                pod(f"{name}-x", name, asks=asks, version=self.version, phase="Succeeded")
+            )
 
     def take_off(self) -> None:
         if self.charged:
@@ -238,7 +274,11 @@ def test_late_events_neither_exceed_the_quota_nor_block_a_fitting_trial(
 ) -> None:
     cluster, clock = Cluster(room, min(strangers, room)), ManualClock()
     reservations, shown, pods = Reservations(clock), cluster.quota_events.pop(), dict[str, Raw]()
-    queue = [(f"job-{number}", each) for number, each in enumerate(asks) if each <= room - cluster.strangers]
+    queue = [
+        (f"job-{number}", each)
+        for number, each in enumerate(asks)
+        if each <= room - cluster.strangers
+    ]
 
     def see_quota() -> None:
         nonlocal shown
@@ -302,7 +342,8 @@ def test_when_all_attempts_have_ended_no_reservation_is_left() -> None:
 def test_unseen_pods_of_an_ended_attempt_stop_counting() -> None:
     clock = ManualClock()
     reservations = Reservations(clock)
-    reservations.launched("a", gpus(1, pods=2))  # nobody waits: one of its two pods is deleted unseen
+    # nobody waits: one of its two pods is deleted unseen
+    reservations.launched("a", gpus(1, pods=2))
     clock.now_s += 600
     reservations.ended("a")
     reservations.look([pod("a-1", "a", phase="Failed")])
@@ -326,20 +367,46 @@ def limit_range(kind: str = "Container", **rule: Raw) -> Raw:
     ("demand", "quotas", "limits", "said"),
     [
         (gpus(8), [quota({GPU: "8"}, {GPU: "8"})], [], ""),
-        (gpus(3, pods=3), [quota({GPU: "8"})], [], f"{GPU} 9 is above 8, all that quota room allows"),
-        (gpus(1), [quota({"limits.memory": "1Gi"})], [],
-         "quota room counts limits.memory, so every trial must request it: set spec.trial.resources"),
+        (
+            gpus(3, pods=3),
+            [quota({GPU: "8"})],
+            [],
+            f"{GPU} 9 is above 8, all that quota room allows",
+        ),
+        (
+            gpus(1),
+            [quota({"limits.memory": "1Gi"})],
+            [],
+            "quota room counts limits.memory, so every trial must request it: set spec.trial.resources",
+        ),
         (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "1Gi"})], ""),
-        (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "2Gi"})],
-         "limits.memory 2Gi is above 1Gi, all that quota room allows"),
+        (
+            gpus(1),
+            [quota({"limits.memory": "1Gi"})],
+            [limit_range(default={"memory": "2Gi"})],
+            "limits.memory 2Gi is above 1Gi, all that quota room allows",
+        ),
         (gpus(1), [quota({"limits.memory": "1Gi"}, scopes=["Terminating"])], [], ""),
-        (gpus(1), [], [limit_range(max={"cpu": "500m"})],
-         "cpu 1 is above 500m, the most that LimitRange limits allows a container"),
-        (gpus(1), [], [limit_range("Pod", min={"memory": "1Gi"})],
-         "memory 0 is below 1Gi, the least that LimitRange limits allows a pod"),
-        (Demand(1, {"requests.cpu": Decimal(2)}, containers=2), [], [limit_range(max={"cpu": "1"})], ""),
+        (
+            gpus(1),
+            [],
+            [limit_range(max={"cpu": "500m"})],
+            "cpu 1 is above 500m, the most that LimitRange limits allows a container",
+        ),
+        (
+            gpus(1),
+            [],
+            [limit_range("Pod", min={"memory": "1Gi"})],
+            "memory 0 is below 1Gi, the least that LimitRange limits allows a pod",
+        ),
+        (
+            Demand(1, {"requests.cpu": Decimal(2)}, containers=2),
+            [],
+            [limit_range(max={"cpu": "1"})],
+            "",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_request_above_the_whole_quota_is_reported(
     demand: Demand, quotas: list[Raw], limits: list[Raw], said: str
 ) -> None:
@@ -347,7 +414,11 @@ def test_a_request_above_the_whole_quota_is_reported(
 
 
 def test_defaults_of_the_namespace_apply_to_trials_without_requests() -> None:
-    bare = demand_of([{"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [{"name": "trial"}]}}])
-    filled = with_defaults(bare, [limit_range(default={"cpu": "2"}, defaultRequest={"cpu": "1", "memory": "1Gi"})])
+    bare = demand_of(
+        [{"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [{"name": "trial"}]}}]
+    )
+    filled = with_defaults(
+        bare, [limit_range(default={"cpu": "2"}, defaultRequest={"cpu": "1", "memory": "1Gi"})]
+    )
     assert (bare.best_effort, filled.best_effort) == (True, False)
     assert filled.per_pod == {"requests.cpu": 1, "limits.cpu": 2, "requests.memory": 2**30}

@@ -1,4 +1,6 @@
-"""The status of an unchanged attempt is cached; it is derived again after a change, or once time may change it."""
+"""The status of an unchanged attempt is cached; it is derived again after a change, or once time
+may change it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def noted(status: AttemptStatus = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None) -> StatusCache:
+def noted(
+    status: AttemptStatus = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None
+) -> StatusCache:
     cache = StatusCache()
     cache.put(job, [POD], status, left_s=left_s)
     return cache
@@ -61,12 +65,16 @@ def test_an_unchanged_attempt_keeps_its_status(clock: Clock) -> None:
         ("its pod is gone", JOB, []),
     ],
 )
-def test_a_changed_attempt_is_derived_again(clock: Clock, what: str, job: dict[str, Any], pods: list[Any]) -> None:
+def test_a_changed_attempt_is_derived_again(
+    clock: Clock, what: str, job: dict[str, Any], pods: list[Any]
+) -> None:
     assert noted().get(job, pods, quiet=True) is None, what
 
 
 @pytest.mark.parametrize(("job", "believed_s"), [(JOB, 5.0), (DOUBTED, 1.0)])
-def test_no_status_is_cached_beyond_its_expiry(clock: Clock, job: dict[str, Any], believed_s: float) -> None:
+def test_no_status_is_cached_beyond_its_expiry(
+    clock: Clock, job: dict[str, Any], believed_s: float
+) -> None:
     cache = noted(job=job)
     clock.now_s += believed_s - 0.01
     assert cache.get(job, [POD], quiet=True) is RUNS

@@ -1,5 +1,7 @@
-"""The transport against raw sockets, plain and by TLS: what is switched off in the package, limits, and what people are
-told of peers that are silent, broken, or not an API server."""
+"""The transport against raw sockets, plain and by TLS: what is switched off in the package, limits,
+and what people are
+told of peers that are silent, broken, or not an API server.
+"""
 
 from __future__ import annotations
 
@@ -148,11 +150,21 @@ PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used
 
 
 @asynccontextmanager
-async def transport_to(server: str, tls: ssl.SSLContext = PLAIN, *, proxy: str = "") -> AsyncIterator[Transport]:
+async def transport_to(
+    server: str, tls: ssl.SSLContext = PLAIN, *, proxy: str = ""
+) -> AsyncIterator[Transport]:
     access = ClusterAccess(
-        context="team", user="ana", namespace="default", server=server, tls=tls, tls_server_name="", verified=True,
-        transport="", credentials=Credentials(), proxy=Proxy(proxy, "proxy-url") if proxy else None,
-    )  # fmt: skip
+        context="team",
+        user="ana",
+        namespace="default",
+        server=server,
+        tls=tls,
+        tls_server_name="",
+        verified=True,
+        transport="",
+        credentials=Credentials(),
+        proxy=Proxy(proxy, "proxy-url") if proxy else None,
+    )
     made = Transport(access)
     try:
         yield made
@@ -160,10 +172,19 @@ async def transport_to(server: str, tls: ssl.SSLContext = PLAIN, *, proxy: str =
         await made.close()
 
 
-async def body_of(transport: Transport, method: str = "GET", target: str = "/", body: Raw | None = None, *,
-                  headers: tuple[tuple[str, str], ...] = (), silence_s: float = 10,
-                  total_s: float | None = None) -> bytes:  # fmt: skip
-    response = await transport.request(method, target, headers, body, silence_s=silence_s, total_s=total_s)
+async def body_of(
+    transport: Transport,
+    method: str = "GET",
+    target: str = "/",
+    body: Raw | None = None,
+    *,
+    headers: tuple[tuple[str, str], ...] = (),
+    silence_s: float = 10,
+    total_s: float | None = None,
+) -> bytes:
+    response = await transport.request(
+        method, target, headers, body, silence_s=silence_s, total_s=total_s
+    )
     try:
         return b"".join([chunk async for chunk in response.chunks()])
     finally:
@@ -183,10 +204,16 @@ async def problem_of(transport: Transport, **limits: float) -> Unreachable:
     ("serve", "explanation"),
     [
         (says(b""), "closed the connection: Server disconnected; it may be restarting"),
-        (says(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"), "closed the connection: .*it may be restarting"),
+        (
+            says(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"),
+            "closed the connection: .*it may be restarting",
+        ),
         (says(CHUNKED + b"5\r\nhel"), "closed the connection: .*it may be restarting"),
         (says(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "closed the connection: invalid HTTP response: "),
-        (says(b"HTTP/1.1 200 OK\r\nX: " + b"x" * (1 << 18)), "closed the connection: invalid HTTP response: "),
+        (
+            says(b"HTTP/1.1 200 OK\r\nX: " + b"x" * (1 << 18)),
+            "closed the connection: invalid HTTP response: ",
+        ),
         (reset_within_the_body, "closed the connection: .*it may be restarting"),
     ],
 )
@@ -222,7 +249,9 @@ def test_a_slow_response_has_a_total_limit() -> None:
 
     async def check() -> None:
         async with RawServer(serve) as server, transport_to(server.url) as transport:
-            assert "does not answer; is the cluster up" in str(await problem_of(transport, total_s=0.2))
+            assert "does not answer; is the cluster up" in str(
+                await problem_of(transport, total_s=0.2)
+            )
 
     asyncio.run(check())
 
@@ -233,7 +262,10 @@ def test_a_port_without_a_server_is_reported() -> None:
             reserved.bind(("127.0.0.1", 0))
             async with transport_to(f"http://127.0.0.1:{reserved.getsockname()[1]}") as transport:
                 problem = str(await problem_of(transport))
-        assert "cannot be reached: Connection refused; is the cluster up, and this the right context?" in problem
+        assert (
+            "cannot be reached: Connection refused; is the cluster up, and this the right context?"
+            in problem
+        )
 
     asyncio.run(check())
 
@@ -260,7 +292,9 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def check() -> None:
         async with full_server() as port, transport_to(f"http://127.0.0.1:{port}") as transport:
-            assert "does not answer; is the cluster up, and does a VPN" in str(await problem_of(transport))
+            assert "does not answer; is the cluster up, and does a VPN" in str(
+                await problem_of(transport)
+            )
 
     asyncio.run(check())
 
@@ -271,7 +305,10 @@ def test_a_port_that_does_not_speak_tls_is_reported(trusting: ssl.SSLContext) ->
         await peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     async def check() -> None:
-        async with RawServer(page) as server, transport_to(f"https://127.0.0.1:{server.port}", trusting) as transport:
+        async with (
+            RawServer(page) as server,
+            transport_to(f"https://127.0.0.1:{server.port}", trusting) as transport,
+        ):
             problem = str(await problem_of(transport))
         assert "does not speak TLS as expected: [SSL: WRONG_VERSION_NUMBER]" in problem
         assert "check its cluster's server in the kubeconfig" in problem
@@ -282,20 +319,27 @@ def test_a_port_that_does_not_speak_tls_is_reported(trusting: ssl.SSLContext) ->
 def test_the_lack_of_a_client_certificate_is_reported_with_the_servers_reason(
     authority: Authority, trusting: ssl.SSLContext
 ) -> None:
-    demanding = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.own.certificate))
+    demanding = ssl.create_default_context(
+        ssl.Purpose.CLIENT_AUTH, cafile=str(authority.own.certificate)
+    )
     issued = authority.issue("demanding", "/CN=server", ["127.0.0.1"])
     demanding.load_cert_chain(issued.certificate, issued.key)
     demanding.verify_mode = ssl.CERT_REQUIRED
 
     async def check() -> None:
-        async with RawServer(answers, demanding) as server, transport_to(server.url, trusting) as transport:
+        async with (
+            RawServer(answers, demanding) as server,
+            transport_to(server.url, trusting) as transport,
+        ):
             assert "closed the connection: " in str(await problem_of(transport))
 
     asyncio.run(check())
 
 
 @pytest.mark.parametrize("token", ["secret\r\nX: y", "secret\x00"])
-def test_a_request_that_http_cannot_express_is_refused_without_showing_the_token(token: str) -> None:
+def test_a_request_that_http_cannot_express_is_refused_without_showing_the_token(
+    token: str,
+) -> None:
     async def check() -> None:
         async with RawServer(answers) as server, transport_to(server.url) as transport:
             with pytest.raises(Unreachable, match="cannot be sent a request") as caught:
@@ -309,7 +353,9 @@ def test_a_request_that_http_cannot_express_is_refused_without_showing_the_token
 # What is switched off in the package.
 
 
-def test_the_credentials_of_a_netrc_file_are_not_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_credentials_of_a_netrc_file_are_not_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     heads: list[str] = []
 
     async def serve(peer: Peer) -> None:
@@ -325,7 +371,9 @@ def test_the_credentials_of_a_netrc_file_are_not_sent(monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     asyncio.run(check())
-    assert [line for line in heads[0].splitlines() if "Authorization" in line] == ["Authorization: Bearer ours"]
+    assert [line for line in heads[0].splitlines() if "Authorization" in line] == [
+        "Authorization: Bearer ours"
+    ]
 
 
 def test_cookies_are_not_kept() -> None:
@@ -334,10 +382,15 @@ def test_cookies_are_not_kept() -> None:
     async def serve(peer: Peer) -> None:
         while True:
             heads.append(await peer.hear())
-            await peer.say(b"HTTP/1.1 200 OK\r\nSet-Cookie: session=1\r\nContent-Length: 2\r\n\r\nok")
+            await peer.say(
+                b"HTTP/1.1 200 OK\r\nSet-Cookie: session=1\r\nContent-Length: 2\r\n\r\nok"
+            )
 
     async def check() -> None:
-        async with RawServer(serve) as server, transport_to(server.url.replace("127.0.0.1", "localhost")) as transport:
+        async with (
+            RawServer(serve) as server,
+            transport_to(server.url.replace("127.0.0.1", "localhost")) as transport,
+        ):
             for _ in range(2):
                 await body_of(transport)
 
@@ -377,7 +430,10 @@ def test_a_stream_that_is_not_read_stops_the_server(
         await peer.say(b"0\r\n\r\n")
 
     async def check() -> None:
-        async with RawServer(serve, tls if secure else None) as server, transport_to(server.url, trusting) as transport:
+        async with (
+            RawServer(serve, tls if secure else None) as server,
+            transport_to(server.url, trusting) as transport,
+        ):
             response = await transport.request("GET", "/", (), None, silence_s=10, total_s=None)
             before = -1
             while sent != before:
@@ -422,7 +478,9 @@ def test_closing_a_response_early_closes_its_connection() -> None:
 
 
 def test_tcp_keepalive_detects_a_vanished_peer() -> None:
-    made = transport_module._kept_alive((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))
+    made = transport_module._kept_alive(
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
+    )
     with made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
@@ -457,18 +515,28 @@ def test_a_proxy_that_refuses_to_connect_is_reported(trusting: ssl.SSLContext) -
             there = proxy.url.replace("//", "//me:secret@")
             async with transport_to("https://api.example", trusting, proxy=there) as transport:
                 problem = str(await problem_of(transport))
-        assert f"through its proxy: 127.0.0.1:{proxy.port} answers 407 Proxy Authentication Required; check" in problem
+        assert (
+            f"through its proxy: 127.0.0.1:{proxy.port} answers 407 Proxy Authentication Required; check"
+            in problem
+        )
         assert "secret" not in problem
 
     asyncio.run(check())
 
 
-def test_a_proxy_that_is_silent_has_a_limit(trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_silent_has_a_limit(
+    trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport_module, "_CONNECTION_S", 0.05)
 
     async def check() -> None:
-        async with RawServer(silent) as proxy, transport_to("https://a.example", trusting, proxy=proxy.url) as made:
-            assert f"through its proxy: 127.0.0.1:{proxy.port} does not answer" in str(await problem_of(made))
+        async with (
+            RawServer(silent) as proxy,
+            transport_to("https://a.example", trusting, proxy=proxy.url) as made,
+        ):
+            assert f"through its proxy: 127.0.0.1:{proxy.port} does not answer" in str(
+                await problem_of(made)
+            )
             await eventually(lambda: proxy.ended == 1)
 
     asyncio.run(check())
@@ -477,9 +545,15 @@ def test_a_proxy_that_is_silent_has_a_limit(trusting: ssl.SSLContext, monkeypatc
 def test_an_untrusted_certificate_of_a_proxy_is_refused(tls: ssl.SSLContext) -> None:
     async def check() -> None:
         system = ssl.create_default_context()
-        async with RawServer(answers, tls) as proxy, transport_to("https://a.example", system, proxy=proxy.url) as made:
+        async with (
+            RawServer(answers, tls) as proxy,
+            transport_to("https://a.example", system, proxy=proxy.url) as made,
+        ):
             problem = str(await problem_of(made))
-        assert f"through its proxy: 127.0.0.1:{proxy.port}: [SSL: CERTIFICATE_VERIFY_FAILED]" in problem
+        assert (
+            f"through its proxy: 127.0.0.1:{proxy.port}: [SSL: CERTIFICATE_VERIFY_FAILED]"
+            in problem
+        )
 
     asyncio.run(check())
 
@@ -487,6 +561,8 @@ def test_an_untrusted_certificate_of_a_proxy_is_refused(tls: ssl.SSLContext) -> 
 def test_a_proxy_without_an_address_is_reported() -> None:
     async def check() -> None:
         async with transport_to("https://a.example", proxy="http://nowhere.invalid:3128") as made:
-            assert "through its proxy: nowhere.invalid:3128: no such host" in str(await problem_of(made))
+            assert "through its proxy: nowhere.invalid:3128: no such host" in str(
+                await problem_of(made)
+            )
 
     asyncio.run(check())

@@ -1,4 +1,6 @@
-"""An unexpected exception stops neither reflectors nor logs: it is logged once as a bug, and they restart."""
+"""An unexpected exception stops neither reflectors nor logs: it is logged once as a bug, and they
+restart.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,29 @@ from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually
 
 ODD: Raw = {"type": "ADDED", "object": {"metadata": {"name": "a"}}}
-SENTENCE = "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
+SENTENCE = (
+    "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
+)
 # Every watch counts as a long one, so that the next one starts without a pause.
 TIMING = WatchTiming(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 
 
 def bugs(caplog: pytest.LogCaptureFixture) -> list[type[BaseException] | None]:
     """Return the messages that were logged with a traceback."""
-    return [record.exc_info[0] for record in caplog.records if record.exc_info and "bug" in record.getMessage()]
+    return [
+        record.exc_info[0]
+        for record in caplog.records
+        if record.exc_info and "bug" in record.getMessage()
+    ]
 
 
 def watches(api: FakeApi) -> int:
     return sum("watch" in query for _, _, query in api.requests)
 
 
-def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_event_is_logged_and_followed_by_a_list(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         seen: list[str] = []
         async with FakeApi() as api, api.client() as client:
@@ -45,7 +55,9 @@ def test_an_unexpected_event_is_logged_and_followed_by_a_list(caplog: pytest.Log
             for times, name in enumerate("abc", start=1):
                 await eventually(lambda times=times: watches(api) == times)
                 api.say(ODD)
-                await eventually(lambda times=times: seen.count(SENTENCE) == times and seen[-1] == "")
+                await eventually(
+                    lambda times=times: seen.count(SENTENCE) == times and seen[-1] == ""
+                )
                 api.put("jobs", {"metadata": {"name": name, "namespace": "user1"}})
                 await eventually(lambda name=name: name in view.objects)
             assert (reflector.trouble, reflector.error) == ("", None)
@@ -109,14 +121,19 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow(node: OddNode, folder: Path) -> LogFollower:
     follower = LogFollower(
-        LogCopying(node, LogStreams(), "user1"), PodContainer("a-x", "trial"), folder, grown=lambda: None
+        LogCopying(node, LogStreams(), "user1"),
+        PodContainer("a-x", "trial"),
+        folder,
+        grown=lambda: None,
     )
     follower.begin()
     return follower
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_log_is_followed_again_after_an_unexpected_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_is_followed_again_after_an_unexpected_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         node = OddNode(3)
         follower = follow(node, tmp_path)

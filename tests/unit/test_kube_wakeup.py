@@ -1,4 +1,6 @@
-"""A waiter pauses in proportion to the cost of observing, misses no change, and wakes at once later."""
+"""A waiter pauses in proportion to the cost of observing, misses no change, and wakes at once
+later.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def rest_of(turns: Turns, rests: list[float], *, within_s: float = 1.0) -> float
     return rests[-1]
 
 
-@pytest.mark.parametrize(("cost_s", "within_s", "rest_s"), [(0.009, 1.0, 0.1), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)])
+@pytest.mark.parametrize(
+    ("cost_s", "within_s", "rest_s"), [(0.009, 1.0, 0.1), (0.5, 1.0, 0.2), (0.5, 0.05, 0.05)]
+)
 def test_a_turn_beyond_the_share_of_reading_is_followed_by_a_pause(
     rests: list[float], cost_s: float, within_s: float, rest_s: float
 ) -> None:

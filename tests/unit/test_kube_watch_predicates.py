@@ -23,18 +23,28 @@ def scheduled(status: str, message: str = "") -> Raw:
     return {"type": "PodScheduled", "status": status, "message": message}
 
 
-def job(*conditions: str, about: Raw | None = None, suspend: bool | None = None, **status: Any) -> Raw:
-    shown = {"conditions": [{"type": kind, "status": "True"} for kind in conditions]} if conditions else {}
+def job(
+    *conditions: str, about: Raw | None = None, suspend: bool | None = None, **status: Any
+) -> Raw:
+    shown = (
+        {"conditions": [{"type": kind, "status": "True"} for kind in conditions]}
+        if conditions
+        else {}
+    )
     return {"metadata": about or {}, "spec": {"suspend": suspend}, "status": {**shown, **status}}
 
 
 WAITS = pod(containerStatuses=containers(waiting={"reason": "ImagePullBackOff"}))
 RUNS = pod("Running", containerStatuses=containers(running={}))
 OVER = pod("Running", containerStatuses=containers(terminated={}))
-OUT = pod("Running", containerStatuses=containers(running={}), conditions=[{"type": "DisruptionTarget"}])
+OUT = pod(
+    "Running", containerStatuses=containers(running={}), conditions=[{"type": "DisruptionTarget"}]
+)
 ENDED = pod("Succeeded", containerStatuses=containers(terminated={"exitCode": 0}))
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-FULL, FULLER = (pod(conditions=[scheduled("False", message)]) for message in ("0/4 nodes", "0/5 nodes"))
+FULL, FULLER = (
+    pod(conditions=[scheduled("False", message)]) for message in ("0/4 nodes", "0/5 nodes")
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,9 @@ def test_changes_of_a_pod_are_relevant(change: str, before: Raw | None, after: R
         ("it had ended and is gone", ENDED, None),
     ],
 )
-def test_the_creation_and_cleanup_of_a_pod_are_not_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_the_creation_and_cleanup_of_a_pod_are_not_relevant(
+    change: str, before: Raw | None, after: Raw | None
+) -> None:
     assert not pod_matters(before, after), change
 
 
@@ -81,7 +93,9 @@ def test_the_creation_and_cleanup_of_a_pod_are_not_relevant(change: str, before:
         ("it is gone", job(), None),
     ],
 )
-def test_conditions_of_a_job_are_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_conditions_of_a_job_are_relevant(
+    change: str, before: Raw | None, after: Raw | None
+) -> None:
     assert job_matters(before, after), change
 
 
@@ -93,5 +107,7 @@ def test_conditions_of_a_job_are_relevant(change: str, before: Raw | None, after
         ("its pod has ended", job(active=1), job(uncountedTerminatedPods={"succeeded": ["u"]})),
     ],
 )
-def test_counts_of_pods_in_a_job_are_not_relevant(change: str, before: Raw | None, after: Raw | None) -> None:
+def test_counts_of_pods_in_a_job_are_not_relevant(
+    change: str, before: Raw | None, after: Raw | None
+) -> None:
     assert not job_matters(before, after), change

@@ -23,7 +23,10 @@ FOLDERS: AttemptFolders = ExperimentFolders(Path("/state/experiments/x")).attemp
 
 
 def made(
-    *command: str, number: int = 2, env: dict[str, object] | None = None, environ: dict[str, str] | None = None
+    *command: str,
+    number: int = 2,
+    env: dict[str, object] | None = None,
+    environ: dict[str, str] | None = None,
 ) -> Launch:
     experiment = an_experiment(a_spec(trial=a_template(*command, env=env, gpu=0.5)))
     trial = a_trial(12, lr=0.1, activation="tanh")
@@ -99,12 +102,20 @@ def test_a_missing_secret_cannot_start_and_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("working_dir", "runs_in"), [("", "/work"), ("src", "/work/src"), ("../data", "/work/../data"), ("/srv", "/srv")]
+    ("working_dir", "runs_in"),
+    [("", "/work"), ("src", "/work/src"), ("../data", "/work/../data"), ("/srv", "/srv")],
 )
-def test_a_relative_working_directory_starts_at_the_files_folder(working_dir: str, runs_in: str) -> None:
+def test_a_relative_working_directory_starts_at_the_files_folder(
+    working_dir: str, runs_in: str
+) -> None:
     experiment = an_experiment(a_spec(trial=replace(a_template(), working_dir=working_dir)))
     found = launch(
-        experiment, a_trial(12, lr=0.1), attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON
+        experiment,
+        a_trial(12, lr=0.1),
+        attempt(1, trial=12),
+        FOLDERS,
+        environ={},
+        interpreter_directory=PYTHON,
     )
     assert found.working_directory == Path(runs_in)
 
@@ -112,7 +123,9 @@ def test_a_relative_working_directory_starts_at_the_files_folder(working_dir: st
 def test_two_experiments_of_one_name_never_share_a_name_of_an_attempt() -> None:
     first, second = an_experiment(), replace(an_experiment(), uid="zzzzzaaaaaaaaaaa")
     names = {
-        launch(e, a_trial(0, lr=0.1), attempt(1), FOLDERS, environ={}, interpreter_directory=PYTHON).name
+        launch(
+            e, a_trial(0, lr=0.1), attempt(1), FOLDERS, environ={}, interpreter_directory=PYTHON
+        ).name
         for e in (first, second)
     }
     assert names == {"digits-x7k2q-0", "digits-zzzzz-0"}
@@ -121,13 +134,19 @@ def test_two_experiments_of_one_name_never_share_a_name_of_an_attempt() -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"lr": 0.1, "activation": "a; id"}, "activation: 'a; id' is not one of the choices 'relu', 'tanh'"),
+        (
+            {"lr": 0.1, "activation": "a; id"},
+            "activation: 'a; id' is not one of the choices 'relu', 'tanh'",
+        ),
         ({"lr": 7.0, "activation": "tanh"}, "lr: 7 is outside 0.0001 to 1"),
         ({"lr": "0.1; id", "activation": "tanh"}, "lr: '0.1; id' is not a finite number"),
         ({"lr": None, "activation": "tanh"}, "lr: null is not a finite number"),
         ({"lr": 0.1, "activation": ["relu"]}, 'activation: ["relu"] is not one of the choices'),
         ({"lr": 0.1, "activation": "tanh", "evil": "; id"}, "evil: unknown parameter"),
-        ({"lr": 0.1, "activation": "tanh", "dropout": 0.5}, "dropout: has a value but is active only when"),
+        (
+            {"lr": 0.1, "activation": "tanh", "dropout": 0.5},
+            "dropout: has a value but is active only when",
+        ),
     ],
 )
 @pytest.mark.parametrize("runtime", ["local", "kubernetes"])
@@ -137,8 +156,14 @@ def test_values_outside_of_the_files_own_space_are_never_substituted(
     experiment = an_experiment(a_spec(trial=a_template("sh", "-c", "train ${lr} ${activation}")))
     trial = Trial(12, TrialState.RUNNING, parameters)
     first = attempt(1, trial=12)
-    local = partial(launch, experiment, trial, first, FOLDERS, environ={}, interpreter_directory=PYTHON)
-    begin = local if runtime == "local" else partial(cluster_launch, experiment, trial, [first], FOLDERS, environ={})
+    local = partial(
+        launch, experiment, trial, first, FOLDERS, environ={}, interpreter_directory=PYTHON
+    )
+    begin = (
+        local
+        if runtime == "local"
+        else partial(cluster_launch, experiment, trial, [first], FOLDERS, environ={})
+    )
     with pytest.raises(ParametersRefused) as caught:
         begin()
     assert said in str(caught.value)
@@ -150,15 +175,33 @@ def test_a_value_that_the_newest_file_has_is_substituted_as_the_file_has_it() ->
     space = Space((Parameter("n", Int(1, 9)), Parameter("kind", Choice(({"b": 1, "a": 2}, 3)))))
     spec = replace(a_spec(trial=a_template("python", "--n=${n}", "${kind}")), space=space)
     trial = Trial(12, TrialState.RUNNING, {"n": 3.0, "kind": {"a": 2.0, "b": 1.0}})
-    found = launch(an_experiment(spec), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
+    found = launch(
+        an_experiment(spec),
+        trial,
+        attempt(1, trial=12),
+        FOLDERS,
+        environ={},
+        interpreter_directory=PYTHON,
+    )
     assert found.command == ("python", "--n=3", '{"a":2,"b":1}')
     assert json.loads(found.env["TUNER_PARAMETERS"]) == {"n": 3, "kind": {"b": 1, "a": 2}}
 
 
 def test_refused_parameters_of_another_client_have_a_short_message() -> None:
-    trial = Trial(12, TrialState.RUNNING, {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000})
+    trial = Trial(
+        12,
+        TrialState.RUNNING,
+        {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000},
+    )
     with pytest.raises(ParametersRefused) as caught:
-        launch(an_experiment(), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
+        launch(
+            an_experiment(),
+            trial,
+            attempt(1, trial=12),
+            FOLDERS,
+            environ={},
+            interpreter_directory=PYTHON,
+        )
     assert len(str(caught.value)) < 1200
 
 
@@ -173,11 +216,21 @@ def test_refused_parameters_of_another_client_have_a_short_message() -> None:
         ("s3://katib/m.log", "s3://katib/m.log"),
     ],
 )
-def test_a_containers_folder_of_metrics_is_moved_below_the_output_folder(word: str, expected: str) -> None:
+def test_a_containers_folder_of_metrics_is_moved_below_the_output_folder(
+    word: str, expected: str
+) -> None:
     spec = replace(
-        a_spec(trial=a_template(word, env={"LOG": word})), metrics=MetricsRule(source=MetricsFile("/katib/m.log"))
+        a_spec(trial=a_template(word, env={"LOG": word})),
+        metrics=MetricsRule(source=MetricsFile("/katib/m.log")),
     )
     trial = a_trial(12, lr=0.1, activation="tanh")
-    made = launch(an_experiment(spec), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
+    made = launch(
+        an_experiment(spec),
+        trial,
+        attempt(1, trial=12),
+        FOLDERS,
+        environ={},
+        interpreter_directory=PYTHON,
+    )
     moved = expected.replace("OUT", str(FOLDERS.output))
     assert (made.command, made.env["LOG"]) == ((moved,), moved)

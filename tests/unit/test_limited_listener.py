@@ -13,10 +13,15 @@ ELSEWHERE = ("127.0.0.9", 0)
 
 
 def test_a_listener_closes_connections_over_its_limit_at_once() -> None:
-    with LimitedListener(listen("127.0.0.1", (0,), flag="--ui"), 2) as listener, ExitStack() as opened:
+    with (
+        LimitedListener(listen("127.0.0.1", (0,), flag="--ui"), 2) as listener,
+        ExitStack() as opened,
+    ):
 
         def connect(source: tuple[str, int] | None = None) -> socket.socket:
-            return opened.enter_context(socket.create_connection(listener.getsockname(), source_address=source))
+            return opened.enter_context(
+                socket.create_connection(listener.getsockname(), source_address=source)
+            )
 
         connect(), connect(ELSEWHERE)
         accepted = [opened.enter_context(listener.accept()[0]) for _ in range(2)]
@@ -33,10 +38,15 @@ def test_a_listener_closes_connections_over_its_limit_at_once() -> None:
 
 
 def test_a_host_has_at_most_half_of_the_connections() -> None:
-    with LimitedListener(listen("127.0.0.1", (0,), flag="--ui"), 4) as listener, ExitStack() as opened:
+    with (
+        LimitedListener(listen("127.0.0.1", (0,), flag="--ui"), 4) as listener,
+        ExitStack() as opened,
+    ):
 
         def accept(source: tuple[str, int] | None = None) -> None:
-            opened.enter_context(socket.create_connection(listener.getsockname(), source_address=source))
+            opened.enter_context(
+                socket.create_connection(listener.getsockname(), source_address=source)
+            )
             opened.enter_context(listener.accept()[0])
 
         accept(), accept()

@@ -67,10 +67,16 @@ def test_the_operators_page_shows_the_defaults() -> None:
         ("defaults: {burst: 0.5}", "defaults.burst: must be at least 1"),
         ("defaults: {rate: .nan}", "defaults.rate: nan is not a limit"),
         ("namespaces: {Vision: {trials: 1}}", "namespaces.Vision: 'Vision' is not a name"),
-        ("namespaces: {vision: {rate: 1}}", "namespaces.vision: unknown key rate; use studies, trials"),
+        (
+            "namespaces: {vision: {rate: 1}}",
+            "namespaces.vision: unknown key rate; use studies, trials",
+        ),
         ("namespaces: [vision]", "namespaces: must have names below it"),
         ("clients: {a: 7}", "clients.a: must have at least one of rate, burst below it"),
-        ("clients: {a: {rate: 1}, a: {rate: 2}}", "limits.yaml:1: cannot be read as YAML, or has a name twice"),
+        (
+            "clients: {a: {rate: 1}, a: {rate: 2}}",
+            "limits.yaml:1: cannot be read as YAML, or has a name twice",
+        ),
         ("defaults: {rate: [", "limits.yaml:.*cannot be read as YAML"),
         ("\0", "limits.yaml.*cannot be read as YAML"),
     ],
@@ -101,7 +107,9 @@ def calls(rates: RateLimiter, client: str) -> int:
 
 def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
     clock = Clock()
-    limits = Limits(RateLimit(10, 20), rates={"nightly": RateLimit(None, 5), "slow": RateLimit(0.5, 1)})
+    limits = Limits(
+        RateLimit(10, 20), rates={"nightly": RateLimit(None, 5), "slow": RateLimit(0.5, 1)}
+    )
     rates = RateLimiter(lambda: limits, clock)
     assert calls(rates, "a") == 20
     assert calls(rates, "b") == 20, "each has its own"
@@ -118,7 +126,9 @@ def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
     assert calls(rates, "slow") == 1, "who waits as long as told is let in"
 
 
-@pytest.mark.parametrize(("retry_s", "milliseconds"), [(1e-9, 1), (0.0004, 1), (0.0241, 25), (2.0, 2000)])
+@pytest.mark.parametrize(
+    ("retry_s", "milliseconds"), [(1e-9, 1), (0.0004, 1), (0.0241, 25), (2.0, 2000)]
+)
 def test_a_status_never_says_to_retry_too_early(retry_s: float, milliseconds: int) -> None:
     _, metadata = status_of(RateLimited("too many calls", retry_s=retry_s))
     retry = error_details_pb2.RetryInfo()
@@ -147,7 +157,9 @@ def test_unknown_clients_cannot_fill_the_memory() -> None:
 
 def test_room_that_was_made_is_found_before_the_next_refusal() -> None:
     counts = [Counts(studies=2)]
-    tracker = QuotaTracker(lambda _: counts[0], lambda: read("namespaces: {team: {studies: 2}}"), Clock())
+    tracker = QuotaTracker(
+        lambda _: counts[0], lambda: read("namespaces: {team: {studies: 2}}"), Clock()
+    )
 
     def create() -> None:
         with tracker.reserving("team", Counts(studies=1)):
@@ -191,18 +203,42 @@ def test_a_count_that_ran_during_a_deletion_is_repeated_before_a_refusal() -> No
 
 
 # Methods of a store that add no study, trial or measurement.
-UNCOUNTED = frozenset({
-    "best_trial", "check", "contents", "counts", "curves", "latest_measurements", "measurements", "numbers_added_by",
-    "page_sessions", "pages_of_trials", "relabel_trial", "release", "reopen_trials", "requeue", "still_held",
-    "studies", "study", "take", "trial", "trial_added_by", "trial_counts", "trials", "update_study",
-})  # fmt: skip
+UNCOUNTED = frozenset(
+    {
+        "best_trial",
+        "check",
+        "contents",
+        "counts",
+        "curves",
+        "latest_measurements",
+        "measurements",
+        "numbers_added_by",
+        "page_sessions",
+        "pages_of_trials",
+        "relabel_trial",
+        "release",
+        "reopen_trials",
+        "requeue",
+        "still_held",
+        "studies",
+        "study",
+        "take",
+        "trial",
+        "trial_added_by",
+        "trial_counts",
+        "trials",
+        "update_study",
+    }
+)
 
 
 def public(names: Iterable[str]) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-def test_every_method_of_a_store_reserves_quota_or_is_listed_as_adding_nothing(tmp_path: Path) -> None:
+def test_every_method_of_a_store_reserves_quota_or_is_listed_as_adding_nothing(
+    tmp_path: Path,
+) -> None:
     with closing(QuotaStore(SqliteStore(tmp_path / "studies.db"), Limits)) as limited:
         reserving = public([*vars(QuotaStore), "observations"])
         assert reserving | UNCOUNTED == public(dir(limited))
@@ -212,4 +248,10 @@ def test_every_method_of_a_store_reserves_quota_or_is_listed_as_adding_nothing(t
 def test_every_method_of_the_observation_log_reserves_quota_or_only_reads(tmp_path: Path) -> None:
     with closing(QuotaStore(SqliteStore(tmp_path / "studies.db"), Limits)) as limited:
         log = limited.observations
-        assert public(dir(log)) - public(vars(type(log))) == {"count", "database", "first_values", "read", "stopped"}
+        assert public(dir(log)) - public(vars(type(log))) == {
+            "count",
+            "database",
+            "first_values",
+            "read",
+            "stopped",
+        }

@@ -17,7 +17,11 @@ KATIB = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"
         (KATIB, "loss=nan", []),
         (r"(?P<name>\w+) = (?P<value>[\d.]+)", "acc = 0.5", [("acc", "0.5")]),
         (r"(?<name>\w+) = (?<value>[\d.]+)", "acc = 0.5", [("acc", "0.5")]),
-        (r"(?:INFO .* - )?(?i:(accuracy) = ([\d.]+))", "INFO 12:00 - Accuracy = 0.93", [("Accuracy", "0.93")]),
+        (
+            r"(?:INFO .* - )?(?i:(accuracy) = ([\d.]+))",
+            "INFO 12:00 - Accuracy = 0.93",
+            [("Accuracy", "0.93")],
+        ),
         (r"\Q[(\E(\w+)\Q)]\E=([\d.]+)", "[(acc)]=0.5", [("acc", "0.5")]),
         (r"(\pL+)=([\d.]+)\z", "précision=0.5", [("précision", "0.5")]),
         (r"([[:alpha:]_]+)[])]=([[:digit:].]+)", "a_b]=0.5", [("a_b", "0.5")]),
@@ -25,7 +29,9 @@ KATIB = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"
         (r"(.{5})=(.{6})", "  acc=  0.5 ", [("acc", "0.5")]),
     ],
 )
-def test_a_pattern_reads_what_go_reads(pattern: str, line: str, pairs: list[tuple[str, str]]) -> None:
+def test_a_pattern_reads_what_go_reads(
+    pattern: str, line: str, pairs: list[tuple[str, str]]
+) -> None:
     assert list(LinePattern(pattern).pairs(line)) == pairs
 
 
@@ -40,7 +46,10 @@ def test_a_decimal_comma_is_not_read_as_its_integer_part(line: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
-        (r"(\w+)=(\d+)(?=;)", "look-around such as (?=…) and (?<!…) is not supported; match the text around the two"),
+        (
+            r"(\w+)=(\d+)(?=;)",
+            "look-around such as (?=…) and (?<!…) is not supported; match the text around the two",
+        ),
         (r"(?<!x)(\w+)=(\d+)", "look-around"),
         (r"(\w)\1=(\d+)", "references to groups"),
         (r"(\w++)=(\d+)", "in the syntax of RE2"),
@@ -50,7 +59,9 @@ def test_a_decimal_comma_is_not_read_as_its_integer_part(line: str) -> None:
         ("((a)(b))", "has 1 groups"),
     ],
 )
-def test_what_cannot_be_matched_in_linear_time_or_has_other_groups_is_refused(pattern: str, told: str) -> None:
+def test_what_cannot_be_matched_in_linear_time_or_has_other_groups_is_refused(
+    pattern: str, told: str
+) -> None:
     with pytest.raises(ValueError, match=r"where two|not a regular expression") as refused:
         LinePattern(pattern)
     assert told in str(refused.value)

@@ -14,7 +14,9 @@ from suggest.study import Algorithm, Direction, Objective, Study, StudyName, Stu
 from suggest.trial import Trial, TrialState
 
 SPEC = StudySpec(
-    Space((Parameter("x", Float(0.0, 1.0)),)), (Objective("score", Direction.MAXIMIZE),), Algorithm("random")
+    Space((Parameter("x", Float(0.0, 1.0)),)),
+    (Objective("score", Direction.MAXIMIZE),),
+    Algorithm("random"),
 )
 STUDY = Study(StudyName("default", "s"), "uid", SPEC, seed=1)
 
@@ -23,14 +25,24 @@ def succeeded(number: int, value: float = 0.5) -> TrialRecord:
     return TrialRecord(Trial(number, TrialState.SUCCEEDED, {"x": 0.25}, value), by_client=True)
 
 
-def shown(table: LiveTable, trials: Mapping[int, TrialRecord | None], *, metrics: Any = None, done: int = 0) -> None:
+def shown(
+    table: LiveTable,
+    trials: Mapping[int, TrialRecord | None],
+    *,
+    metrics: Any = None,
+    done: int = 0,
+) -> None:
     record = StudyTrials(STUDY, [one for one in trials.values() if one], metrics=metrics or {})
     table.apply(record, {"done": done}, trials)
 
 
-def since(table: LiveTable, position: str, trials: frozenset[int] | None = None) -> list[tuple[str, Any]]:
+def since(
+    table: LiveTable, position: str, trials: frozenset[int] | None = None
+) -> list[tuple[str, Any]]:
     """Return the events with their data; the position of an event is that in its data."""
-    events = [(name, encoded, json.loads(encoded.text)) for name, encoded in table.since(position, trials)]
+    events = [
+        (name, encoded, json.loads(encoded.text)) for name, encoded in table.since(position, trials)
+    ]
     assert all(encoded.id == data.get("id", "") for _, encoded, data in events)
     return [(name, data) for name, _, data in events]
 
@@ -44,8 +56,17 @@ def test_a_page_that_knows_nothing_is_sent_everything() -> None:
     shown(table, {0: succeeded(0), 1: succeeded(1)}, done=2)
     ((event, data),) = since(table, "")
     assert (event, data["summary"], data["id"]) == ("reset", {"done": 2}, table.position)
-    assert [column["key"] for column in data["columns"]][:5] == ["number", "state", "value", "step", "parameters.x"]
-    assert [row[:5] for row in data["rows"]] == [[0, "succeeded", 0.5, None, 0.25], [1, "succeeded", 0.5, None, 0.25]]
+    assert [column["key"] for column in data["columns"]][:5] == [
+        "number",
+        "state",
+        "value",
+        "step",
+        "parameters.x",
+    ]
+    assert [row[:5] for row in data["rows"]] == [
+        [0, "succeeded", 0.5, None, 0.25],
+        [1, "succeeded", 0.5, None, 0.25],
+    ]
 
 
 def test_a_page_that_knows_a_position_is_sent_what_changed_since() -> None:
@@ -101,8 +122,10 @@ def test_many_rows_are_sent_in_parts_and_only_the_last_has_the_position() -> Non
     shown(table, {number: succeeded(number) for number in range(2 * ROWS_AT_ONCE + 1)})
     found = list(since(table, ""))
     assert [(event, len(data["rows"]), "id" in data) for event, data in found] == [
-        ("reset", ROWS_AT_ONCE, False), ("update", ROWS_AT_ONCE, False), ("update", 1, True),
-    ]  # fmt: skip
+        ("reset", ROWS_AT_ONCE, False),
+        ("update", ROWS_AT_ONCE, False),
+        ("update", 1, True),
+    ]
 
 
 def test_a_page_of_some_trials_is_sent_only_these() -> None:
@@ -131,4 +154,6 @@ def test_pages_that_know_the_same_are_sent_the_same_text() -> None:
     before = table.position
     shown(table, {3: succeeded(3, 0.75)})
     assert numbers(since(table, before)) == [("update", [3])]
-    assert numbers(since(table, "")) == [("reset", [0, 1, 2, 4, 3])], "not that of the version before"
+    assert numbers(since(table, "")) == [("reset", [0, 1, 2, 4, 3])], (
+        "not that of the version before"
+    )

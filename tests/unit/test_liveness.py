@@ -37,18 +37,32 @@ def every_half_second(*values: int | None) -> Looks:
         ("or forward", every_half_second(7, HOUR_US), ALIVE),
         ("nothing for a second", every_half_second(7, 7, 7), UNKNOWN),
         ("nothing for a second and a half", every_half_second(7, 7, 7, 7), SILENT),
-        ("nothing, an hour in the future", every_half_second(HOUR_US, HOUR_US, HOUR_US, HOUR_US), SILENT),
+        (
+            "nothing, an hour in the future",
+            every_half_second(HOUR_US, HOUR_US, HOUR_US, HOUR_US),
+            SILENT,
+        ),
         ("an old heartbeat may be a clock that jumped", every_half_second(0), UNKNOWN),
         ("silence is measured from the last change", every_half_second(7, 7, 7, 8, 8, 8), ALIVE),
         ("and ends a life that was seen", every_half_second(7, 8, 8, 8, 8), SILENT),
         ("two looks far apart", [(0.0, 7), (60.0, 7)], UNKNOWN),
-        ("two looks far apart, and regular ones after", [(0.0, 7), (60.0, 7), (60.9, 7), (61.5, 7)], SILENT),
+        (
+            "two looks far apart, and regular ones after",
+            [(0.0, 7), (60.0, 7), (60.9, 7), (61.5, 7)],
+            SILENT,
+        ),
         ("the database was away", every_half_second(7, 7, None, None, None, 7), UNKNOWN),
         ("the database was away for a moment", every_half_second(7, 7, 7, None, 7), UNKNOWN),
-        ("the database was away, and nobody came back", every_half_second(7, None, 7, 7, 7, 7), SILENT),
+        (
+            "the database was away, and nobody came back",
+            every_half_second(7, None, 7, 7, 7, 7),
+            SILENT,
+        ),
     ],
 )
-def test_a_server_is_silent_after_regular_looks_at_one_heartbeat(what: str, looks: Looks, expected: Liveness) -> None:
+def test_a_server_is_silent_after_regular_looks_at_one_heartbeat(
+    what: str, looks: Looks, expected: Liveness
+) -> None:
     assert verdict(looks) is expected, what
 
 

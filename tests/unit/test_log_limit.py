@@ -1,4 +1,6 @@
-"""The cap of a log on disk: the beginning and the end stay, the middle is freed, and no cut line can be read as one."""
+"""The cap of a log on disk: the beginning and the end stay, the middle is freed, and no cut line
+can be read as one.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,15 @@ def test_no_part_of_a_line_that_was_cut_is_read_as_a_metric(log: Path) -> None:
         dropped_to = trim(str(log), LIMIT, dropped_to)
     reader = LogReader(MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE))
     data = log.read_bytes()
-    readings = [reading for at in range(0, len(data), 1 << 20) for reading in reader.feed(data[at : at + (1 << 20)])]
+    readings = [
+        reading
+        for at in range(0, len(data), 1 << 20)
+        for reading in reader.feed(data[at : at + (1 << 20)])
+    ]
     readings += reader.finish()
-    assert [reading for reading in readings if reading.value != float(f"0.{reading.step:07d}")] == []
+    assert [
+        reading for reading in readings if reading.value != float(f"0.{reading.step:07d}")
+    ] == []
     assert (readings[0].step, readings[-1].step) == (0, 199_999)
 
 
@@ -84,7 +92,9 @@ def test_a_log_without_line_ends_is_capped(log: Path) -> None:
 def test_a_controller_that_reads_a_trimmed_log_later_knows_of_the_gap(log: Path) -> None:
     write(log, range(100_000))
     trim(str(log), LIMIT, 0)
-    reader = LogReader(MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST))
+    reader = LogReader(
+        MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST)
+    )
     reader.feed(log.read_bytes())
     assert reader.gap == GAP.decode().removeprefix(GAP_LINE)
     assert reader.may_lack("accuracy")

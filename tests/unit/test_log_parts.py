@@ -68,7 +68,9 @@ def test_nothing_that_was_written_since_is_left_out(tmp_path: Path) -> None:
         assert set(shown) >= set(range(second + 1, 61))
         assert len(shown) <= 61 - second + 10
     assert part_of(log, LogPart(since=START + timedelta(seconds=40), tail=2)) == b"59\n60\n"
-    ended = Attempt(0, 1, AttemptState.SUCCEEDED, start_time=START, end_time=START + timedelta(seconds=61))
+    ended = Attempt(
+        0, 1, AttemptState.SUCCEEDED, start_time=START, end_time=START + timedelta(seconds=61)
+    )
     assert part_of(log, LogPart(since=START + timedelta(seconds=62)), ended) == b""
     assert part_of(log, LogPart(since=START - timedelta(seconds=1)), ended).startswith(b"0\n")
 
@@ -102,12 +104,15 @@ def test_since_is_a_duration_or_a_time_with_its_zone() -> None:
     assert parse_moment("2026-01-31T09:00:00Z") == START
     assert parse_moment("1h30m") < datetime.now(UTC)
     for text in ("yesterday", "2026-01-31T09:00:00", "10", ""):
-        with pytest.raises(InvalidArgument, match=r"--since: .* is neither a duration nor a time; write 90s, 10m"):
+        with pytest.raises(
+            InvalidArgument, match=r"--since: .* is neither a duration nor a time; write 90s, 10m"
+        ):
             parse_moment(text)
 
 
 @pytest.mark.parametrize(
-    ("trial", "tail", "since", "attempt"), [(1, -3, None, None), (None, None, None, 2), (None, None, "x", None)]
+    ("trial", "tail", "since", "attempt"),
+    [(1, -3, None, None), (None, None, None, 2), (None, None, "x", None)],
 )
 def test_an_invalid_part_is_a_usage_error(
     trial: int | None, tail: int | None, since: str | None, attempt: int | None

@@ -37,7 +37,10 @@ def points(space: Space, algorithm: str, count: int, *, seed: int = 7) -> list[A
 
 
 def coordinates(name: str, dimensions: int, count: int, *, seed: int | None = None) -> np.ndarray:
-    made = [DIMENSIONS[name](k, None if seed is None else generator(seed, k, "test")) for k in range(dimensions)]
+    made = [
+        DIMENSIONS[name](k, None if seed is None else generator(seed, k, "test"))
+        for k in range(dimensions)
+    ]
     return np.array([[dimension(n) / 2.0**BITS for dimension in made] for n in range(count)])
 
 
@@ -49,7 +52,9 @@ def test_numbers_are_drawn_toward_the_middle_by_the_quantiles_of_a_beta_distribu
 
 
 @given(spaces(), st.integers(0, 3))
-def test_spread_points_are_points_of_any_space_and_keep_fixed_values(space: Space, again: int) -> None:
+def test_spread_points_are_points_of_any_space_and_keep_fixed_values(
+    space: Space, again: int
+) -> None:
     made = spread(study(space).spec, 7)
     for point in made.propose([PointRequest(number, {}, again) for number in range(4)]):
         assert space.canonical(point) == point
@@ -80,7 +85,8 @@ def test_scrambled_sobol_points_are_a_net(seed: int) -> None:
     drawn = coordinates("sobol", MOST_DIMENSIONS, 256, seed=seed)
     cells = np.floor(drawn * 256).astype(int)
     assert all(sorted(cells[:, k]) == list(range(256)) for k in range(MOST_DIMENSIONS))
-    # The first two dimensions are a (0, m, 2)-net: one point in each elementary interval, whatever its shape.
+    # The first two dimensions are a (0, m, 2)-net: one point in each elementary interval, whatever
+    # its shape.
     for bits in range(9):
         boxes = Counter(zip(cells[:, 0] >> bits, cells[:, 1] >> (8 - bits), strict=True))
         assert set(boxes.values()) == {1}
@@ -92,8 +98,12 @@ def test_scrambled_points_are_as_even_as_scipys_and_more_even_than_random_ones(n
     ours, theirs, independent = [], [], []
     for seed in range(5):
         ours.append(scipy.stats.qmc.discrepancy(coordinates(name, 6, 256, seed=seed)))
-        theirs.append(scipy.stats.qmc.discrepancy(engines[name](6, scramble=True, rng=seed).random(256)))
-        independent.append(scipy.stats.qmc.discrepancy(np.random.default_rng(seed).random((256, 6))))
+        theirs.append(
+            scipy.stats.qmc.discrepancy(engines[name](6, scramble=True, rng=seed).random(256))
+        )
+        independent.append(
+            scipy.stats.qmc.discrepancy(np.random.default_rng(seed).random((256, 6)))
+        )
     assert np.mean(ours) < 1.3 * np.mean(theirs)
     assert max(ours) < min(independent) / 2
 
@@ -113,7 +123,13 @@ def test_the_point_of_a_trial_follows_from_seed_and_number(name: str) -> None:
     for k in range(60):
         (trial,) = play(engine, 1)
         apart.append(trial.parameters)
-        state = (TrialState.SUCCEEDED, TrialState.FAILED, TrialState.PRUNED, TrialState.INFEASIBLE, RUNNING)[k % 5]
+        state = (
+            TrialState.SUCCEEDED,
+            TrialState.FAILED,
+            TrialState.PRUNED,
+            TrialState.INFEASIBLE,
+            RUNNING,
+        )[k % 5]
         if state is not RUNNING:
             finish(engine, [trial], state, 0.5 if state is TrialState.SUCCEEDED else None)
         if k == 30:
@@ -125,7 +141,9 @@ def test_the_point_of_a_trial_follows_from_seed_and_number(name: str) -> None:
 @pytest.mark.parametrize("name", SEQUENCES)
 @given(space=spaces(), seed=st.integers(0, 2**62))
 @examples(40)
-def test_every_point_of_a_sequence_is_a_point_of_the_space(name: str, space: Space, seed: int) -> None:
+def test_every_point_of_a_sequence_is_a_point_of_the_space(
+    name: str, space: Space, seed: int
+) -> None:
     for point in points(space, name, 12, seed=seed):
         assert space.point_problems(point, partial=False) == ()
         assert repr(space.canonical(point)) == repr(dict(point))
@@ -143,11 +161,15 @@ def test_a_fixed_part_is_kept_and_a_queued_trial_has_the_point_of_its_number(nam
 
 def test_inactive_parameters_are_dropped_and_leave_the_others_as_they_are() -> None:
     child = Parameter("momentum", Float(0, 1), (Condition("optimizer", ("sgd",)),))
-    space = Space((Parameter("optimizer", Choice(("sgd", "adam"))), child, Parameter("lr", Float(0, 1))))
+    space = Space(
+        (Parameter("optimizer", Choice(("sgd", "adam"))), child, Parameter("lr", Float(0, 1)))
+    )
     free = Space((space.parameters[0], Parameter("momentum", Float(0, 1)), space.parameters[2]))
     for name in SEQUENCES:
         for point, whole in zip(points(space, name, 32), points(free, name, 32), strict=True):
-            assert point == {k: v for k, v in whole.items() if k != "momentum" or whole["optimizer"] == "sgd"}
+            assert point == {
+                k: v for k, v in whole.items() if k != "momentum" or whole["optimizer"] == "sgd"
+            }
 
 
 @pytest.mark.parametrize(
@@ -177,7 +199,9 @@ def test_the_quantiles_of_even_words_are_distributed_as_random_draws_are() -> No
     found = Counter(at_fraction(domain, (2 * k + 1) << 51) for k in range(4096))
     width = math.log(4.5 / 0.5)
     for value in range(1, 5):
-        assert found[value] / 4096 == pytest.approx(math.log((value + 0.5) / (value - 0.5)) / width, abs=1e-3)
+        assert found[value] / 4096 == pytest.approx(
+            math.log((value + 0.5) / (value - 0.5)) / width, abs=1e-3
+        )
 
 
 def test_a_space_with_more_parameters_than_sobol_has_dimensions_is_refused() -> None:

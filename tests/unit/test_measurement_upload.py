@@ -29,7 +29,9 @@ class DistantStudies:
         self.in_progress: set[int] = set()
         self.most_at_once = 0
 
-    async def report(self, _name: StudyName, number: int, _measurements: list[Measurement]) -> StopAdvice:
+    async def report(
+        self, _name: StudyName, number: int, _measurements: list[Measurement]
+    ) -> StopAdvice:
         self.in_progress.add(number)
         self.most_at_once = max(self.most_at_once, len(self.in_progress))
         try:
@@ -53,7 +55,8 @@ def running() -> Memory:
 
 
 def upload(memory: Memory, studies: DistantStudies) -> bool:
-    study = ExperimentStudy(an_experiment(), studies)  # type: ignore[arg-type]  # only one of its calls is made
+    # only one of its calls is made
+    study = ExperimentStudy(an_experiment(), studies)  # type: ignore[arg-type]
     return asyncio.run(MeasurementUploader(study, at_once=True).send_due(memory, now_s=0.0))
 
 

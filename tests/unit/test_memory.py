@@ -51,14 +51,18 @@ def test_a_running_attempt_is_not_taken_for_a_trial_with_other_parameters() -> N
 
 
 @pytest.mark.parametrize("ahead_s", [-86_400.0, -300.0, 0.0, 300.0, 86_400.0])
-def test_the_first_trial_runs_alone_for_as_long_as_this_controller_sees_it_run(ahead_s: float) -> None:
+def test_the_first_trial_runs_alone_for_as_long_as_this_controller_sees_it_run(
+    ahead_s: float,
+) -> None:
     """Its start time is that of another machine's clock, or of a wall clock that was set since."""
     memory = Memory(a_spec(canary_s=10.0))
     memory.open(a_trial(0), [])
     memory.begin(memory.opened[0], attempt(1), now_s=5.0)
     memory.judge_canary(95.0)  # it waits for a node
     assert (memory.canary_over, memory.longest_run_s(95.0)) == (False, None)
-    memory.opened[0].attempts[-1] = replace(attempt(1, RUNNING), start_time=START + timedelta(seconds=ahead_s))
+    memory.opened[0].attempts[-1] = replace(
+        attempt(1, RUNNING), start_time=START + timedelta(seconds=ahead_s)
+    )
     for now_s, over in ((100.0, False), (109.0, False), (110.0, True)):
         memory.judge_canary(now_s)
         assert (memory.canary_over, memory.longest_run_s(now_s)) == (over, now_s - 100.0)

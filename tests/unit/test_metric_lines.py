@@ -1,4 +1,5 @@
-"""Lines as libraries and people print them: what is read, at which step, and what of it reaches the store.
+"""Lines as libraries and people print them: what is read, at which step, and what of it reaches the
+store.
 
 The recordings are real output, made by `tests/fixtures/metric_lines/record_metric_lines.py`.
 """
@@ -17,11 +18,19 @@ from suggest.study import Direction, ValueRule
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "metric_lines"
 
 
-def a_reader(metric: str = "accuracy", *, value: str = "last", step: str = "", start: int = 0) -> LogReader:
-    return LogReader(MetricsRule(step), ExperimentObjective(metric, Direction.MAXIMIZE, ValueRule(value)), start=start)
+def a_reader(
+    metric: str = "accuracy", *, value: str = "last", step: str = "", start: int = 0
+) -> LogReader:
+    return LogReader(
+        MetricsRule(step),
+        ExperimentObjective(metric, Direction.MAXIMIZE, ValueRule(value)),
+        start=start,
+    )
 
 
-def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) -> list[tuple[str, int, float]]:
+def read(
+    *lines: str, metric: str = "accuracy", step: str = "", start: int = 0
+) -> list[tuple[str, int, float]]:
     reader = a_reader(metric, step=step, start=start)
     readings = reader.feed("".join(f"{line}\n" for line in lines).encode()) + reader.finish()
     return [(r.metric, r.step, r.value) for r in readings]
@@ -45,11 +54,23 @@ CURVES = [
     ("keras-verbose2-3.15.1", "val_accuracy", {1: 0.7656, 2: 0.7969, 3: 0.875}),
     ("keras-verbose2-3.15.1", "loss", {1: 0.6388, 2: 0.5075, 3: 0.4465}),
     ("transformers-4.57.6", "eval_accuracy", {1: 0.5625, 2: 0.875, 3: 0.875}),
-    ("transformers-4.57.6", "eval_loss", {1: 0.6825713515281677, 2: 0.6410142183303833, 3: 0.6147875189781189}),
-    ("transformers-4.57.6", "loss", {1: 0.6936, 2: 0.6915, 3: 0.6789, 4: 0.6635, 5: 0.646, 6: 0.6281}),
+    (
+        "transformers-4.57.6",
+        "eval_loss",
+        {1: 0.6825713515281677, 2: 0.6410142183303833, 3: 0.6147875189781189},
+    ),
+    (
+        "transformers-4.57.6",
+        "loss",
+        {1: 0.6936, 2: 0.6915, 3: 0.6789, 4: 0.6635, 5: 0.646, 6: 0.6281},
+    ),
     ("transformers-5.23.0", "eval_accuracy", {1: 0.5625, 2: 0.875, 3: 0.875}),
     ("transformers-5.23.0", "eval_loss", {1: 0.6826, 2: 0.641, 3: 0.6148}),
-    ("transformers-5.23.0", "loss", {1: 0.6936, 2: 0.6915, 3: 0.6789, 4: 0.6635, 5: 0.646, 6: 0.6281}),
+    (
+        "transformers-5.23.0",
+        "loss",
+        {1: 0.6936, 2: 0.6915, 3: 0.6789, 4: 0.6635, 5: 0.646, 6: 0.6281},
+    ),
     ("lightning-tqdm-2.6.6", "val_acc", {0: 0.766, 1: 0.828, 2: 0.875}),
     ("lightning-tqdm-2.6.6", "val_loss", {0: 0.639, 1: 0.57, 2: 0.48842301964759827}),
     ("lightning-tqdm-2.6.6", "test/acc", {2: 0.875}),
@@ -63,14 +84,19 @@ CURVES = [
     ("xgboost-3.2.0", "validation-error@0.4", {0: 0.14062, 1: 0.14062, 2: 0.125, 3: 0.125}),
     ("lightgbm-4.7.0", "valid_1's auc", {10: 0.963725, 20: 0.964216, 30: 0.965196, 12: 0.966176}),
     ("lightgbm-4.7.0", "training's auc", {10: 0.927816, 20: 0.941166, 30: 0.947184, 12: 0.935973}),
-    ("lightgbm-4.7.0", "auc", {10: 0.963725, 20: 0.964216, 30: 0.965196, 12: 0.966176}),  # of the last set
+    # of the last set
+    ("lightgbm-4.7.0", "auc", {10: 0.963725, 20: 0.964216, 30: 0.965196, 12: 0.966176}),
     ("catboost-1.2.10", "test", {0: 0.8705882, 1: 0.9318627, 2: 0.9230392, 3: 0.9348039}),
     ("sklearn-mlp-1.9.1", "loss", {1: 0.73336567, 2: 0.73064212, 3: 0.72789471, 4: 0.72540167}),
     ("sklearn-sgd-1.9.1", "loss", {1: 4.177384, 2: 3.70719, 3: 2.679096, 4: 2.608371}),
     ("sklearn-boosting-1.9.1", "Train Loss", {1: 1.2847, 2: 1.1779, 3: 1.0896, 4: 0.9957}),
     ("sklearn-grid-1.9.1", "score", {1: 0.805, 2: 0.836, 3: 0.805, 4: 0.805}),
     ("sklearn-report-1.9.1", "accuracy", {1: 0.890625}),
-    ("tqdm-epochs-4.70.1", "val_acc", {0: 0.781, 1: 0.734, 2: 0.672, 3: 0.688, 4: 0.703, 5: 0.75, 6: 0.75}),
+    (
+        "tqdm-epochs-4.70.1",
+        "val_acc",
+        {0: 0.781, 1: 0.734, 2: 0.672, 3: 0.688, 4: 0.703, 5: 0.75, 6: 0.75},
+    ),
     ("tqdm-batches-4.70.1", "val_acc", {1: 0.8281, 2: 0.8594, 3: 0.875}),
     ("tqdm-batches-4.70.1", "loss", {1: 0.6248, 2: 0.5196, 3: 0.4762}),
     ("torch-mnist-example-2.15.0", "Accuracy", {1: 49 / 64, 2: 53 / 64, 3: 56 / 64}),
@@ -82,7 +108,9 @@ CURVES = [
 
 
 @pytest.mark.parametrize(
-    ("recording", "metric", "expected"), CURVES, ids=lambda each: each if isinstance(each, str) else ""
+    ("recording", "metric", "expected"),
+    CURVES,
+    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_output_of_a_library_is_read_without_configuration(
     recording: str, metric: str, expected: dict[int, float]
@@ -91,7 +119,9 @@ def test_output_of_a_library_is_read_without_configuration(
 
 
 def test_every_recorded_output_is_read() -> None:
-    assert {path.stem for path in RECORDINGS.glob("*.txt")} == {recording for recording, _, _ in CURVES}
+    assert {path.stem for path in RECORDINGS.glob("*.txt")} == {
+        recording for recording, _, _ in CURVES
+    }
 
 
 @pytest.mark.parametrize("recording", sorted({recording for recording, _, _ in CURVES}))
@@ -100,7 +130,9 @@ def test_portions_of_a_recording_make_no_difference(recording: str, portion: int
     log = (RECORDINGS / f"{recording}.txt").read_bytes()
     whole, parts = a_reader("loss"), a_reader("loss")
     at_once = whole.feed(log) + whole.finish()
-    piecewise = [r for at in range(0, len(log), portion) for r in parts.feed(log[at : at + portion])] + parts.finish()
+    piecewise = [
+        r for at in range(0, len(log), portion) for r in parts.feed(log[at : at + portion])
+    ] + parts.finish()
     assert piecewise == at_once
     assert (parts.value, parts.step, parts.last_line) == (whole.value, whole.step, whole.last_line)
 
@@ -140,7 +172,10 @@ ACCURACY = [("accuracy", 1, 0.91)]
             '{"epoch": 3, "train": {"accuracy": 0.95}, "eval": {"accuracy": 0.91}}',
             [("train.accuracy", 3, 0.95), ("eval.accuracy", 3, 0.91)],
         ),
-        ('{"accuracy": 0.91, "train": {"accuracy": 0.95}}', [*ACCURACY, ("train.accuracy", 1, 0.95)]),
+        (
+            '{"accuracy": 0.91, "train": {"accuracy": 0.95}}',
+            [*ACCURACY, ("train.accuracy", 1, 0.95)],
+        ),
         # Logging.
         ("2026-11-23 10:00:01,123 - INFO - root - accuracy: 0.91", ACCURACY),
         ("INFO:root:accuracy: 0.91", ACCURACY),
@@ -197,7 +232,9 @@ def test_an_objective_with_the_name_of_a_step_is_a_metric() -> None:
 
 
 def test_the_objective_is_never_read_under_another_name() -> None:
-    assert curve("Val_Acc: 0.9\ntrain_val_acc: 0.8\nval_acc_best: 0.7\nVAL_ACC=0.6\n", "val_acc") == {}
+    assert (
+        curve("Val_Acc: 0.9\ntrain_val_acc: 0.8\nval_acc_best: 0.7\nVAL_ACC=0.6\n", "val_acc") == {}
+    )
 
 
 def test_a_percentage_is_reported_as_it_was_written() -> None:
@@ -213,20 +250,35 @@ def test_a_percentage_is_reported_as_it_was_written() -> None:
 def test_header_gives_the_step_of_the_lines_below() -> None:
     log = "Epoch 1/2\nloss: 0.5\naccuracy: 0.8\nEpoch 2/2\nloss: 0.4\naccuracy: 0.9\n"
     assert read(*log.splitlines()) == [
-        ("loss", 1, 0.5), ("accuracy", 1, 0.8), ("loss", 2, 0.4), ("accuracy", 2, 0.9)
-    ]  # fmt: skip
+        ("loss", 1, 0.5),
+        ("accuracy", 1, 0.8),
+        ("loss", 2, 0.4),
+        ("accuracy", 2, 0.9),
+    ]
 
 
 @pytest.mark.parametrize(
     "header",
-    ["Epoch 6/10", "epoch 6:", "-- Epoch 6", "=== EPOCH 6 of 10 ===", "2026-11-23 10:00:01,1 - INFO - Epoch 6"],
+    [
+        "Epoch 6/10",
+        "epoch 6:",
+        "-- Epoch 6",
+        "=== EPOCH 6 of 10 ===",
+        "2026-11-23 10:00:01,1 - INFO - Epoch 6",
+    ],
 )
 def test_header_may_be_written_in_many_ways(header: str) -> None:
     assert curve(f"{header}\naccuracy: 0.9\n", "accuracy") == {6: 0.9}
 
 
 @pytest.mark.parametrize(
-    "line", ["resumed from epoch 6", "epoch 6 took long", "saved epoch 6 to disk", "Epoch 6: accuracy has improved"]
+    "line",
+    [
+        "resumed from epoch 6",
+        "epoch 6 took long",
+        "saved epoch 6 to disk",
+        "Epoch 6: accuracy has improved",
+    ],
 )
 def test_sentence_that_mentions_an_epoch_is_not_a_header(line: str) -> None:
     assert curve(f"{line}\naccuracy: 0.9\n", "accuracy") == {1: 0.9}
@@ -237,7 +289,10 @@ def test_the_counter_continues_after_the_last_step_of_earlier_attempts() -> None
 
 
 def test_printed_step_counts_whatever_earlier_attempts_reached() -> None:
-    assert curve("epoch 6: accuracy=0.8\nepoch 7: accuracy=0.9\n", "accuracy", start=9) == {6: 0.8, 7: 0.9}
+    assert curve("epoch 6: accuracy=0.8\nepoch 7: accuracy=0.9\n", "accuracy", start=9) == {
+        6: 0.8,
+        7: 0.9,
+    }
 
 
 def test_half_epochs_of_a_resumed_attempt_are_counted_on() -> None:
@@ -274,7 +329,9 @@ def test_a_value_after_a_carriage_return_is_read_before_the_line_ends() -> None:
 
 def test_each_epoch_of_labeled_bars_has_one_reading_its_last() -> None:
     log = "".join(
-        bar(n, 50, f"accuracy={epoch}.{n:02d}", f"Epoch {epoch}: ") for epoch in range(1, 4) for n in range(51)
+        bar(n, 50, f"accuracy={epoch}.{n:02d}", f"Epoch {epoch}: ")
+        for epoch in range(1, 4)
+        for n in range(51)
     )
     assert curve(log, "accuracy") == {1: 1.50, 2: 2.50, 3: 3.50}
 
@@ -346,9 +403,16 @@ def other_names(metric: str, log: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(
     ("metric", "printed"),
-    [("val_acc", "Val_Acc"), ("val_acc", "val-acc"), ("val_acc", "val_accuracy"), ("rmse", "validation-rmse"),
-     ("loss", "eval_loss"), ("acuracy", "accuracy"), ("eval/loss", "eval_loss")],
-)  # fmt: skip
+    [
+        ("val_acc", "Val_Acc"),
+        ("val_acc", "val-acc"),
+        ("val_acc", "val_accuracy"),
+        ("rmse", "validation-rmse"),
+        ("loss", "eval_loss"),
+        ("acuracy", "accuracy"),
+        ("eval/loss", "eval_loss"),
+    ],
+)
 def test_a_similar_metric_name_is_suggested(metric: str, printed: str) -> None:
     assert other_names(metric, f"{printed}: 0.5 lr: 0.1\n" * 10) == [(printed, 10)]
 
@@ -368,7 +432,21 @@ def test_names_are_remembered_in_bounded_memory() -> None:
 
 
 def garbage() -> Iterator[bytes]:
-    units = ["1/", "1 ", "[1", "[ ", "epoch 1 ", "epoch ", "=tensor(", "=np.", "1/2 [0", "=1/", "| ", "  1  a", "a=1%"]
+    units = [
+        "1/",
+        "1 ",
+        "[1",
+        "[ ",
+        "epoch 1 ",
+        "epoch ",
+        "=tensor(",
+        "=np.",
+        "1/2 [0",
+        "=1/",
+        "| ",
+        "  1  a",
+        "a=1%",
+    ]
     units += ["{'a':", "\x1b]", "\x1b[", "│", "\r", "\b", "a:", "INFO", "1it [0", "9"]
     for unit in map(str.encode, units):
         yield unit * (1_000_000 // len(unit))
@@ -390,7 +468,9 @@ def test_a_megabyte_of_garbage_is_read_once(line: bytes) -> None:
 # Numbers that must not be read as others
 
 
-def reading(lines: Sequence[str], metric: str, **settings: Any) -> tuple[list[tuple[int, float]], LogReader]:
+def reading(
+    lines: Sequence[str], metric: str, **settings: Any
+) -> tuple[list[tuple[int, float]], LogReader]:
     reader = LogReader(MetricsRule(), ExperimentObjective(metric, Direction.MAXIMIZE), **settings)
     readings = reader.feed("".join(f"{line}\n" for line in lines).encode()) + reader.finish()
     return [(r.step, r.value) for r in readings if r.metric == metric], reader
@@ -401,12 +481,26 @@ def reading(lines: Sequence[str], metric: str, **settings: Any) -> tuple[list[tu
     [
         ("0,9731", "print it with a point, 0.9731"),
         ("-12,5", "print it with a point, -12.5"),
-        *((each, "print a plain number such as 0.97") for each in (
-            "1,234.5", "1,2,3", "5min", "12k", "900KB", "0x1F", "1_000", "10/100", "1.2.3", "10.0.0.1", "12:30:01",
-            "2024-01-02", "3e",
-        )),
+        *(
+            (each, "print a plain number such as 0.97")
+            for each in (
+                "1,234.5",
+                "1,2,3",
+                "5min",
+                "12k",
+                "900KB",
+                "0x1F",
+                "1_000",
+                "10/100",
+                "1.2.3",
+                "10.0.0.1",
+                "12:30:01",
+                "2024-01-02",
+                "3e",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_plain_number_is_refused_with_the_cure(printed: str, cure: str) -> None:
     for line in (f"accuracy: {printed}", f"accuracy={printed} loss=0.5"):
         values, reader = reading([line], "accuracy")
@@ -420,27 +514,47 @@ def test_values_in_another_unit_than_the_first_are_not_read() -> None:
     assert set(reader.remarks) == {"unit", "units"}
 
 
-@pytest.mark.parametrize("prefix", ["0: ", "[12345] ", "rank0: ", "[rank1]: ", "2026-01-02 03:04:05,678 INFO "])
+@pytest.mark.parametrize(
+    "prefix", ["0: ", "[12345] ", "rank0: ", "[rank1]: ", "2026-01-02 03:04:05,678 INFO "]
+)
 def test_a_constant_prefix_is_not_a_step(prefix: str) -> None:
-    assert reading([f"{prefix}accuracy=0.{n}" for n in (1, 2, 3)], "accuracy")[0] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert reading([f"{prefix}accuracy=0.{n}" for n in (1, 2, 3)], "accuracy")[0] == [
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.3),
+    ]
 
 
 @pytest.mark.parametrize("line", ["[{}] accuracy=0.{}", "{}: accuracy=0.{}"])
 def test_a_prefix_that_counts_is_a_step(line: str) -> None:
-    assert reading([line.format(n, n) for n in (3, 4, 5)], "accuracy")[0] == [(3, 0.3), (4, 0.4), (5, 0.5)]
+    assert reading([line.format(n, n) for n in (3, 4, 5)], "accuracy")[0] == [
+        (3, 0.3),
+        (4, 0.4),
+        (5, 0.5),
+    ]
 
 
-BOTH = ["Train accuracy: 0.99", "Test accuracy: 0.80", "Train accuracy: 0.995", "Test accuracy: 0.82"]
+BOTH = [
+    "Train accuracy: 0.99",
+    "Test accuracy: 0.80",
+    "Train accuracy: 0.995",
+    "Test accuracy: 0.82",
+]
 
 
-def test_of_a_metric_that_is_printed_for_several_parts_of_the_data_the_best_for_a_search_is_read() -> None:
+def test_of_a_metric_that_is_printed_for_several_parts_of_the_data_the_best_for_a_search_is_read() -> (
+    None
+):
     values, reader = reading(BOTH, "accuracy")
     assert (dict(values), reader.value) == ({1: 0.8, 2: 0.82}, 0.82)
     assert reader.remarks["phases"] == (
         '"test accuracy" is read as accuracy, and "train accuracy" is not; to choose, set the metric to train_accuracy'
     )
     assert not reader.unreadable("accuracy")
-    assert reading(["Test: loss=0.5", "Validation: loss=0.4", "Test: loss=0.3"], "loss")[1].value == 0.4
+    assert (
+        reading(["Test: loss=0.5", "Validation: loss=0.4", "Test: loss=0.3"], "loss")[1].value
+        == 0.4
+    )
 
 
 @pytest.mark.parametrize("metric", ["test_accuracy", "test accuracy", "Test accuracy"])
@@ -460,30 +574,47 @@ def test_a_part_of_the_data_can_be_chosen(metric: str) -> None:
     ],
 )
 def test_a_line_that_repeats_the_parameters_is_not_a_metric(line: str) -> None:
-    reader = LogReader(MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE), parameters={"batch": 32})
+    reader = LogReader(
+        MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE), parameters={"batch": 32}
+    )
     readings = reader.feed(f"{line}\naccuracy=0.5\n".encode()) + reader.finish()
     assert readings == [MetricReading("accuracy", 1, 0.5)]
 
 
 def test_a_schedule_of_a_parameter_is_a_metric() -> None:
-    readings = reading(["lr=0.1 accuracy=0.5", "lr=0.01 accuracy=0.6"], "accuracy", parameters={"lr": 0.1})[1]
+    readings = reading(
+        ["lr=0.1 accuracy=0.5", "lr=0.01 accuracy=0.6"], "accuracy", parameters={"lr": 0.1}
+    )[1]
     assert ("lr", 1) in readings.other_names("lrs")
 
 
 @pytest.mark.parametrize(
     ("lines", "metric", "expected"),
     [
-        (['{"level": "info", "msg": "epoch=1 accuracy=0.1"}', '{"message": "epoch=2 accuracy=0.2"}'], "accuracy",
-         {1: 0.1, 2: 0.2}),
-        (["step 250: train loss 2.0, val loss 2.1", "step 500: train loss 1.8, val loss 1.9"], "val_loss",
-         {250: 2.1, 500: 1.9}),
+        (
+            [
+                '{"level": "info", "msg": "epoch=1 accuracy=0.1"}',
+                '{"message": "epoch=2 accuracy=0.2"}',
+            ],
+            "accuracy",
+            {1: 0.1, 2: 0.2},
+        ),
+        (
+            ["step 250: train loss 2.0, val loss 2.1", "step 500: train loss 1.8, val loss 1.9"],
+            "val_loss",
+            {250: 2.1, 500: 1.9},
+        ),
         (["step 250: train loss 2.0, val loss 2.1"], "val loss", {250: 2.1}),
         (["step 250: train loss 2.0, val loss 2.1"], "loss", {250: 2.1}),
-        ([" * Acc@1 55.300 Acc@5 80.100", " * Acc@1 56.300 Acc@5 81.100"], "Acc@1", {1: 55.3, 2: 56.3}),
+        (
+            [" * Acc@1 55.300 Acc@5 80.100", " * Acc@1 56.300 Acc@5 81.100"],
+            "Acc@1",
+            {1: 55.3, 2: 56.3},
+        ),
         ([" * Acc@1 55.3"], "Acc@1", {1: 55.3}),
         (["loss 3 times lower", "no loss 3 words"], "loss", {}),
     ],
-)  # fmt: skip
+)
 def test_lines_without_a_sign_and_texts_in_json_are_read(
     lines: list[str], metric: str, expected: dict[int, float]
 ) -> None:
@@ -504,7 +635,17 @@ def test_names_with_any_characters_are_read_of_every_metric_that_a_trial_must_re
 
 @pytest.mark.parametrize(
     "printed",
-    ["1.234,56", "1'234.5", "1 234.5", "1\u202f234,5", "10^-3", "3*10^-3", "3 x 10^-3", "1.5×10⁻³", "1.#QNAN"],
+    [
+        "1.234,56",
+        "1'234.5",
+        "1 234.5",
+        "1\u202f234,5",
+        "10^-3",
+        "3*10^-3",
+        "3 x 10^-3",
+        "1.5×10⁻³",
+        "1.#QNAN",
+    ],
 )
 def test_a_number_in_another_notation_is_refused_not_read_in_part(printed: str) -> None:
     reader = a_reader()
@@ -546,7 +687,9 @@ def test_the_part_of_the_data_is_known_by_more_words(train: str, test: str) -> N
 
 def test_the_echo_of_a_rounded_parameter_is_not_a_metric() -> None:
     reader = LogReader(
-        MetricsRule(), ExperimentObjective("accuracy", Direction.MAXIMIZE), parameters={"lr": 0.00031234}
+        MetricsRule(),
+        ExperimentObjective("accuracy", Direction.MAXIMIZE),
+        parameters={"lr": 0.00031234},
     )
     assert [reading.metric for reading in reader.feed(b"lr=0.0003 accuracy=0.9\n")] == ["accuracy"]
 
@@ -557,7 +700,9 @@ def test_the_text_of_a_json_line_is_read_under_the_names_of_loggers(key: str) ->
 
 
 def test_a_json_object_within_the_text_of_a_json_line_is_read() -> None:
-    assert read(r'{"log": "{\"epoch\": 1, \"accuracy\": 0.97}\n", "stream": "stdout"}') == [("accuracy", 1, 0.97)]
+    assert read(r'{"log": "{\"epoch\": 1, \"accuracy\": 0.97}\n", "stream": "stdout"}') == [
+        ("accuracy", 1, 0.97)
+    ]
 
 
 def test_a_json_string_that_is_not_a_number_is_said() -> None:

@@ -1,4 +1,7 @@
-"""What callbacks of libraries report: which metrics, under which names. And what is said without a library."""
+"""What callbacks of libraries report: which metrics, under which names.
+
+And what is said without a library.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,17 @@ import tuner
 from tuner.integrations.reporting import MetricReporter, safe_name
 
 BRIDGES = [
-    "hydra", "keras", "lightgbm", "lightning", "mlflow", "sklearn", "tensorboard", "transformers", "wandb", "xgboost",
-]  # fmt: skip
+    "hydra",
+    "keras",
+    "lightgbm",
+    "lightning",
+    "mlflow",
+    "sklearn",
+    "tensorboard",
+    "transformers",
+    "wandb",
+    "xgboost",
+]
 FOUND = {"valid_0 map@3": 0.5, "epoch": 2.0, "lr": "a text", "loss": 1}
 
 
@@ -51,11 +63,15 @@ def test_names_of_libraries_become_names_of_metrics(name: str, safe: str) -> Non
 
 @pytest.mark.parametrize("module", BRIDGES)
 def test_a_bridge_names_the_extra_that_its_library_needs(module: str) -> None:
-    program = f"import sys; sys.modules[{module!r}] = None\ntry: import tuner.integrations.{module}\n"
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\ntry: import tuner.integrations.{module}\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"{program}except ImportError as error: print(error)"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == (
         f"tuner.integrations.{module} needs {module}, which is not installed; "
         f"install with: pip install 'tuner-hpo[{module}]'\n"

@@ -12,7 +12,9 @@ from controller.core.model import MetricsFile, MetricsFormat, MetricsRule
 from tests.unit.builders import an_objective
 
 
-def a_reader(*, step: str = "", pattern: str | None = None, value: str = "last", maximize: bool = True) -> LogReader:
+def a_reader(
+    *, step: str = "", pattern: str | None = None, value: str = "last", maximize: bool = True
+) -> LogReader:
     rule = MetricsRule(step, () if pattern is None else (pattern,))
     return LogReader(rule, an_objective(value=value, maximize=maximize))
 
@@ -52,7 +54,8 @@ ACCURACY = [("accuracy", 1, 0.97)]
         ('{"accuracy": 97}', [("accuracy", 1, 97.0)]),
         ('{"\\u0061ccuracy": 0.97}', ACCURACY),
         ('{"12":5}', [("12", 1, 5.0)]),
-        ('{"": 1, "a\\nb": 2, "\\ud800": 3, "accuracy": 0.97}', ACCURACY),  # no service takes such names
+        # no service takes such names
+        ('{"": 1, "a\\nb": 2, "\\ud800": 3, "accuracy": 0.97}', ACCURACY),
         ('{"' + "x" * 200 + '": 1, "accuracy": 0.97}', ACCURACY),
         ('{"big": 1' + "0" * 400 + ', "accuracy": 0.97}', ACCURACY),
         ("{'accuracy': 0.97, 'epoch': 2.0}", [("accuracy", 2, 0.97)]),
@@ -100,11 +103,18 @@ def test_a_line_is_read(line: str, expected: list[tuple[str, int, float]]) -> No
 
 
 def test_without_a_step_each_metric_counts_from_one() -> None:
-    assert read("accuracy=1", "loss=5", "accuracy=2") == [("accuracy", 1, 1.0), ("loss", 1, 5.0), ("accuracy", 2, 2.0)]
+    assert read("accuracy=1", "loss=5", "accuracy=2") == [
+        ("accuracy", 1, 1.0),
+        ("loss", 1, 5.0),
+        ("accuracy", 2, 2.0),
+    ]
 
 
 def test_the_files_own_step_key_replaces_the_usual_ones() -> None:
-    assert read("iteration=40 epoch=2 accuracy=0.9", step="iteration") == [("epoch", 40, 2.0), ("accuracy", 40, 0.9)]
+    assert read("iteration=40 epoch=2 accuracy=0.9", step="iteration") == [
+        ("epoch", 40, 2.0),
+        ("accuracy", 40, 0.9),
+    ]
 
 
 def test_the_files_own_pattern_replaces_the_usual_forms() -> None:
@@ -149,11 +159,15 @@ def test_a_line_without_its_end_is_read_when_the_log_is_complete() -> None:
 
 def test_invalid_utf8_affects_only_its_own_line() -> None:
     reader = a_reader()
-    assert reader.feed(b"\xff\xfe accuracy=0.97 \x80\nloss\xa0=\xa01\n") == [MetricReading("accuracy", 1, 0.97)]
+    assert reader.feed(b"\xff\xfe accuracy=0.97 \x80\nloss\xa0=\xa01\n") == [
+        MetricReading("accuracy", 1, 0.97)
+    ]
 
 
 def test_the_rest_of_a_line_beyond_the_limit_is_not_read_and_the_next_line_is() -> None:
-    readings = a_reader().feed(b"accuracy=1 " + b"x" * MAX_LINE_BYTES + b" accuracy=2\naccuracy=3\n")
+    readings = a_reader().feed(
+        b"accuracy=1 " + b"x" * MAX_LINE_BYTES + b" accuracy=2\naccuracy=3\n"
+    )
     assert [r.value for r in readings] == [1.0, 3.0]
 
 
@@ -166,12 +180,20 @@ def test_a_progress_bar_may_be_longer_than_any_line() -> None:
 
 def test_the_objective_has_a_place_among_any_number_of_metrics() -> None:
     others = [f"m{n}=1" for n in range(100)]
-    assert [r[0] for r in read(*others, "accuracy=1")] == [f"m{n}" for n in range(MAX_METRICS)] + ["accuracy"]
+    assert [r[0] for r in read(*others, "accuracy=1")] == [f"m{n}" for n in range(MAX_METRICS)] + [
+        "accuracy"
+    ]
 
 
 @pytest.mark.parametrize(
     "line",
-    [b"a-" * 40_000, b"a=" + b"1" * 60_000 + b"x", b"a" + b" " * 60_000 + b"x", b"x=" * 30_000, b"." * 60_000 + b"=1"],
+    [
+        b"a-" * 40_000,
+        b"a=" + b"1" * 60_000 + b"x",
+        b"a" + b" " * 60_000 + b"x",
+        b"x=" * 30_000,
+        b"." * 60_000 + b"=1",
+    ],
     ids=["names", "digits", "spaces", "signs", "dots"],
 )
 @pytest.mark.timeout(20)  # a search that backtracks takes minutes
@@ -203,18 +225,31 @@ PIECES = st.sampled_from(
         "x" * 99,
     ]
 )
-LOGS = st.lists(PIECES | st.text(max_size=5)).map("".join).map(lambda text: text.encode("utf-8", "replace"))
-LONG_LOGS = st.lists(LOGS | st.just(b"y" * MAX_LINE_BYTES) | st.binary(max_size=9), max_size=8).map(b"".join)
+LOGS = (
+    st.lists(PIECES | st.text(max_size=5))
+    .map("".join)
+    .map(lambda text: text.encode("utf-8", "replace"))
+)
+LONG_LOGS = st.lists(LOGS | st.just(b"y" * MAX_LINE_BYTES) | st.binary(max_size=9), max_size=8).map(
+    b"".join
+)
 
 
-@given(log=LONG_LOGS, cuts=st.lists(st.integers(0, 3 * MAX_LINE_BYTES) | st.integers(0, 300), max_size=8))
+@given(
+    log=LONG_LOGS,
+    cuts=st.lists(st.integers(0, 3 * MAX_LINE_BYTES) | st.integers(0, 300), max_size=8),
+)
 def test_the_portions_make_no_difference(log: bytes, cuts: list[int]) -> None:
     edges = sorted({0, len(log), *(c for c in cuts if c < len(log))})
     whole, parts = a_reader(), a_reader()
     at_once = whole.feed(log) + whole.finish()
     piecewise = [r for a, b in pairwise(edges) for r in parts.feed(log[a:b])] + parts.finish()
     assert repr(piecewise) == repr(at_once)
-    assert (parts.last_line, parts.offset, parts.step) == (whole.last_line, whole.offset, whole.step)
+    assert (parts.last_line, parts.offset, parts.step) == (
+        whole.last_line,
+        whole.offset,
+        whole.step,
+    )
 
 
 @given(log=LOGS)
@@ -231,7 +266,9 @@ def test_half_epochs_are_counted_throughout_so_that_none_hides_behind_another() 
 
 
 def test_hosts_ports_and_devices_are_not_metrics() -> None:
-    assert read("cuda:0 localhost:8080 train.py:123 epoch:3 accuracy:0.97") == [("accuracy", 3, 0.97)]
+    assert read("cuda:0 localhost:8080 train.py:123 epoch:3 accuracy:0.97") == [
+        ("accuracy", 3, 0.97)
+    ]
 
 
 JSON_FILE = MetricsRule(source=MetricsFile("m.json", MetricsFormat.JSON))
@@ -260,7 +297,9 @@ def test_of_a_json_file_only_objects_are_read_and_other_lines_counted(
 
 
 def test_the_step_of_an_event_is_its_step_and_no_tag() -> None:
-    reader = LogReader(MetricsRule(source=MetricsFile("runs", MetricsFormat.TENSORBOARD)), an_objective())
+    reader = LogReader(
+        MetricsRule(source=MetricsFile("runs", MetricsFormat.TENSORBOARD)), an_objective()
+    )
     found = reader.feed(b'{"step": 7, "epoch": 2.0, "accuracy": 0.5}\n{"accuracy": 0.6}\n')
     assert [(r.metric, r.step, r.value) for r in found] == [
         ("epoch", 7, 2.0),
@@ -269,11 +308,16 @@ def test_the_step_of_an_event_is_its_step_and_no_tag() -> None:
     ]
 
 
-@pytest.mark.parametrize("lines", [["accuracy=0.1", "accuracy=0.2"], ["epoch=4", "accuracy=0.1", "accuracy=0.2"]])
+@pytest.mark.parametrize(
+    "lines", [["accuracy=0.1", "accuracy=0.2"], ["epoch=4", "accuracy=0.1", "accuracy=0.2"]]
+)
 def test_lines_that_a_collector_reads_again_are_the_same_steps(lines: list[str]) -> None:
     begin, rule = "# tuner: begin", MetricsRule(source=MetricsFile("m.txt"))
     reader, once = LogReader(rule, an_objective()), LogReader(rule, an_objective())
-    twice = reader.feed("\n".join([begin, *lines, begin, *lines, "accuracy=0.3", ""]).encode()) + reader.finish()
+    twice = (
+        reader.feed("\n".join([begin, *lines, begin, *lines, "accuracy=0.3", ""]).encode())
+        + reader.finish()
+    )
     expected = once.feed("\n".join([begin, *lines, "accuracy=0.3", ""]).encode()) + once.finish()
     assert set(twice) == set(expected)
     assert (reader.last, reader.step, reader.is_empty) == (once.last, once.step, False)
@@ -292,8 +336,17 @@ def test_each_of_several_patterns_is_looked_for() -> None:
 
 
 def test_lines_that_mark_a_gap_are_no_output_and_split_the_log_at_their_place() -> None:
-    rotated, trimmed = b"# tuner: gap: accuracy=7 was lost", b"# tuner: gap: of its middle          "
-    log = b"accuracy=0.5\n" + rotated + b"\naccuracy=0.9\n" + trimmed + b"\nnot # tuner: gap: accuracy=0.7\n"
+    rotated, trimmed = (
+        b"# tuner: gap: accuracy=7 was lost",
+        b"# tuner: gap: of its middle          ",
+    )
+    log = (
+        b"accuracy=0.5\n"
+        + rotated
+        + b"\naccuracy=0.9\n"
+        + trimmed
+        + b"\nnot # tuner: gap: accuracy=0.7\n"
+    )
     for size in (1, 7, 1000):
         reader = a_reader(value="last")
         readings: list[MetricReading] = []

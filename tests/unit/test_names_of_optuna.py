@@ -1,4 +1,6 @@
-"""Names and calls of Optuna: the errors say what to use instead, and docs/optuna.md has the same names."""
+"""Names and calls of Optuna: the errors say what to use instead, and docs/optuna.md has the same
+names.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,23 @@ def owners(state: Path) -> dict[str, Any]:
     [
         ("trial", "params", "a trial has no attribute 'params'; use trial.parameters"),
         ("trial", "suggest_int", "its parameters are given to the search"),
-        ("trial", "should_prune", "trial.report(step, loss=0.3) raises tuner.Pruned when the trial should stop"),
+        (
+            "trial",
+            "should_prune",
+            "trial.report(step, loss=0.3) raises tuner.Pruned when the trial should stop",
+        ),
         ("trial", "other", "'Trial' object has no attribute 'other'"),
-        ("study", "best_params", "a tuner.Study has no attribute 'best_params'; use study.best.parameters"),
+        (
+            "study",
+            "best_params",
+            "a tuner.Study has no attribute 'best_params'; use study.best.parameters",
+        ),
         ("study", "other", "'Study' object has no attribute 'other'"),
-        ("result", "params", "a tuner.TrialResult has no attribute 'params'; use result.parameters"),
+        (
+            "result",
+            "params",
+            "a tuner.TrialResult has no attribute 'params'; use result.parameters",
+        ),
         (
             "tuner",
             "create_study",
@@ -45,7 +59,9 @@ def owners(state: Path) -> dict[str, Any]:
         ),
     ],
 )
-def test_an_unknown_attribute_names_what_to_use_instead(tmp_path: Path, owner: str, name: str, message: str) -> None:
+def test_an_unknown_attribute_names_what_to_use_instead(
+    tmp_path: Path, owner: str, name: str, message: str
+) -> None:
     with pytest.raises(AttributeError, match=re.escape(message)):
         getattr(owners(tmp_path)[owner], name)
 
@@ -82,7 +98,9 @@ def test_an_error_within_a_property_is_not_hidden(tmp_path: Path) -> None:
         (lambda trial: trial.report(1, 0.5, loss=2), "trial.report(1, 0.5, loss=2)"),
     ],
 )
-def test_a_report_without_a_named_metric_is_refused(call: Callable[[Any], None], given: str) -> None:
+def test_a_report_without_a_named_metric_is_refused(
+    call: Callable[[Any], None], given: str
+) -> None:
     with pytest.raises(TypeError, match=re.escape(given)):
         call(tuner.Trial({"x": 1}, ["value"]))
 
@@ -97,5 +115,9 @@ def test_a_library_that_computed_nothing_reports_nothing(capfd: pytest.CaptureFi
 
 
 def test_the_page_has_all_these_names() -> None:
-    names = {**trial_module._INSTEAD, **study_module._INSTEAD_OF_STUDY, **study_module._INSTEAD_OF_RESULT}
+    names = {
+        **trial_module._INSTEAD,
+        **study_module._INSTEAD_OF_STUDY,
+        **study_module._INSTEAD_OF_RESULT,
+    }
     assert [name for name in [*names, *tuner._INSTEAD] if name not in PAGE] == []

@@ -17,7 +17,8 @@ from suggest.server.limits_file import read_limits
 
 MILLION = 10**6
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghij")
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in itertools.pairwise("abcdefghij")
 )
 BOMBS = {
     "brackets": "[" * MILLION,
@@ -34,7 +35,10 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_file_of_tokens_or_limits_that_is_nested_too_deep_is_refused(bomb: str) -> None:
     for read in (read_tokens, read_limits):
-        with pytest.raises(InvalidArgument, match=r"nested more than 64 levels|more than 50,000 values|cannot be read"):
+        with pytest.raises(
+            InvalidArgument,
+            match=r"nested more than 64 levels|more than 50,000 values|cannot be read",
+        ):
             read(BOMBS[bomb].encode(), place="file.yaml")
 
 
@@ -46,7 +50,9 @@ def test_an_experiment_that_is_nested_too_deep_is_refused(bomb: str) -> None:
 
 def test_a_document_at_the_nesting_limit_is_read() -> None:
     check_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
-    assert load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH) == load_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+    assert load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH) == load_json(
+        b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    )
     assert load_json(f'["{"[" * 100}", "\\"{"{" * 100}"]') == ["[" * 100, '"' + "{" * 100], (
         "brackets in a text are text"
     )
@@ -74,7 +80,9 @@ def test_json_is_read_no_further_than_its_first_bracket_that_is_too_deep() -> No
     assert calls < 10 * MAX_DEPTH
 
 
-def test_a_kubeconfig_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubeconfig_that_is_nested_too_deep_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import asyncio
 
     pytest.importorskip("kubernetes")

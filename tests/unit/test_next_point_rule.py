@@ -1,4 +1,6 @@
-"""Which point a call gets, and when the next one is computed: the rule of `suggest.studies.next_point`, as tables."""
+"""Which point a call gets, and when the next one is computed: the rule of
+`suggest.studies.next_point`, as tables.
+"""
 
 from __future__ import annotations
 
@@ -79,5 +81,7 @@ def test_a_call_waits_for_the_expected_results(now: Situation, expected: float) 
         (situation(running=1, slow=True, seeded=True), False),
     ],
 )
-def test_after_a_trial_was_handed_out_the_next_point_is_computed_at_once(now: Situation, expected: bool) -> None:
+def test_after_a_trial_was_handed_out_the_next_point_is_computed_at_once(
+    now: Situation, expected: bool
+) -> None:
     assert should_prefetch(now) is expected

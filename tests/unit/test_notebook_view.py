@@ -18,7 +18,11 @@ NOW = datetime.now(UTC)
 def test_counts_the_best_trial_and_running_trials_are_shown() -> None:
     best = Trial(0, TrialState.SUCCEEDED, {"x": 0.25}, 0.5)
     runs = RunningTrial(1, 1, AttemptState.RUNNING, NOW, 3, 0.75, {"x": 0.5})
-    shown = html(Progress(SEARCH, {TrialState.SUCCEEDED: 1}, queued=0, running=(runs,), best=best, trend=(0.5,)))
+    shown = html(
+        Progress(
+            SEARCH, {TrialState.SUCCEEDED: 1}, queued=0, running=(runs,), best=best, trend=(0.5,)
+        )
+    )
     assert "1/4 trials (1 succeeded), 1 running" in shown
     assert '<progress value="1" max="4"' in shown
     assert "0.5 in trial 0</b>, x=0.25" in shown

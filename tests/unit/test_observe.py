@@ -38,7 +38,11 @@ def a_log(text: str = "") -> LogReader:
 
 
 def shown(
-    *, code: int | None = None, signal: int | None = None, stopped: bool = False, unknown: bool = False
+    *,
+    code: int | None = None,
+    signal: int | None = None,
+    stopped: bool = False,
+    unknown: bool = False,
 ) -> AttemptStatus:
     """A status that has ended with these facts, or is running without any."""
     ended = code is not None or signal is not None or unknown
@@ -59,14 +63,50 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
     ("recorded, and it runs", NEW, shown(), "", Seen(at(1), "gpu-3")),
     ("running, and it still runs", GOING, shown(), "", None),
     ("running, and preempted: it waits again", GOING, PREEMPTED, "", Waits("preempted by Kueue")),
-    ("it waits, and says nothing new", attempt(1, CREATED, reason="preempted by Kueue"), PREEMPTED, "", None),
-    ("running, and one of its workers is replaced", GOING, AttemptStatus("digits-x7k2q-0", None), "", None),
-    ("stopping, and preempted before it was reached", stopping(StopCause.PRUNED), PREEMPTED, "", None),
+    (
+        "it waits, and says nothing new",
+        attempt(1, CREATED, reason="preempted by Kueue"),
+        PREEMPTED,
+        "",
+        None,
+    ),
+    (
+        "running, and one of its workers is replaced",
+        GOING,
+        AttemptStatus("digits-x7k2q-0", None),
+        "",
+        None,
+    ),
+    (
+        "stopping, and preempted before it was reached",
+        stopping(StopCause.PRUNED),
+        PREEMPTED,
+        "",
+        None,
+    ),
     ("stopping, and it still runs", stopping(StopCause.PRUNED), shown(), "", None),
     ("running, and gone", GOING, None, "", Ended(FAILED, NOW, reason=VANISHED, failure_class=LOST)),
-    ("told to prune, and gone", stopping(StopCause.PRUNED), None, "", Ended(PRUNED, NOW, reason="because")),
-    ("told to end, and gone", stopping(StopCause.CANCELLED), None, "", Ended(CANCELLED, NOW, reason="because")),
-    ("interrupted, and gone", stopping(StopCause.INTERRUPTED), None, "", Ended(CANCELLED, NOW, reason="because")),
+    (
+        "told to prune, and gone",
+        stopping(StopCause.PRUNED),
+        None,
+        "",
+        Ended(PRUNED, NOW, reason="because"),
+    ),
+    (
+        "told to end, and gone",
+        stopping(StopCause.CANCELLED),
+        None,
+        "",
+        Ended(CANCELLED, NOW, reason="because"),
+    ),
+    (
+        "interrupted, and gone",
+        stopping(StopCause.INTERRUPTED),
+        None,
+        "",
+        Ended(CANCELLED, NOW, reason="because"),
+    ),
     (
         "recorded, and it has ended already",
         NEW,
@@ -79,7 +119,15 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
         GOING,
         shown(code=42),
         GOOD + "\ntoo wide",
-        Ended(INFEASIBLE, at(9), start_time=at(1), step=4, reason="too wide", exit_code=42, node="gpu-3"),
+        Ended(
+            INFEASIBLE,
+            at(9),
+            start_time=at(1),
+            step=4,
+            reason="too wide",
+            exit_code=42,
+            node="gpu-3",
+        ),
     ),
     (
         "failed: measured, but without a value",
@@ -102,7 +150,16 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
         stopping(StopCause.PRUNED),
         shown(signal=15, stopped=True),
         GOOD,
-        Ended(PRUNED, at(9), start_time=at(1), value=0.9, step=4, reason="because", signal=15, node="gpu-3"),
+        Ended(
+            PRUNED,
+            at(9),
+            start_time=at(1),
+            value=0.9,
+            step=4,
+            reason="because",
+            signal=15,
+            node="gpu-3",
+        ),
     ),
     (
         "pruned at nan has no value",
@@ -130,7 +187,9 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
 
 
 @pytest.mark.parametrize(
-    ("known", "status", "logged", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+    ("known", "status", "logged", "expected"),
+    [row[1:] for row in TABLE],
+    ids=[row[0] for row in TABLE],
 )
 def test_an_observed_status_becomes_an_event(
     known: Attempt, status: AttemptStatus | None, logged: str, expected: AttemptEvent | None
@@ -145,17 +204,28 @@ BEST_IN_DOUBT = "the lines that were not read may have had another value of accu
 
 
 def observed(
-    text: str, *, value: str = "last", pruning: bool = False, known: Attempt = GOING, **exit_fields: object
+    text: str,
+    *,
+    value: str = "last",
+    pruning: bool = False,
+    known: Attempt = GOING,
+    **exit_fields: object,
 ) -> AttemptEvent | None:
-    spec = replace(a_spec(objective=an_objective(value=value)), pruning=Pruning("median") if pruning else None)
+    spec = replace(
+        a_spec(objective=an_objective(value=value)), pruning=Pruning("median") if pruning else None
+    )
     log = LogReader(spec.metrics, spec.objective)
     log.feed(text.encode())
     log.finish()
-    status = AttemptStatus("digits-x7k2q-0", at(1), Exit(at(9), 0, **exit_fields) if exit_fields else None)  # type: ignore[arg-type]
+    status = AttemptStatus(
+        "digits-x7k2q-0", at(1), Exit(at(9), 0, **exit_fields) if exit_fields else None
+    )  # type: ignore[arg-type]
     return event_for(known, status, log, spec, metrics=log, now=NOW)
 
 
-def ended(text: str, *, value: str = "last", pruning: bool = False, log_end_lost: str = "") -> Ended:
+def ended(
+    text: str, *, value: str = "last", pruning: bool = False, log_end_lost: str = ""
+) -> Ended:
     event = observed(text, value=value, pruning=pruning, log_end_lost=log_end_lost)
     assert isinstance(event, Ended)
     return event
@@ -183,12 +253,19 @@ def test_a_best_value_is_in_doubt_wherever_the_gap_is() -> None:
 
 def test_a_curve_with_a_gap_is_in_doubt_where_pruning_compares_it() -> None:
     event = ended(f"accuracy=0.5\n{MARK}accuracy=0.9\n", pruning=True)
-    assert event.value_doubt == "its curve, which pruning median compares, lacks the steps that were not read"
+    assert (
+        event.value_doubt
+        == "its curve, which pruning median compares, lacks the steps that were not read"
+    )
 
 
 def test_a_lost_end_puts_every_value_in_doubt_and_discards_none() -> None:
     event = ended("accuracy=0.5\n", log_end_lost="the end of its log could not be read")
-    assert (event.verdict, event.value, event.log_gap) == (SUCCEEDED, 0.5, "the end of its log could not be read")
+    assert (event.verdict, event.value, event.log_gap) == (
+        SUCCEEDED,
+        0.5,
+        "the end of its log could not be read",
+    )
     assert event.value_doubt == BEST_IN_DOUBT
 
 

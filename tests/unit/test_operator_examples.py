@@ -38,16 +38,33 @@ def test_every_known_kind_has_an_example() -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("rayjob", "entrypoint:", "submissionMode: HTTPMode\n        entrypoint:",
-         "spec.trial.template: with submissionMode: HTTPMode no pod prints the output of the entrypoint; write "
-         "K8sJobMode"),
-        ("pytorchjob", "containers:", "container:", "spec.trial.template: no pod template is found in this PyTorchJob"),
-        ("volcano", "    timeout: 1h", "    queue: team-a",
-         "spec.trial.queue: Kueue does not queue the kind Job of batch.volcano.sh/v1alpha1; omit queue"),
-        ("trainjob", "kind: TrainJob", "kind: TrainJobs",
-         "spec.trial.template: tuner does not know how a TrainJobs ends"),
+        (
+            "rayjob",
+            "entrypoint:",
+            "submissionMode: HTTPMode\n        entrypoint:",
+            "spec.trial.template: with submissionMode: HTTPMode no pod prints the output of the entrypoint; write "
+            "K8sJobMode",
+        ),
+        (
+            "pytorchjob",
+            "containers:",
+            "container:",
+            "spec.trial.template: no pod template is found in this PyTorchJob",
+        ),
+        (
+            "volcano",
+            "    timeout: 1h",
+            "    queue: team-a",
+            "spec.trial.queue: Kueue does not queue the kind Job of batch.volcano.sh/v1alpha1; omit queue",
+        ),
+        (
+            "trainjob",
+            "kind: TrainJob",
+            "kind: TrainJobs",
+            "spec.trial.template: tuner does not know how a TrainJobs ends",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_template_is_refused_with_its_line_before_anything_runs(
     name: str, old: str, new: str, message: str
 ) -> None:

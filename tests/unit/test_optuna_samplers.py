@@ -1,4 +1,6 @@
-"""Every sampler of Optuna: points in the space, the same after a restart, and equal to Optuna's own."""
+"""Every sampler of Optuna: points in the space, the same after a restart, and equal to Optuna's
+own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,18 @@ from suggest.samplers.history import History
 from suggest.samplers.optuna_family import KINDS, PREFIX
 from suggest.samplers.registry import algorithms
 from suggest.settings import declared
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import (
+    Assignment,
+    Choice,
+    Condition,
+    Domain,
+    Float,
+    Int,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from suggest.workers import Workers
 from tests.unit.searches import (
@@ -56,7 +69,9 @@ SMALL: dict[str, Config] = {
 
 def named(name: str) -> Any:
     """A test parameter, skipped if a package that the sampler needs is missing."""
-    lacks = [package for package in NEEDS.get(name, ()) if importlib.util.find_spec(package) is None]
+    lacks = [
+        package for package in NEEDS.get(name, ()) if importlib.util.find_spec(package) is None
+    ]
     skip = [pytest.mark.skip(reason=f"not installed: {', '.join(lacks)}")] if lacks else []
     return pytest.param(PREFIX + name, id=name, marks=skip)
 
@@ -64,7 +79,9 @@ def named(name: str) -> Any:
 ALL = [named(kind.name) for kind in KINDS]
 EXHAUSTIVE = [named("grid"), named("bruteforce")]
 CHEAP = [named(name) for name in ("random", "qmc", "cmaes", "nsgaii", "nsgaiii")]
-WIDER_TREE = Space((*TREE.parameters, Parameter("layers", Int(1, 12)), Parameter("constant", Choice(("only",)))))
+WIDER_TREE = Space(
+    (*TREE.parameters, Parameter("layers", Int(1, 12)), Parameter("constant", Choice(("only",))))
+)
 FINITE = Space(
     (
         Parameter("a", Int(0, 3)),
@@ -92,13 +109,23 @@ def ended(trial: Trial) -> Trial:
     value = worth(trial.parameters) if state in (SUCCEEDED, TrialState.PRUNED) else None
     if trial.number % 17 == 3:
         value = None if value is None else (math.nan, math.inf, -math.inf)[trial.number % 3]
-    return Trial(trial.number, state, trial.parameters, value=value, step=None if value is None else 3)
+    return Trial(
+        trial.number, state, trial.parameters, value=value, step=None if value is None else 3
+    )
 
 
 def search(
-    algorithm: str, count: int, *, parallel: int = 1, restarts: Collection[int] = (), workers: Workers | None = None
+    algorithm: str,
+    count: int,
+    *,
+    parallel: int = 1,
+    restarts: Collection[int] = (),
+    workers: Workers | None = None,
 ) -> list[Assignment]:
-    """Return the points of this many trials. The engine is rebuilt from reversed trials before each of `restarts`."""
+    """Return the points of this many trials.
+
+    The engine is rebuilt from reversed trials before each of `restarts`.
+    """
     of = study(space_for(algorithm), algorithm, config=SMALL.get(algorithm))
     assert check_spec(of.spec) == ()
     engine = Engine(of, (), (), workers=workers)
@@ -121,7 +148,9 @@ def search(
 
 @pytest.mark.parametrize("parallel", [1, 4])
 @pytest.mark.parametrize("algorithm", ALL)
-def test_a_search_stays_in_the_space_and_a_restart_changes_nothing(algorithm: str, parallel: int) -> None:
+def test_a_search_stays_in_the_space_and_a_restart_changes_nothing(
+    algorithm: str, parallel: int
+) -> None:
     space = space_for(algorithm)
     points = search(algorithm, 50, parallel=parallel)
     for point in points:
@@ -142,7 +171,9 @@ def pool() -> Iterator[Workers]:
 
 @pytest.mark.parametrize("algorithm", ALL)
 def test_workers_propose_what_this_process_would(algorithm: str, pool: Workers) -> None:
-    assert search(algorithm, 45, parallel=3, restarts=(30,), workers=pool) == search(algorithm, 45, parallel=3)
+    assert search(algorithm, 45, parallel=3, restarts=(30,), workers=pool) == search(
+        algorithm, 45, parallel=3
+    )
 
 
 @pytest.mark.parametrize("algorithm", ALL)
@@ -203,8 +234,14 @@ def test_a_fixed_part_is_kept_and_completed_whatever_the_sampler(algorithm: str)
 def test_imported_trials_are_learned_from(algorithm: str) -> None:
     space = space_for(algorithm)
     engine = Engine(study(space, "random", seed=3), (), ())
-    trials = [Trial(t.number, SUCCEEDED, t.parameters, value=worth(t.parameters)) for t in play(engine, 42)]
-    imported = [Trial(t.number, t.state, t.parameters, value=t.value, labels={IMPORTED_FROM: "notes"}) for t in trials]
+    trials = [
+        Trial(t.number, SUCCEEDED, t.parameters, value=worth(t.parameters))
+        for t in play(engine, 42)
+    ]
+    imported = [
+        Trial(t.number, t.state, t.parameters, value=t.value, labels={IMPORTED_FROM: "notes"})
+        for t in trials
+    ]
     outside: Config = dict.fromkeys(space.by_name, "elsewhere")
     imported.append(Trial(42, SUCCEEDED, outside, value=1e9, labels={IMPORTED_FROM: "notes"}))
     of = study(space, algorithm, config=SMALL.get(algorithm))
@@ -212,7 +249,9 @@ def test_imported_trials_are_learned_from(algorithm: str) -> None:
     proposed = complete.propose(2)
     assert all(space.point_problems(p.parameters, partial=False) == () for p in proposed.trials)
     if algorithm not in ("optuna:random", "optuna:qmc", *("optuna:grid",)):
-        assert [p.parameters for p in proposed.trials] != [p.parameters for p in incomplete.propose(2).trials]
+        assert [p.parameters for p in proposed.trials] != [
+            p.parameters for p in incomplete.propose(2).trials
+        ]
 
 
 ALL_EDGES: list[Domain] = [
@@ -237,12 +276,16 @@ def test_the_samplers_accept_domains_at_the_limits(algorithm: str, domain: Domai
         finish(engine, [trial], value=-y)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: make torch-packages")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed: make torch-packages"
+)
 @pytest.mark.parametrize("domain", EDGES, ids=lambda domain: type(domain).__name__)
 def test_gaussian_processes_accept_domains_at_the_limits(domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     random = Engine(study(space, "random"), (), ())
-    trials = [Trial(t.number, SUCCEEDED, t.parameters, value=float(t.number)) for t in play(random, 12)]
+    trials = [
+        Trial(t.number, SUCCEEDED, t.parameters, value=float(t.number)) for t in play(random, 12)
+    ]
     of = study(space, "optuna:gp")
     if check_spec(of.spec):
         assert domain.count is not None
@@ -257,7 +300,15 @@ def test_gaussian_processes_accept_domains_at_the_limits(domain: Domain) -> None
 @given(space=spaces(), seed=st.integers(0, 2**62))
 @examples(15)
 def test_every_point_of_a_drawn_space_is_a_point(algorithm: str, space: Space, seed: int) -> None:
-    of = study(space, algorithm, config={**SMALL.get(algorithm, {}), **({"populationSize": 3} if "nsga" in algorithm else {})}, seed=seed)  # fmt: skip # noqa: E501
+    of = study(
+        space,
+        algorithm,
+        config={
+            **SMALL.get(algorithm, {}),
+            **({"populationSize": 3} if "nsga" in algorithm else {}),
+        },
+        seed=seed,
+    )
     if check_spec(of.spec):
         return
     engine = Engine(of, (), ())
@@ -298,7 +349,9 @@ def test_the_point_of_a_cancelled_trial_is_tried_again(algorithm: str) -> None:
 
 
 def test_drawing_a_grid_follows_its_points() -> None:
-    space = Space((Parameter("lr", Float(1e-4, 1, Scale.LOG, points=5)), Parameter("b", Choice(("u", "v")))))
+    space = Space(
+        (Parameter("lr", Float(1e-4, 1, Scale.LOG, points=5)), Parameter("b", Choice(("u", "v"))))
+    )
     proposal = Engine(study(space, "optuna:grid"), (), ()).propose(20)
     assert proposal.exhausted
     found = {(p.parameters["lr"], p.parameters["b"]) for p in proposal.trials}
@@ -306,15 +359,21 @@ def test_drawing_a_grid_follows_its_points() -> None:
 
 
 def in_optuna(
-    sampler: Callable[[int], optuna.samplers.BaseSampler], points: list[dict[str, float]], distributions: Any
+    sampler: Callable[[int], optuna.samplers.BaseSampler],
+    points: list[dict[str, float]],
+    distributions: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Return the proposals of a real Optuna study, one trial at a time; the study is told our points."""
+    """Return the proposals of a real Optuna study, one trial at a time; the study is told our
+    points.
+    """
     storage = optuna.storages.InMemoryStorage()
     at = storage.create_new_study([optuna.study.StudyDirection.MAXIMIZE], "s")
     for number, point in enumerate(points):
         of = optuna.Study("s", storage, sampler=sampler(number))
         trial_id = storage.create_new_trial(at)
-        yield of.sampler.sample_relative(of, storage.get_trial(trial_id), distributions if number else {})
+        yield of.sampler.sample_relative(
+            of, storage.get_trial(trial_id), distributions if number else {}
+        )
         for name, value in point.items():
             storage.set_trial_param(trial_id, name, value, distributions[name])
         storage.set_trial_state_values(trial_id, optuna.trial.TrialState.COMPLETE, [worth(point)])
@@ -326,14 +385,17 @@ CUBE = Space(tuple(Parameter(f"x{k}", Float(0, 1)) for k in range(3)))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("algorithm", [named("nsgaii"), named("cmaes")])
 def test_sequential_generations_equal_optunas(algorithm: str) -> None:
-    """But for a generation's first trial, for which Optuna's random numbers or the order of parents are others."""
+    """But for a generation's first trial, for which Optuna's random numbers or the order of parents
+    are others.
+    """
     of = study(CUBE, algorithm, config=SMALL.get(algorithm))
     engine = Engine(of, (), ())
     for _ in range(40):
         (trial,) = play(engine, 1)
         finish(engine, [trial], value=worth(trial.parameters))
     points: list[Any] = [dict(t.parameters) for t in engine.trials()]
-    model = engine._sampler._model  # type: ignore[attr-defined]  # the seeds that it gives to Optuna's sampler
+    # the seeds that it gives to Optuna's sampler
+    model = engine._sampler._model  # type: ignore[attr-defined]
 
     def sampler(number: int) -> optuna.samplers.BaseSampler:
         seed = model._random_seed(optuna_model.PointRequest(number, {}))
@@ -352,7 +414,10 @@ def test_sequential_generations_equal_optunas(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", [named("nsgaii"), named("nsgaiii")])
 def test_genetic_algorithms_learn(algorithm: str) -> None:
     wide = Space(tuple(Parameter(f"x{k}", Float(0, 1)) for k in range(12)))
-    assert best_of(algorithm, 400, {"populationSize": 20}, space=wide) < best_of("random", 400, space=wide) / 2
+    assert (
+        best_of(algorithm, 400, {"populationSize": 20}, space=wide)
+        < best_of("random", 400, space=wide) / 2
+    )
 
 
 @pytest.mark.parametrize("algorithm", [named("cmaes")])
@@ -366,13 +431,17 @@ def test_a_gaussian_process_learns(algorithm: str) -> None:
     assert best_of(algorithm, 30) < best_of("random", 30) / 5
 
 
-def best_of(algorithm: str, trials: int, config: Config | None = None, *, space: Space = CUBE) -> float:
+def best_of(
+    algorithm: str, trials: int, config: Config | None = None, *, space: Space = CUBE
+) -> float:
     def loss(point: Assignment) -> float:
         return sum((float(v) - 0.3) ** 2 for v in point.values() if isinstance(v, float))
 
     bests = []
     for seed in seeds(3):
-        engine = Engine(study(space, algorithm, config=config, seed=seed, direction=MINIMIZE), (), ())
+        engine = Engine(
+            study(space, algorithm, config=config, seed=seed, direction=MINIMIZE), (), ()
+        )
         for _ in range(trials):
             (trial,) = play(engine, 1)
             finish(engine, [trial], value=loss(trial.parameters))
@@ -387,7 +456,11 @@ def test_every_sampler_of_optuna_has_a_name_here() -> None:
         for name in optuna.samplers.__all__
         if name not in bases and inspect.isclass(getattr(optuna.samplers, name))
     }
-    ours = {family.name.removeprefix(PREFIX) for family in algorithms() if family.name.startswith(PREFIX)}
+    ours = {
+        family.name.removeprefix(PREFIX)
+        for family in algorithms()
+        if family.name.startswith(PREFIX)
+    }
     assert ours == {"cmaes" if name == "cmaes" else name for name in theirs}
 
 
@@ -411,7 +484,9 @@ def test_settings_are_optunas_keywords_and_have_their_defaults(name: str) -> Non
             continue
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in setting.name)
         default = keywords[OURS.get(setting.name, snake)].default
-        assert (name, setting.name) in SAME_AS_NONE if default is None else setting.default == default
+        assert (
+            (name, setting.name) in SAME_AS_NONE if default is None else setting.default == default
+        )
 
 
 @pytest.mark.parametrize(
@@ -441,7 +516,9 @@ def test_a_missing_package_is_refused_with_the_cure(
     algorithm: str, packages: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else there(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in packages else there(name)
+    )
     (problem,) = check_spec(study(MIXED, algorithm).spec)
     assert problem.path == "algorithm.name"
     assert problem.message.startswith(message)
@@ -474,7 +551,9 @@ def test_a_missing_package_is_refused_with_the_cure(
         ("PopulationBasedTraining", "pbt"),
     ],
 )
-def test_an_unknown_algorithm_is_reported_with_all_names_and_the_nearest(name: str, meant: str) -> None:
+def test_an_unknown_algorithm_is_reported_with_all_names_and_the_nearest(
+    name: str, meant: str
+) -> None:
     (problem,) = check_spec(study(MIXED, name).spec)
     there = ", ".join(family.name for family in algorithms())
     nearest = f"; did you mean {meant}?" if meant else ""
@@ -515,10 +594,26 @@ def test_a_space_that_does_not_fit_is_refused_with_what_does() -> None:
             "18,014,398,509,481,985 values; optuna:gp looks at each of at most 1,000,000, "
             "use a larger step, a float without step, or tpe",
         ),
-        ("optuna:bruteforce", "space", "101,000 points; optuna:bruteforce takes at most 100,000, use grid"),
-        ("optuna:grid", "space", "more than 10^15 points; optuna:grid takes at most 100,000, use grid"),
-        ("optuna:bruteforce", "space.x", "optuna:bruteforce needs step on a float; add one, or use grid or tpe"),
-        ("optuna:grid", "space.x", "optuna:grid needs points or step on a float; add one (points: 5), or use tpe"),
+        (
+            "optuna:bruteforce",
+            "space",
+            "101,000 points; optuna:bruteforce takes at most 100,000, use grid",
+        ),
+        (
+            "optuna:grid",
+            "space",
+            "more than 10^15 points; optuna:grid takes at most 100,000, use grid",
+        ),
+        (
+            "optuna:bruteforce",
+            "space.x",
+            "optuna:bruteforce needs step on a float; add one, or use grid or tpe",
+        ),
+        (
+            "optuna:grid",
+            "space.x",
+            "optuna:grid needs points or step on a float; add one (points: 5), or use tpe",
+        ),
     }
 
 
@@ -529,7 +624,11 @@ def test_the_overlay_keeps_what_a_sampler_sets_and_the_window_does_not() -> None
     storage = OverlayStorage([optuna.study.StudyDirection.MINIMIZE], [trial], attributes)
     storage.set_trial_system_attr(3, "mine", 1)
     storage.set_study_system_attr(0, "ours", 2)
-    assert (trial.system_attrs, attributes, storage.get_study_system_attrs(0)) == ({"mine": 1}, {"ours": 2}, attributes)
+    assert (trial.system_attrs, attributes, storage.get_study_system_attrs(0)) == (
+        {"mine": 1},
+        {"ours": 2},
+        attributes,
+    )
     with pytest.raises(NotImplementedError, match="read-only"):
         storage.create_new_trial(0)
 
@@ -541,8 +640,11 @@ def test_the_history_is_of_succeeded_trials_or_of_all_points() -> None:
         for history in (values, points):
             history.put(Trial(number, state, {"x": 1}, value=0.5 if state is SUCCEEDED else None))
     assert [t.state for t in values.learned()] == [SUCCEEDED]
-    assert [t.state for t in points.learned()] == [s for s in states if s.finished and s is not TrialState.CANCELLED]
-    assert [t.state for t in values.running()] == [RUNNING, RUNNING]  # a paused one holds its point, too
+    assert [t.state for t in points.learned()] == [
+        s for s in states if s.finished and s is not TrialState.CANCELLED
+    ]
+    # a paused one holds its point, too
+    assert [t.state for t in values.running()] == [RUNNING, RUNNING]
     points.put(Trial(states.index(TrialState.FAILED), TrialState.CANCELLED, {"x": 1}))
     assert states.index(TrialState.FAILED) not in [t.number for t in points.learned()]
 

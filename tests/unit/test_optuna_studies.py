@@ -1,4 +1,6 @@
-"""An Optuna database or journal as a source of finished trials: written by Optuna, read, and not changed."""
+"""An Optuna database or journal as a source of finished trials: written by Optuna, read, and not
+changed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     point = {"params": {"x": 0.5, "n": 3}, "distributions": {"x": X, "n": N}}
     curve = {0: 0.25, 5: 0.75}
     odd = {"params": {"k": None}, "distributions": {"k": CategoricalDistribution((None, "a"))}}
-    strange = {"params": {"big": 2**60}, "distributions": {"big": CategoricalDistribution((2**60, "a"))}}
+    strange = {
+        "params": {"big": 2**60},
+        "distributions": {"big": CategoricalDistribution((2**60, "a"))},
+    }
     study.add_trials(
         [
             create_trial(value=0.5, intermediate_values=curve, user_attrs={"note": "x"}, **point),  # type: ignore[arg-type]
@@ -53,7 +58,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
         both.set_metric_names(["accuracy", "loss"])
     point = {"params": {"x": 0.5}, "distributions": {"x": X}}
     both.add_trial(create_trial(values=[0.9, 0.1], user_attrs={"ms": 12}, **point))  # type: ignore[arg-type]
-    unnamed = optuna.create_study(storage=url, study_name="unnamed", directions=["minimize", "maximize"])
+    unnamed = optuna.create_study(
+        storage=url, study_name="unnamed", directions=["minimize", "maximize"]
+    )
     unnamed.add_trial(create_trial(values=[1.0, 2.0], **point))  # type: ignore[arg-type]
     return url
 
@@ -63,9 +70,15 @@ def test_finished_trials_are_imported_and_the_others_are_reported(url: str) -> N
     point, curve = {"x": 0.5, "n": 3}, [Measurement(1, "", 0, 0.25), Measurement(1, "", 5, 0.75)]
     assert [trial for _, trial in source.trials] == [
         FinishedTrial(point, Outcome(TrialState.SUCCEEDED, 0.5), curve, source_id="0"),
-        FinishedTrial(point, Outcome(TrialState.PRUNED, 0.75, "pruned by Optuna"), curve, source_id="1"),
-        FinishedTrial(point, Outcome(TrialState.PRUNED, None, "pruned by Optuna"), [], source_id="2"),
-        FinishedTrial(point, Outcome(TrialState.FAILED, None, "failed, as Optuna says"), [], source_id="3"),
+        FinishedTrial(
+            point, Outcome(TrialState.PRUNED, 0.75, "pruned by Optuna"), curve, source_id="1"
+        ),
+        FinishedTrial(
+            point, Outcome(TrialState.PRUNED, None, "pruned by Optuna"), [], source_id="2"
+        ),
+        FinishedTrial(
+            point, Outcome(TrialState.FAILED, None, "failed, as Optuna says"), [], source_id="3"
+        ),
         FinishedTrial({"k": None}, Outcome(TrialState.SUCCEEDED, 1.0), [], source_id="5"),
     ]
     assert [(p.path, p.message) for p in source.refused] == [
@@ -84,7 +97,9 @@ def test_a_study_without_a_direction_is_minimized(tmp_path: Path) -> None:
 
 
 def test_one_of_several_objectives_must_be_named(url: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"--value: both has 2 objectives; .* accuracy, loss, or 0 to 1"):
+    with pytest.raises(
+        InvalidArgument, match=r"--value: both has 2 objectives; .* accuracy, loss, or 0 to 1"
+    ):
         optuna_source(url, "both", "")
     for value in ("loss", "1"):
         source = optuna_source(url, "both", value)
@@ -94,31 +109,50 @@ def test_one_of_several_objectives_must_be_named(url: str) -> None:
 
 def test_several_objectives_are_identified_by_name(url: str) -> None:
     source = optuna_source(url, "both", "", ["loss", "accuracy"])
-    assert source.objectives == [Objective("loss", Direction.MINIMIZE), Objective("accuracy", Direction.MAXIMIZE)]
+    assert source.objectives == [
+        Objective("loss", Direction.MINIMIZE),
+        Objective("accuracy", Direction.MAXIMIZE),
+    ]
     ((_, trial),) = source.trials
     assert (trial.outcome.value, trial.measurements) == (0.1, [Measurement(1, "accuracy", 0, 0.9)])
-    assert optuna_source(url, "both", "", ["loss"]).objectives == [Objective("loss", Direction.MINIMIZE)]
-    with pytest.raises(InvalidArgument, match=r"no objective size; its objectives are accuracy, loss; .*set_metric_na"):
+    assert optuna_source(url, "both", "", ["loss"]).objectives == [
+        Objective("loss", Direction.MINIMIZE)
+    ]
+    with pytest.raises(
+        InvalidArgument,
+        match=r"no objective size; its objectives are accuracy, loss; .*set_metric_na",
+    ):
         optuna_source(url, "both", "", ["loss", "size"])
 
 
 def test_objectives_without_names_are_identified_by_order(url: str) -> None:
     source = optuna_source(url, "unnamed", "", ["a", "b"])
-    assert source.objectives == [Objective("", Direction.MINIMIZE), Objective("b", Direction.MAXIMIZE)]
+    assert source.objectives == [
+        Objective("", Direction.MINIMIZE),
+        Objective("b", Direction.MAXIMIZE),
+    ]
     ((_, trial),) = source.trials
     assert (trial.outcome.value, trial.measurements) == (1.0, [Measurement(1, "b", 0, 2.0)])
     assert optuna_source(url, "unnamed", "1", ["a", "b"]).trials[0][1].outcome.value == 2.0
     with pytest.raises(InvalidArgument, match="has no objective a, b, c; it has 2 without names"):
         optuna_source(url, "unnamed", "", ["a", "b", "c"])
-    with pytest.raises(InvalidArgument, match="unnamed has 2 objectives; say whose values count: 0 to 1"):
+    with pytest.raises(
+        InvalidArgument, match="unnamed has 2 objectives; say whose values count: 0 to 1"
+    ):
         optuna_source(url, "unnamed", "", ["a"])
     with pytest.raises(InvalidArgument, match="has no objective b, c; it has 2 without names"):
         optuna_source(url, "unnamed", "0", ["a", "b", "c"])
 
 
 def test_a_constraint_is_an_objective_or_a_user_attribute(url: str) -> None:
-    ((_, trial),) = optuna_source(url, "both", "accuracy", ["score"], ["loss", "ms", "score"]).trials
-    assert {m.metric: m.value for m in trial.measurements} == {"loss": 0.1, "ms": 12.0, "score": 0.9}
+    ((_, trial),) = optuna_source(
+        url, "both", "accuracy", ["score"], ["loss", "ms", "score"]
+    ).trials
+    assert {m.metric: m.value for m in trial.measurements} == {
+        "loss": 0.1,
+        "ms": 12.0,
+        "score": 0.9,
+    }
     source = optuna_source(url, "both", "accuracy", ["score"], ["memory"])
     assert [p.message for p in source.refused] == [
         "memory: an objective or a user attribute of this name is None, and only a finite number can be compared"
@@ -127,7 +161,9 @@ def test_a_constraint_is_an_objective_or_a_user_attribute(url: str) -> None:
 
 def test_a_journal_file_is_read_like_a_database(tmp_path: Path) -> None:
     path = tmp_path / "journal.log"
-    study = optuna.create_study(storage=JournalStorage(JournalFileBackend(str(path))), study_name="mine")
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(path))), study_name="mine"
+    )
     study.add_trial(create_trial(value=0.5, params={"x": 0.5}, distributions={"x": X}))
     before = path.read_bytes()
     source = optuna_source(str(path), "", "")
@@ -142,7 +178,10 @@ def test_a_journal_file_is_read_like_a_database(tmp_path: Path) -> None:
 
 
 def test_one_of_several_studies_must_be_named(url: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"--study: name one of the studies in .*; there are mine, both, unnamed"):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"--study: name one of the studies in .*; there are mine, both, unnamed",
+    ):
         optuna_source(url, "", "")
     with pytest.raises(NotFound, match=r"has no study 'min'; did you mean mine"):
         optuna_source(url, "min", "")

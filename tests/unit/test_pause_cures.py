@@ -35,15 +35,21 @@ def texts(path: Path) -> Iterator[str]:
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values
+            )
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+        ):
             yield node.value
 
 
 def named() -> list[str]:
     """Return the keys of the experiment's file; others are of the cluster's objects."""
     found = {key for path in SPEAKERS for text in texts(path) for key in KEY.findall(text)}
-    of_file = {key for key in found if re.split(r"[.\[]", key)[1] in {known.name for known in SPEC.keys}}
+    of_file = {
+        key for key in found if re.split(r"[.\[]", key)[1] in {known.name for known in SPEC.keys}
+    }
     return sorted(of_file - {"spec.constraints", *BY_EXTEND})
 
 
@@ -54,7 +60,9 @@ def change(key: str) -> Change:
 
 
 def test_pauses_name_keys() -> None:
-    assert {"spec.objective.metric", "spec.trial.resources.gpu", "spec.constraints[0].metric"} <= {*named()}
+    assert {"spec.objective.metric", "spec.trial.resources.gpu", "spec.constraints[0].metric"} <= {
+        *named()
+    }
 
 
 @pytest.mark.parametrize("key", named())

@@ -1,4 +1,6 @@
-"""Population based training: who continues from whom, with which parameters; the search never waits in vain."""
+"""Population based training: who continues from whom, with which parameters; the search never waits
+in vain.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,19 @@ from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
 from suggest.samplers.pbt import inherited, perturbed
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Normal, Parameter, Scale, Space, Value
+from suggest.space import (
+    Assignment,
+    Choice,
+    Condition,
+    Domain,
+    Float,
+    Int,
+    Normal,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
 from suggest.study import Fidelity, Study
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
 from tests.unit.searches import MINIMIZE, QUEUED, RUNNING, SUCCEEDED, TREE, examples, play, study
@@ -27,8 +41,12 @@ FAILED, CANCELLED, PRUNED, INFEASIBLE = (
 SPACE = Space((Parameter("lr", Float(1e-4, 1, Scale.LOG)), Parameter("layers", Int(1, 12))))
 
 
-def a_study(population: int = 4, truncation: float = 0.25, *, space: Space = SPACE, seed: int = 7) -> Study:
-    return study(space, "pbt", config={"population": population, "truncation": truncation}, seed=seed)
+def a_study(
+    population: int = 4, truncation: float = 0.25, *, space: Space = SPACE, seed: int = 7
+) -> Study:
+    return study(
+        space, "pbt", config={"population": population, "truncation": truncation}, seed=seed
+    )
 
 
 def end(engine: Engine, trial: Trial, value: float | None, state: TrialState = SUCCEEDED) -> None:
@@ -53,7 +71,11 @@ def test_trials_go_on_with_their_parameters_and_the_worst_is_replaced_by_the_bes
 
 def test_trials_continue_from_others_whatever_the_distribution_of_a_parameter() -> None:
     normal = Float(0.0, 1.0, normal=Normal(0.5, 0.2))
-    engine = Engine(a_study(space=Space((Parameter("dropout", normal), Parameter("layers", Int(1, 12))))), (), ())
+    engine = Engine(
+        a_study(space=Space((Parameter("dropout", normal), Parameter("layers", Int(1, 12))))),
+        (),
+        (),
+    )
     first_generation(engine, 0.5, 0.9, 0.1, 0.7)
     assert [child.parent for child in play(engine, 4)] == [1, 3, 0, 1]
 
@@ -115,7 +137,9 @@ def test_nan_is_never_a_parent() -> None:
 
 
 def test_added_points_are_members_and_imported_trials_are_not() -> None:
-    imported = Trial(0, SUCCEEDED, {"lr": 0.1, "layers": 2}, value=9.0, labels={IMPORTED_FROM: "csv"})
+    imported = Trial(
+        0, SUCCEEDED, {"lr": 0.1, "layers": 2}, value=9.0, labels={IMPORTED_FROM: "csv"}
+    )
     engine = Engine(a_study(), [imported, Trial(1, QUEUED, {"layers": 3})], ())
     members = play(engine, 4)
     assert [(t.number, t.parent) for t in members] == [(1, None), (2, None), (3, None), (4, None)]
@@ -138,7 +162,10 @@ def test_a_study_whose_trials_all_fail_goes_on_with_new_points() -> None:
     truncation=st.sampled_from([0.0, 0.2, 0.5, 1.0]),
     parallelism=st.integers(1, 9),
     outcomes=st.lists(
-        st.tuples(st.sampled_from([SUCCEEDED] * 4 + [FAILED, PRUNED, INFEASIBLE, CANCELLED]), st.integers(0, 5)),
+        st.tuples(
+            st.sampled_from([SUCCEEDED] * 4 + [FAILED, PRUNED, INFEASIBLE, CANCELLED]),
+            st.integers(0, 5),
+        ),
         min_size=40,
         max_size=40,
     ),
@@ -146,7 +173,11 @@ def test_a_study_whose_trials_all_fail_goes_on_with_new_points() -> None:
 )
 @examples(60)
 def test_a_search_goes_on_whatever_happens_and_a_restart_changes_nothing(
-    population: int, truncation: float, parallelism: int, outcomes: list[tuple[TrialState, int]], order: random.Random
+    population: int,
+    truncation: float,
+    parallelism: int,
+    outcomes: list[tuple[TrialState, int]],
+    order: random.Random,
 ) -> None:
     made = a_study(population, truncation)
     engine = Engine(made, (), ())
@@ -217,7 +248,9 @@ def test_other_seeds_make_other_searches() -> None:
     ],
     ids=str,
 )
-def test_numbers_are_perturbed_to_neighbors_on_both_sides(domain: Domain, value: Value, possible: set[Value]) -> None:
+def test_numbers_are_perturbed_to_neighbors_on_both_sides(
+    domain: Domain, value: Value, possible: set[Value]
+) -> None:
     found = {perturbed(domain, value, random.Random(seed)) for seed in range(40)}
     assert found == possible
 
@@ -238,7 +271,10 @@ def test_conditions_hold_after_a_choice_has_changed() -> None:
 
 def test_parameters_are_drawn_again_as_often_as_asked() -> None:
     space = Space((Parameter("x", Float(1, 1000)),))
-    moved = [inherited(space, {"x": 100.0}, random.Random(k), resample_probability=0.25)["x"] for k in range(400)]
+    moved = [
+        inherited(space, {"x": 100.0}, random.Random(k), resample_probability=0.25)["x"]
+        for k in range(400)
+    ]
     assert 60 <= sum(x not in (80.0, 120.0) for x in moved) <= 140
 
 
@@ -250,8 +286,15 @@ def test_a_parameter_that_the_space_has_gained_is_drawn() -> None:
 
 
 def test_a_value_that_the_condition_hides_is_not_inherited() -> None:
-    space = Space((Parameter("kind", Choice(("a", "b"))), Parameter("x", Float(0, 1), (Condition("kind", ("b",)),))))
-    assert inherited(space, {"kind": "a"}, random.Random(1), resample_probability=None) == {"kind": "a"}
+    space = Space(
+        (
+            Parameter("kind", Choice(("a", "b"))),
+            Parameter("x", Float(0, 1), (Condition("kind", ("b",)),)),
+        )
+    )
+    assert inherited(space, {"kind": "a"}, random.Random(1), resample_probability=None) == {
+        "kind": "a"
+    }
 
 
 def test_a_fidelity_and_several_objectives_are_refused() -> None:

@@ -56,7 +56,9 @@ def test_a_prefetch_that_waited_too_long_is_left_to_the_caller() -> None:
     assert "waits" not in done
 
 
-@pytest.mark.parametrize(("error", "is_bug"), [(ValueError("wrong"), True), (Unavailable("busy"), False)])
+@pytest.mark.parametrize(
+    ("error", "is_bug"), [(ValueError("wrong"), True), (Unavailable("busy"), False)]
+)
 def test_a_failed_prefetch_is_logged_and_blocks_nothing(
     caplog: pytest.LogCaptureFixture, error: Exception, is_bug: bool
 ) -> None:
@@ -108,4 +110,11 @@ def test_proposals_are_cheap_again_after_some_fast_ones() -> None:
     for cpu_s in (0.001, 1.0, *[0.001] * (FAST_ONES - 1), WORTH_S, *[0.001] * FAST_ONES):
         cost.add(cpu_s)
         seen.append(cost.is_low)
-    assert seen == [True, False, *[False] * (FAST_ONES - 1), False, *[False] * (FAST_ONES - 1), True]
+    assert seen == [
+        True,
+        False,
+        *[False] * (FAST_ONES - 1),
+        False,
+        *[False] * (FAST_ONES - 1),
+        True,
+    ]

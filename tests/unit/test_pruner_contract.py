@@ -15,7 +15,14 @@ from suggest.pruners import new_pruner, pruning_problems, rules
 from suggest.space import Value
 from suggest.study import Objective, Pruning
 from suggest.trial import StopAdvice, TrialState
-from tests.unit.pruning_histories import DrawnEvent, EngineReplay, a_study, draw_history, learning_curve, negated
+from tests.unit.pruning_histories import (
+    DrawnEvent,
+    EngineReplay,
+    a_study,
+    draw_history,
+    learning_curve,
+    negated,
+)
 from tests.unit.searches import MAXIMIZE, MINIMIZE, RUNNING, SUCCEEDED, THOROUGH, accuracy, seeds
 
 NAMES = [rule.name for rule in rules()]
@@ -31,11 +38,15 @@ EAGER: dict[str, dict[str, Value]] = {
     "optuna:threshold": {"lower": 0.2},
     "optuna:patient": {"patience": 2},
 }
-UPSIDE_DOWN: dict[str, dict[str, Value]] = {"threshold": {"upper": -0.2}, "optuna:threshold": {"upper": -0.2}}
+UPSIDE_DOWN: dict[str, dict[str, Value]] = {
+    "threshold": {"upper": -0.2},
+    "optuna:threshold": {"upper": -0.2},
+}
 WARMUP = ("warmupSteps", "minSteps", "nWarmupSteps", "minResource", "nStartupSteps")
 # Their verdicts depend on the order of arrival at a rung, which Optuna records and curves do not.
 BY_ARRIVAL = ("optuna:successive-halving", "optuna:hyperband")
-ALONE = ("threshold", "patient", "optuna:threshold", "optuna:patient")  # which look at no other trial
+# which look at no other trial
+ALONE = ("threshold", "patient", "optuna:threshold", "optuna:patient")
 NEVER = ("optuna:nop",)
 SLOW = "optuna:wilcoxon"  # a verdict takes up to a tenth of a second
 
@@ -49,17 +60,25 @@ class TestPrunerContract:
         return seeds(count) if name == SLOW else range(count if THOROUGH else (count + 1) // 2)
 
     def history(self, name: str, seed: int, odd: float = 0.0) -> list[DrawnEvent]:
-        return draw_history(seed, trials=12, steps=10, odd=odd) if name == SLOW else draw_history(seed, odd=odd)
+        return (
+            draw_history(seed, trials=12, steps=10, odd=odd)
+            if name == SLOW
+            else draw_history(seed, odd=odd)
+        )
 
     def test_its_defaults_are_right(self, name: str) -> None:
         assert list(pruning_problems(Pruning(name))) == []
         assert list(pruning_problems(Pruning(name, self.settings(name)))) == []
 
-    def test_it_stops_some_trials_and_says_why_in_one_sentence_with_figures(self, name: str) -> None:
+    def test_it_stops_some_trials_and_says_why_in_one_sentence_with_figures(
+        self, name: str
+    ) -> None:
         advices = [
             advice
             for seed in self.seeds(name, 8)
-            for advice in EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed))
+            for advice in EngineReplay(a_study(name, self.settings(name))).apply_all(
+                self.history(name, seed)
+            )
             if advice is not None
         ]
         reasons = [advice.reason for advice in advices if advice.should_stop]
@@ -73,9 +92,14 @@ class TestPrunerContract:
 
     def test_the_same_history_gives_the_same_verdicts(self, name: str) -> None:
         for seed in self.seeds(name, 3):
-            first = EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.05))
+            first = EngineReplay(a_study(name, self.settings(name))).apply_all(
+                self.history(name, seed, odd=0.05)
+            )
             assert (
-                EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.05)) == first
+                EngineReplay(a_study(name, self.settings(name))).apply_all(
+                    self.history(name, seed, odd=0.05)
+                )
+                == first
             )
 
     def test_the_verdict_on_a_curve_does_not_change_until_the_curve_grows(self, name: str) -> None:
@@ -107,14 +131,18 @@ class TestPrunerContract:
             pytest.skip("depends on the order of arrival")
         draw = Random(3)
         others = [trial_curve(n, learning_curve(draw, 12), SUCCEEDED) for n in range(20)]
-        others += [trial_curve(n, learning_curve(draw, 5), TrialState.PRUNED) for n in range(20, 30)]
+        others += [
+            trial_curve(n, learning_curve(draw, 5), TrialState.PRUNED) for n in range(20, 30)
+        ]
         own = [trial_curve(n, learning_curve(draw, 9), RUNNING) for n in range(30, 50)]
         expected = self.verdicts(name, others, own)
         for _ in range(3):
             draw.shuffle(others)
             assert self.verdicts(name, others, own) == expected
 
-    def verdicts(self, name: str, others: list[TrialCurve], own: list[TrialCurve]) -> list[StopAdvice]:
+    def verdicts(
+        self, name: str, others: list[TrialCurve], own: list[TrialCurve]
+    ) -> list[StopAdvice]:
         advices = []
         for trial in own:
             pruner = new_pruner(Pruning(name, self.settings(name)), Objective("accuracy", MAXIMIZE))
@@ -145,17 +173,28 @@ class TestPrunerContract:
             pytest.skip("looks at no other trial")
         replay = EngineReplay(a_study(name, self.settings(name)))
         for step, value in enumerate(learning_curve(Random(1), 40)):
-            assert replay.apply(DrawnEvent(0, tuple(accuracy(value, first=step)))) == StopAdvice(False)
+            assert replay.apply(DrawnEvent(0, tuple(accuracy(value, first=step)))) == StopAdvice(
+                False
+            )
 
     def test_nan_and_infinities_are_judged_like_other_values(self, name: str) -> None:
         for seed in self.seeds(name, 4):
-            advices = EngineReplay(a_study(name, self.settings(name))).apply_all(self.history(name, seed, odd=0.4))
+            advices = EngineReplay(a_study(name, self.settings(name))).apply_all(
+                self.history(name, seed, odd=0.4)
+            )
             assert all(isinstance(advice, StopAdvice | None) for advice in advices)
         replay = EngineReplay(a_study(name, self.settings(name)))
         for number, value in enumerate((math.nan, math.inf, -math.inf, 0.5) * 4):
-            replay.apply_all([DrawnEvent(number, tuple(accuracy(*[value] * 9))), DrawnEvent(number, end=SUCCEEDED)])
+            replay.apply_all(
+                [
+                    DrawnEvent(number, tuple(accuracy(*[value] * 9))),
+                    DrawnEvent(number, end=SUCCEEDED),
+                ]
+            )
 
-    @pytest.mark.parametrize("values", [(1e300, -1e300), (1.7e308, -1.7e308), (1e-300, 2e-300), (5e-324, 0.0)], ids=str)
+    @pytest.mark.parametrize(
+        "values", [(1e300, -1e300), (1.7e308, -1.7e308), (1e-300, 2e-300), (5e-324, 0.0)], ids=str
+    )
     def test_values_however_large_or_small(self, name: str, values: tuple[float, float]) -> None:
         replay = EngineReplay(a_study(name, self.settings(name)))
         for number in range(12):
@@ -164,15 +203,21 @@ class TestPrunerContract:
             assert isinstance(advice, StopAdvice)
             replay.apply(DrawnEvent(number, end=SUCCEEDED))
 
-    @pytest.mark.parametrize("end", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED])
+    @pytest.mark.parametrize(
+        "end", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED]
+    )
     def test_a_trial_is_not_compared_with_failed_ones(self, name: str, end: TrialState) -> None:
         if name in (*ALONE, *BY_ARRIVAL):
             pytest.skip("looks at no other trial, or at all that reported")
         replay = EngineReplay(a_study(name, self.settings(name)))
         for number in range(12):
-            replay.apply_all([DrawnEvent(number, tuple(accuracy(*[0.9] * 12))), DrawnEvent(number, end=end)])
+            replay.apply_all(
+                [DrawnEvent(number, tuple(accuracy(*[0.9] * 12))), DrawnEvent(number, end=end)]
+            )
         for step in range(12):
-            assert replay.apply(DrawnEvent(12, tuple(accuracy(0.1, first=step)))) == StopAdvice(False)
+            assert replay.apply(DrawnEvent(12, tuple(accuracy(0.1, first=step)))) == StopAdvice(
+                False
+            )
 
     def test_steps_may_come_in_any_order_and_twice(self, name: str) -> None:
         draw, replay = Random(9), EngineReplay(a_study(name, self.settings(name)))
@@ -196,7 +241,9 @@ class TestPrunerContract:
                     advice = replay.apply(event)
                     seen[event.number] = seen.get(event.number, 0) + len(event.measurements)
                     # Folds are counted, steps begin at 0.
-                    last = seen[event.number] if name.endswith("wilcoxon") else seen[event.number] - 1
+                    last = (
+                        seen[event.number] if name.endswith("wilcoxon") else seen[event.number] - 1
+                    )
                     assert advice is None or not advice.should_stop or last >= 7
 
     def test_a_report_costs_the_same_however_many_trials_have_ended(self, name: str) -> None:
@@ -204,7 +251,9 @@ class TestPrunerContract:
         assert many <= 2 * few + 50
 
     def calls_of_a_report(self, name: str, ended: int) -> int:
-        """Of functions, after the first report has prepared what can be prepared; another trial ends in between."""
+        """Of functions, after the first report has prepared what can be prepared; another trial
+        ends in between.
+        """
         pruner = new_pruner(Pruning(name, self.settings(name)), Objective("accuracy", MAXIMIZE))
         draw = Random(4)
         kinds = [learning_curve(draw, 10) for _ in range(50)]
@@ -255,17 +304,37 @@ def calls(work: Callable[[], None]) -> int:
         ("hyperbnd", {}, "name", "did you mean hyperband?"),
         ("zzz", {}, "name", "there are auto, median, percentile, asha, hyperband"),
         ("asha", {"eta": 1}, "settings.eta", "1 is too small; use 2 or more"),
-        ("asha", {"eta": 2**53 + 2}, "settings.eta", "9007199254740994 is too large; use 9007199254740992 or less"),
+        (
+            "asha",
+            {"eta": 2**53 + 2},
+            "settings.eta",
+            "9007199254740994 is too large; use 9007199254740992 or less",
+        ),
         ("asha", {"eta": 10**400}, "settings.eta", "is too large; use 9007199254740992 or less"),
         ("asha", {"min": 1}, "settings.min", "no such setting"),
-        ("hyperband", {"minSteps": 9, "maxSteps": 3}, "settings.maxSteps", "3 is below minSteps, 9"),
+        (
+            "hyperband",
+            {"minSteps": 9, "maxSteps": 3},
+            "settings.maxSteps",
+            "3 is below minSteps, 9",
+        ),
         ("threshold", {"lower": 2, "upper": 1}, "settings.lower", "2 is above upper, 1"),
         ("threshold", {"lower": math.nan}, "settings.lower", "not a number"),
         ("patient", {"rule": "medium"}, "settings.rule", "'medium' is not one of none, median"),
         ("patient", {"rule": "asha", "eta": 1}, "settings.eta", "1 is too small; use 2 or more"),
         ("patient", {"eta": 3}, "settings.eta", "no such setting"),
-        ("optuna:hyperband", {"bootstrapCount": 1}, "settings", "Optuna refuses these settings: bootstrap_count"),
-        ("optuna:threshold", {"lower": 2, "upper": 1}, "settings", "Optuna refuses these settings: lower should be"),
+        (
+            "optuna:hyperband",
+            {"bootstrapCount": 1},
+            "settings",
+            "Optuna refuses these settings: bootstrap_count",
+        ),
+        (
+            "optuna:threshold",
+            {"lower": 2, "upper": 1},
+            "settings",
+            "Optuna refuses these settings: lower should be",
+        ),
     ],
 )
 def test_wrong_settings_are_refused_at_their_place(

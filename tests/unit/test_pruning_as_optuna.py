@@ -1,4 +1,6 @@
-"""Our pruning rules and Optuna's pruners on the same drawn histories: the same verdicts, or a stated difference."""
+"""Our pruning rules and Optuna's pruners on the same drawn histories: the same verdicts, or a
+stated difference.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def verdicts(
     number = 0
     while number < 8 or running:
         while number < 8 and len(running) < 3:
-            values = [draw.choice(ODD) if draw.random() < odd else sign * v for v in learning_curve(draw, 10)]
+            values = [
+                draw.choice(ODD) if draw.random() < odd else sign * v
+                for v in learning_curve(draw, 10)
+            ]
             running[number] = study.ask(), TrialCurve(number, RUNNING, Curve()), values
             number += 1
         which = draw.choice(sorted(running))
@@ -93,7 +98,12 @@ def mean(values: list[float]) -> float:
             0.0,
         ),
         # Except for infinite peers, for which numpy.percentile returns NaN.
-        ("percentile", {"percentile": 70, "minTrials": 1}, lambda: optuna.pruners.PercentilePruner(70, 1), 0.0),
+        (
+            "percentile",
+            {"percentile": 70, "minTrials": 1},
+            lambda: optuna.pruners.PercentilePruner(70, 1),
+            0.0,
+        ),
         ("asha", {}, lambda: optuna.pruners.SuccessiveHalvingPruner(min_resource=1), 0.1),
         (
             "asha",
@@ -114,7 +124,12 @@ def mean(values: list[float]) -> float:
             lambda: optuna.pruners.ThresholdPruner(-0.6, 0.8, 2, 3),
             0.1,
         ),
-        ("patient", {"patience": 2, "minDelta": 0.01}, lambda: optuna.pruners.PatientPruner(None, 2, 0.01), 0.0),
+        (
+            "patient",
+            {"patience": 2, "minDelta": 0.01},
+            lambda: optuna.pruners.PatientPruner(None, 2, 0.01),
+            0.0,
+        ),
         ("patient", {"patience": 0}, lambda: optuna.pruners.PatientPruner(None, 0), 0.0),
         (
             "patient",
@@ -132,12 +147,17 @@ def mean(values: list[float]) -> float:
     ],
 )
 def test_a_pruner_decides_as_optunas_does(
-    name: str, settings: dict[str, Value], theirs: Callable[[], optuna.pruners.BasePruner], odd: float
+    name: str,
+    settings: dict[str, Value],
+    theirs: Callable[[], optuna.pruners.BasePruner],
+    odd: float,
 ) -> None:
     stopped = 0
     for seed in range(HISTORIES):
         value = mean if name == "wilcoxon" else (lambda values: values[-1])
-        for step, (ours, their) in enumerate(verdicts(Pruning(name, settings), theirs(), seed, odd=odd, value=value)):
+        for step, (ours, their) in enumerate(
+            verdicts(Pruning(name, settings), theirs(), seed, odd=odd, value=value)
+        ):
             assert ours == their, (seed, step)
             stopped += ours
     assert stopped > HISTORIES / 10
@@ -150,8 +170,16 @@ def test_a_pruner_decides_as_optunas_does(
         ("median", {"nStartupTrials": 1}, lambda: optuna.pruners.MedianPruner(1)),
         ("percentile", {"nStartupTrials": 1}, lambda: optuna.pruners.PercentilePruner(25.0, 1)),
         ("successive-halving", {}, optuna.pruners.SuccessiveHalvingPruner),
-        ("successive-halving", {"minResource": 1}, lambda: optuna.pruners.SuccessiveHalvingPruner(1)),
-        ("hyperband", {"reductionFactor": 2}, lambda: optuna.pruners.HyperbandPruner(reduction_factor=2)),
+        (
+            "successive-halving",
+            {"minResource": 1},
+            lambda: optuna.pruners.SuccessiveHalvingPruner(1),
+        ),
+        (
+            "hyperband",
+            {"reductionFactor": 2},
+            lambda: optuna.pruners.HyperbandPruner(reduction_factor=2),
+        ),
         ("threshold", {"lower": -0.5}, lambda: optuna.pruners.ThresholdPruner(-0.5)),
         ("patient", {"patience": 1}, lambda: optuna.pruners.PatientPruner(None, 1)),
         (
@@ -178,7 +206,9 @@ def test_every_pruner_of_optuna_is_there_with_every_argument_and_its_default() -
     for class_name, settings in own.items():
         arguments = settings().arguments
         signature = inspect.signature(getattr(optuna.pruners, class_name)).parameters
-        assert set(arguments) == {n for n, p in signature.items() if p.kind is not p.VAR_KEYWORD and n != "args"}
+        assert set(arguments) == {
+            n for n, p in signature.items() if p.kind is not p.VAR_KEYWORD and n != "args"
+        }
         for name, argument in arguments.items():
             default = signature[name].default
             if default is not inspect.Parameter.empty and default is not None:
@@ -187,7 +217,9 @@ def test_every_pruner_of_optuna_is_there_with_every_argument_and_its_default() -
 
 def test_a_restart_asks_optunas_pruner_again_about_its_window() -> None:
     draw = Random(2)
-    pruner = new_pruner(Pruning("optuna:successive-halving", {"window": 10}), Objective("accuracy", MAXIMIZE))
+    pruner = new_pruner(
+        Pruning("optuna:successive-halving", {"window": 10}), Objective("accuracy", MAXIMIZE)
+    )
     for number in range(50):
         values = learning_curve(draw, 16)
         pruner.put(TrialCurve(number, SUCCEEDED, Curve(list(enumerate(values))), values[-1]))
@@ -235,7 +267,8 @@ def test_ties_among_fourteen_to_fifty_are_counted_where_scipy_approximates() -> 
     seen = zeros + sum(r for r, d in zip(ranks, differences, strict=True) if d > 0)
     free = [r for r, d in zip(ranks, differences, strict=True) if d != 0]
     as_large = sum(
-        zeros + sum(r for k, r in enumerate(free) if draws >> k & 1) >= seen for draws in range(2 ** len(free))
+        zeros + sum(r for k, r in enumerate(free) if draws >> k & 1) >= seen
+        for draws in range(2 ** len(free))
     )
     assert signs >= 2 ** len(free)
     assert signed_rank_p(differences) == pytest.approx(as_large / 2 ** len(free), rel=1e-12)

@@ -1,4 +1,6 @@
-"""Each pruning rule on small histories; test_pruning has the median, test_pruning_as_optuna the comparison."""
+"""Each pruning rule on small histories; test_pruning has the median, test_pruning_as_optuna the
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,35 @@ PRUNED, FAILED = TrialState.PRUNED, TrialState.FAILED
 GO_ON = StopAdvice(False)
 
 
-def a_pruner(name: str, settings: dict[str, Value] | None = None, direction: Direction = MAXIMIZE) -> Pruner:
+def a_pruner(
+    name: str, settings: dict[str, Value] | None = None, direction: Direction = MAXIMIZE
+) -> Pruner:
     return new_pruner(Pruning(name, settings or {}), Objective("accuracy", direction))
 
 
-def seen(number: int, values: Iterable[float], state: TrialState = SUCCEEDED, *, first: int = 1) -> TrialCurve:
+def seen(
+    number: int, values: Iterable[float], state: TrialState = SUCCEEDED, *, first: int = 1
+) -> TrialCurve:
     """A trial whose steps increase by one from `first`."""
     points = list(enumerate(values, first))
     return TrialCurve(number, state, Curve(points), points[-1][1] if state is SUCCEEDED else None)
 
 
-def told(pruner: Pruner, others: Iterable[TrialCurve], own: TrialCurve, *, before: int | None = None) -> StopAdvice:
+def told(
+    pruner: Pruner, others: Iterable[TrialCurve], own: TrialCurve, *, before: int | None = None
+) -> StopAdvice:
     for other in others:
         pruner.put(other)
     pruner.put(own)
     return pruner.judge(own, before=before)
 
 
-FOUR = [seen(n, [value] * 16, state) for n, (value, state) in enumerate(
-    [(0.2, SUCCEEDED), (0.4, PRUNED), (0.6, RUNNING), (0.8, SUCCEEDED)]
-)]  # fmt: skip
+FOUR = [
+    seen(n, [value] * 16, state)
+    for n, (value, state) in enumerate(
+        [(0.2, SUCCEEDED), (0.4, PRUNED), (0.6, RUNNING), (0.8, SUCCEEDED)]
+    )
+]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +80,13 @@ FOUR = [seen(n, [value] * 16, state) for n, (value, state) in enumerate(
             [0.1],
             "accuracy 0.1 at step 1 is below 0.4, the best of 3 trials that reached step 1",
         ),
-        ("asha", {}, FOUR, [math.nan], "accuracy is nan at step 1, where trials are judged at step 1"),
+        (
+            "asha",
+            {},
+            FOUR,
+            [math.nan],
+            "accuracy is nan at step 1, where trials are judged at step 1",
+        ),
         (
             "hyperband",
             {"maxSteps": 2},
@@ -77,8 +94,20 @@ FOUR = [seen(n, [value] * 16, state) for n, (value, state) in enumerate(
             [0.5],
             "accuracy 0.5 at step 1 is below 0.8, the best of 5 trials of bracket 1 of 1 that reached step 1",
         ),
-        ("threshold", {"lower": 0.3}, [], [0.5, 0.25], "accuracy 0.25 at step 2 is below the lower limit 0.3"),
-        ("threshold", {"upper": 1}, [], [1.5, 0.5], "accuracy 1.5 at step 1 is above the upper limit 1"),
+        (
+            "threshold",
+            {"lower": 0.3},
+            [],
+            [0.5, 0.25],
+            "accuracy 0.25 at step 2 is below the lower limit 0.3",
+        ),
+        (
+            "threshold",
+            {"upper": 1},
+            [],
+            [1.5, 0.5],
+            "accuracy 1.5 at step 1 is above the upper limit 1",
+        ),
         ("threshold", {}, [], [0.1, math.nan], "accuracy is nan at step 2"),
         (
             "patient",
@@ -111,7 +140,7 @@ FOUR = [seen(n, [value] * 16, state) for n, (value, state) in enumerate(
             "(p = 0.062 in a signed-rank test, below 0.1)",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_reason_says_what_was_compared(
     name: str, settings: dict[str, Value], others: list[TrialCurve], own: list[float], reason: str
 ) -> None:
@@ -127,22 +156,64 @@ def test_the_reason_says_what_was_compared(
         ("too few at the rung", "asha", {"minTrials": 6}, FOUR, [0.1], None),
         ("nobody knows how many brackets there are", "hyperband", {}, FOUR[1:3], [0.1], None),
         ("the limits themselves", "threshold", {"lower": 0.5, "upper": 0.5}, [], [0.5], None),
-        ("a value before the warm-up", "threshold", {"lower": 0.5, "warmupSteps": 2}, [], [0.1, 0.6], None),
+        (
+            "a value before the warm-up",
+            "threshold",
+            {"lower": 0.5, "warmupSteps": 2},
+            [],
+            [0.1, 0.6],
+            None,
+        ),
         ("within minDelta", "patient", {"patience": 0, "minDelta": 0.2}, [], [0.5, 0.4], None),
-        ("the other rule does not agree", "patient", {"patience": 0, "rule": "asha"}, FOUR[:1], [0.5, 0.4], None),
+        (
+            "the other rule does not agree",
+            "patient",
+            {"patience": 0, "rule": "asha"},
+            FOUR[:1],
+            [0.5, 0.4],
+            None,
+        ),
         ("no better before", "patient", {"patience": 0}, [], [math.nan, 0.4], None),
         ("no fold in common", "wilcoxon", {}, [seen(0, [0.9] * 9, first=100)], [0.1] * 9, None),
         ("a fold that is nan", "wilcoxon", {}, [seen(0, [0.9] * 9)], [0.1] * 8 + [math.nan], None),
-        ("the mean of the best", "wilcoxon", {}, [seen(0, [0.0] * 16 + [-0.2] * 16)], [-0.1] * 11, None),
-        ("values whose sum is no double", "wilcoxon", {}, [seen(0, [1.7e308] * 9)], [1.7e308] * 9, None),
+        (
+            "the mean of the best",
+            "wilcoxon",
+            {},
+            [seen(0, [0.0] * 16 + [-0.2] * 16)],
+            [-0.1] * 11,
+            None,
+        ),
+        (
+            "values whose sum is no double",
+            "wilcoxon",
+            {},
+            [seen(0, [1.7e308] * 9)],
+            [1.7e308] * 9,
+            None,
+        ),
         ("nobody has succeeded", "auto", {}, FOUR[1:3], [0.1] * 9, None),
-        ("the warm-up is a fifteenth", "auto", {}, [seen(n, [0.9] * 50) for n in range(30)], [0.1] * 3, None),
+        (
+            "the warm-up is a fifteenth",
+            "auto",
+            {},
+            [seen(n, [0.9] * 50) for n in range(30)],
+            [0.1] * 3,
+            None,
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_trial_continues_in_these_cases(
-    says: str, name: str, settings: dict[str, Value], others: list[TrialCurve], own: list[float], before: int | None
+    says: str,
+    name: str,
+    settings: dict[str, Value],
+    others: list[TrialCurve],
+    own: list[float],
+    before: int | None,
 ) -> None:
-    assert told(a_pruner(name, settings), others, seen(9, own, RUNNING), before=before) == GO_ON, says
+    assert told(a_pruner(name, settings), others, seen(9, own, RUNNING), before=before) == GO_ON, (
+        says
+    )
 
 
 def test_a_rung_that_was_skipped_is_judged_with_the_next_report() -> None:
@@ -171,8 +242,9 @@ def test_a_trial_that_failed_counts_for_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["asha", "hyperband", "optuna:successive-halving"])
 def test_only_the_newest_attempt_counts(name: str) -> None:
     settings: dict[str, dict[str, Value]] = {
-        "hyperband": {"maxSteps": 2}, "optuna:successive-halving": {"minResource": 1}
-    }  # fmt: skip
+        "hyperband": {"maxSteps": 2},
+        "optuna:successive-halving": {"minResource": 1},
+    }
     replay = EngineReplay(a_study(name, settings.get(name, {})))
     replay.apply(DrawnEvent(0, tuple(accuracy(0.9, 0.9, first=1))))
     replay.apply(DrawnEvent(0, tuple(accuracy(0.3, 0.3, 0.3, first=1, attempt=2))))
@@ -197,7 +269,9 @@ def test_a_bracket_starts_at_its_rung_and_has_its_share_of_trials() -> None:
 
 def test_hyperband_learns_the_length_of_trials_in_any_order() -> None:
     draw = Random(4)
-    others = [seen(n, learning_curve(draw, steps)) for n, steps in enumerate([4, 30, 9, 30, 2, 27] * 5)]
+    others = [
+        seen(n, learning_curve(draw, steps)) for n, steps in enumerate([4, 30, 9, 30, 2, 27] * 5)
+    ]
     own = [seen(100 + n, learning_curve(draw, 9), RUNNING) for n in range(20)]
     expected = [told(a_pruner("hyperband"), others, each) for each in own]
     assert any(advice.should_stop for advice in expected)
@@ -210,7 +284,10 @@ def test_auto_asks_the_median_first_and_asha_later() -> None:
     few = [seen(n, [0.5 + n / 100] * 20) for n in range(FEW - 1)]
     own = seen(99, [0.1, 0.1], RUNNING)
     assert "the median" in told(a_pruner("auto"), few, own).reason
-    assert "trials that reached step 2" in told(a_pruner("auto"), [*few, seen(50, [0.1] * 2, PRUNED)], own).reason
+    assert (
+        "trials that reached step 2"
+        in told(a_pruner("auto"), [*few, seen(50, [0.1] * 2, PRUNED)], own).reason
+    )
 
 
 def test_auto_waits_for_its_warmup_steps() -> None:
@@ -226,7 +303,10 @@ def test_the_curve_rule_does_not_stop_a_slow_trial_that_will_be_best(direction: 
     sign, draw = -direction.sign, Random(3)
 
     def crossing(early: float, steps: int) -> list[float]:
-        return [sign * (early + (1 - 2 * early) * k / 20 + draw.gauss(0, 0.005)) for k in range(1, steps + 1)]
+        return [
+            sign * (early + (1 - 2 * early) * k / 20 + draw.gauss(0, 0.005))
+            for k in range(1, steps + 1)
+        ]
 
     others = [seen(n, crossing(draw.uniform(0.1, 0.4), 20)) for n in range(30)]
     slow, fast = seen(98, crossing(0.05, 3), RUNNING), seen(99, crossing(0.39, 3), RUNNING)
@@ -237,7 +317,9 @@ def test_the_curve_rule_does_not_stop_a_slow_trial_that_will_be_best(direction: 
 
 
 def test_the_predicted_chance_is_as_often_right_as_it_says() -> None:
-    """Most trials with a predicted chance above 80 % end below the loss, and hardly any of those below 5 %."""
+    """Most trials with a predicted chance above 80 % end below the loss, and hardly any of those
+    below 5 %.
+    """
     from suggest.pruners.curve_model import predict
 
     draw, sure, hopeless = Random(8), [], []

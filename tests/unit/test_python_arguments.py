@@ -48,46 +48,96 @@ def refusal(
         ({"name": "x" * 80}, "file", "name: 80 characters are too many; use at most 40"),
         ({"target": "high"}, "file", "target: expected a finite number, got the string 'high'"),
         ({"timeout": "soon"}, "file", f"timeout: 'soon' {DURATION}"),
-        ({"timeout": 0}, "file", "timeout: '0s' is too short; write a longer one, or omit the argument for no limit"),
+        (
+            {"timeout": 0},
+            "file",
+            "timeout: '0s' is too short; write a longer one, or omit the argument for no limit",
+        ),
         ({"timeout": np.int64(-60)}, "file", f"timeout: '-60s' {DURATION}"),
         ({"timeout": Fraction(-1, 2)}, "file", f"timeout: '-0.5s' {DURATION}"),
         ({"trial_timeout": np.float32(-1)}, "file", f"trial_timeout: '-1s' {DURATION}"),
-        ({"timeout": True}, "type", "timeout: expected seconds, or text such as '2h', got True (bool)"),
-        ({"timeout": [1]}, "type", "timeout: expected seconds, or text such as '2h', got [1] (list)"),
+        (
+            {"timeout": True},
+            "type",
+            "timeout: expected seconds, or text such as '2h', got True (bool)",
+        ),
+        (
+            {"timeout": [1]},
+            "type",
+            "timeout: expected seconds, or text such as '2h', got [1] (list)",
+        ),
         ({"trial_timeout": "x"}, "file", f"trial_timeout: 'x' {DURATION}"),
-        ({"settings": {"startup": 3}}, "file", "settings.startup: no such setting; did you mean startupTrials?"),
-        ({"pruning": {"warmup": 1}}, "file", "pruning.name: is missing; write the name of a pruner"),
+        (
+            {"settings": {"startup": 3}},
+            "file",
+            "settings.startup: no such setting; did you mean startupTrials?",
+        ),
+        (
+            {"pruning": {"warmup": 1}},
+            "file",
+            "pruning.name: is missing; write the name of a pruner",
+        ),
         ({"pruning": 7}, "type", f"pruning: {RULE} 7 (int)"),
         ({"initial": [{"x": 7}]}, "file", "initial[0].x: 7 is outside 0 to 1"),
         ({"gpu": -1}, "file", "gpu: expected a number of at least 0, got the number -1"),
         ({"runtime": "k8s"}, "file", "runtime: 'k8s' is not local or kubernetes"),
-        ({"constraints": {"lat": {}}}, "file", "constraints['lat']: no bound; write min, max or both"),
+        (
+            {"constraints": {"lat": {}}},
+            "file",
+            "constraints['lat']: no bound; write min, max or both",
+        ),
         ({"constraints": {"lat": 7}}, "type", f"constraints: {BOUNDS} {{'lat': 7}} (dict)"),
         ({"constraints": 7}, "type", f"constraints: {BOUNDS} 7 (int)"),
-        ({"spec": 7}, "type", "spec: expected a dict of keys of an experiment file's spec, got 7 (int)"),
+        (
+            {"spec": 7},
+            "type",
+            "spec: expected a dict of keys of an experiment file's spec, got 7 (int)",
+        ),
         ({"state_dir": 7}, "type", "state_dir: expected the path of a folder, got 7 (int)"),
         ({"parameters": {}}, "file", "parameters: no parameters; a search needs at least one"),
         ({"parameters": {"x": []}}, "file", "parameters['x'].values: no choices; give one or more"),
-        ({"parameters": {"x": 7}}, "type",
-         "parameters['x']: expected Float, Int, Choice, a range or a list of values, got 7 (int)"),
-        ({"parameters": 7}, "type",
-         "parameters: expected a dict of names to Float, Int, Choice, a range or a list of values, got 7 (int)"),
+        (
+            {"parameters": {"x": 7}},
+            "type",
+            "parameters['x']: expected Float, Int, Choice, a range or a list of values, got 7 (int)",
+        ),
+        (
+            {"parameters": 7},
+            "type",
+            "parameters: expected a dict of names to Float, Int, Choice, a range or a list of values, got 7 (int)",
+        ),
     ],
     ids=str,
-)  # fmt: skip
-def test_a_wrong_argument_is_named(tmp_path: Path, options: dict[str, Any], kind: str, message: str) -> None:
+)
+def test_a_wrong_argument_is_named(
+    tmp_path: Path, options: dict[str, Any], kind: str, message: str
+) -> None:
     assert refusal(TYPES[kind], tmp_path, **options) == f"tuner.minimize: {message}"
 
 
 @pytest.mark.parametrize(
     ("objectives", "kind", "message"),
     [
-        ({"a": "min"}, "file", "objectives['a']: 'min' is not maximize or minimize; did you mean minimize?"),
-        ({"a": "minimize", "b": 7}, "file", "objectives['b']: expected maximize or minimize, got the number 7"),
-        (7, "type", "objectives: expected a dict of metrics to 'minimize' or 'maximize', got 7 (int)"),
+        (
+            {"a": "min"},
+            "file",
+            "objectives['a']: 'min' is not maximize or minimize; did you mean minimize?",
+        ),
+        (
+            {"a": "minimize", "b": 7},
+            "file",
+            "objectives['b']: expected maximize or minimize, got the number 7",
+        ),
+        (
+            7,
+            "type",
+            "objectives: expected a dict of metrics to 'minimize' or 'maximize', got 7 (int)",
+        ),
     ],
 )
-def test_a_wrong_objective_is_named(tmp_path: Path, objectives: Any, kind: str, message: str) -> None:
+def test_a_wrong_objective_is_named(
+    tmp_path: Path, objectives: Any, kind: str, message: str
+) -> None:
     assert refusal(TYPES[kind], tmp_path, objectives=objectives) == f"tuner.optimize: {message}"
 
 
@@ -115,7 +165,9 @@ def test_all_public_names_but_open_are_imported_with_an_asterisk() -> None:
 
 
 def test_an_experiment_built_in_python_names_its_arguments() -> None:
-    experiment = tuner.Experiment("echo", X, ["echo"], metric="score", direction="up", parallelism=0)
+    experiment = tuner.Experiment(
+        "echo", X, ["echo"], metric="score", direction="up", parallelism=0
+    )
     with pytest.raises(tuner.TunerError) as refused:
         experiment.to_yaml()
     assert str(refused.value).splitlines() == [
@@ -128,11 +180,15 @@ def test_an_experiment_built_in_python_names_its_arguments() -> None:
 def test_a_pair_of_numbers_is_a_choice_with_a_warning_at_the_callers_line() -> None:
     expected = r"parameters\['x'\]: \(0, 1\) is a choice of two values; .* Float\(0, 1\)"
     with pytest.warns(UserWarning, match=expected) as warned:
-        experiment = tuner.Experiment("echo", {"x": (0, 1)}, ["echo"], metric="score", direction="minimize")
+        experiment = tuner.Experiment(
+            "echo", {"x": (0, 1)}, ["echo"], metric="score", direction="minimize"
+        )
     assert "x: [0, 1]" in experiment.to_yaml()
     assert [warning.filename for warning in warned] == [__file__]
 
 
-@pytest.mark.parametrize("values", [[0, 1], (1, 0), (False, True), (0, 1, 2), ("a", "b"), range(2)], ids=str)
+@pytest.mark.parametrize(
+    "values", [[0, 1], (1, 0), (False, True), (0, 1, 2), ("a", "b"), range(2)], ids=str
+)
 def test_other_choices_need_no_warning(values: Any) -> None:
     tuner.Experiment("echo", {"x": values}, ["echo"], metric="score", direction="minimize")

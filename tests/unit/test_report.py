@@ -46,27 +46,48 @@ SPEC = ExperimentSpec(
 )
 
 
-def experiment(state: ExperimentState = ExperimentState.RUNNING, reason: str = "", running_s: float = 8) -> Experiment:
+def experiment(
+    state: ExperimentState = ExperimentState.RUNNING, reason: str = "", running_s: float = 8
+) -> Experiment:
     return Experiment(
-        uid="abcdefgh", spec=SPEC, revision=1, directory="/work", study="namespaces/default/studies/digits-abcde",
-        state=state, reason=reason, start_time=NOW, running_s=running_s,
-    )  # fmt: skip
+        uid="abcdefgh",
+        spec=SPEC,
+        revision=1,
+        directory="/work",
+        study="namespaces/default/studies/digits-abcde",
+        state=state,
+        reason=reason,
+        start_time=NOW,
+        running_s=running_s,
+    )
 
 
-def trial(number: int, state: TrialState = TrialState.RUNNING, value: float | None = None, reason: str = "") -> Trial:
+def trial(
+    number: int,
+    state: TrialState = TrialState.RUNNING,
+    value: float | None = None,
+    reason: str = "",
+) -> Trial:
     return Trial(number, state, {"lr": 0.25, "fast": True}, value=value, reason=reason)
 
 
-def attempt(number: int, state: AttemptState = AttemptState.RUNNING, *, trial: int = 0, **fields: object) -> Attempt:
+def attempt(
+    number: int, state: AttemptState = AttemptState.RUNNING, *, trial: int = 0, **fields: object
+) -> Attempt:
     end = NOW + timedelta(seconds=3) if state.ended else None
     return Attempt(trial, number, state, start_time=NOW, end_time=end, **fields)  # type: ignore[arg-type]
 
 
 def record(
-    *trials: TrialRecord, state: ExperimentState = ExperimentState.RUNNING, reason: str = "", by: str = "process 1",
+    *trials: TrialRecord,
+    state: ExperimentState = ExperimentState.RUNNING,
+    reason: str = "",
+    by: str = "process 1",
     measurements: Sequence[Measurement] = (),
-) -> ExperimentRecord:  # fmt: skip
-    return ExperimentRecord(experiment(state, reason), trials, controlled_by=by, measurements={0: measurements})
+) -> ExperimentRecord:
+    return ExperimentRecord(
+        experiment(state, reason), trials, controlled_by=by, measurements={0: measurements}
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +124,10 @@ def test_a_trend_is_shown_in_four_characters(trend: list[float], text: str) -> N
 
 def test_values_that_are_not_finite_are_strings_in_json() -> None:
     values = [math.nan, math.inf, -math.inf, 0.5]
-    shown = [documents.measurement(Measurement(1, "m", i, value))["value"] for i, value in enumerate(values)]
+    shown = [
+        documents.measurement(Measurement(1, "m", i, value))["value"]
+        for i, value in enumerate(values)
+    ]
     assert shown == ["NaN", "Infinity", "-Infinity", 0.5]
     assert json.loads(formatting.json_text(shown)) == shown
 
@@ -156,27 +180,69 @@ def test_a_trial_as_json_has_no_nulls() -> None:
     ("sentence", "attempts", "state", "by", "shown", "reason"),
     [
         ("it runs", [attempt(1)], ExperimentState.RUNNING, "me", TrialState.RUNNING, ""),
-        ("it has not begun", [], ExperimentState.RUNNING, "me", TrialState.QUEUED, "waits for a free slot"),
-        ("nobody is there", [], ExperimentState.STOPPED, "", TrialState.QUEUED, "no controller is running"),
+        (
+            "it has not begun",
+            [],
+            ExperimentState.RUNNING,
+            "me",
+            TrialState.QUEUED,
+            "waits for a free slot",
+        ),
+        (
+            "nobody is there",
+            [],
+            ExperimentState.STOPPED,
+            "",
+            TrialState.QUEUED,
+            "no controller is running",
+        ),
         (
             "it was interrupted",
             [attempt(1, AttemptState.CANCELLED, stop_cause=StopCause.INTERRUPTED)],
-            ExperimentState.RUNNING, "me", TrialState.QUEUED, "interrupted; runs again",
+            ExperimentState.RUNNING,
+            "me",
+            TrialState.QUEUED,
+            "interrupted; runs again",
         ),
         (
             "it paused the experiment",
-            [attempt(1, AttemptState.FAILED, failure_class=FailureClass.CONFIGURATION, reason="no such command")],
-            ExperimentState.PAUSED, "", TrialState.QUEUED, "runs again when the experiment is resumed: no such command",
+            [
+                attempt(
+                    1,
+                    AttemptState.FAILED,
+                    failure_class=FailureClass.CONFIGURATION,
+                    reason="no such command",
+                )
+            ],
+            ExperimentState.PAUSED,
+            "",
+            TrialState.QUEUED,
+            "runs again when the experiment is resumed: no such command",
         ),
         (
             "its machine died",
-            [attempt(1, AttemptState.FAILED, failure_class=FailureClass.INFRASTRUCTURE, reason="killed")],
-            ExperimentState.RUNNING, "me", TrialState.QUEUED, "to be retried: killed",
+            [
+                attempt(
+                    1,
+                    AttemptState.FAILED,
+                    failure_class=FailureClass.INFRASTRUCTURE,
+                    reason="killed",
+                )
+            ],
+            ExperimentState.RUNNING,
+            "me",
+            TrialState.QUEUED,
+            "to be retried: killed",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_running_trial_without_an_active_attempt_is_queued(
-    sentence: str, attempts: list[Attempt], state: ExperimentState, by: str, shown: TrialState, reason: str
+    sentence: str,
+    attempts: list[Attempt],
+    state: ExperimentState,
+    by: str,
+    shown: TrialState,
+    reason: str,
 ) -> None:
     one = TrialRecord(trial(0), attempts)
     assert (one.state, record(one, state=state, by=by).reason_of(one)) == (shown, reason), sentence
@@ -186,7 +252,8 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
     ("trials", "spec", "cure"),
     [
         (
-            "programs of a file", SPEC,
+            "programs of a file",
+            SPEC,
             "correct it, then: `tuner resume FILE` (or `tuner resume digits`, if the file is right as it is)",
         ),
         (
@@ -197,13 +264,19 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
         ),
         (
             "calls of a function on a cluster, for two objectives",
-            replace(SPEC, trial=TrialTemplate(("python", "/tuner/objective.pyz")), further=(SPEC.objective,)),
+            replace(
+                SPEC,
+                trial=TrialTemplate(("python", "/tuner/objective.pyz")),
+                further=(SPEC.objective,),
+            ),
             "correct the function, then call tuner.optimize again with name='digits' (or `tuner resume digits`, if the "
             "function is right as it is)",
         ),
     ],
-)  # fmt: skip
-def test_the_cure_of_a_pause_is_that_of_a_file_or_of_a_function(trials: str, spec: ExperimentSpec, cure: str) -> None:
+)
+def test_the_cure_of_a_pause_is_that_of_a_file_or_of_a_function(
+    trials: str, spec: ExperimentSpec, cure: str
+) -> None:
     assert description.cure(replace(experiment(ExperimentState.PAUSED), spec=spec)) == cure, trials
 
 
@@ -220,7 +293,9 @@ def test_a_failed_search_of_a_function_names_the_call_that_continues_it() -> Non
 
 def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
     values = [0.5, 0.9, 0.9]
-    found = record(*(TrialRecord(trial(i, TrialState.SUCCEEDED, v)) for i, v in enumerate(values))).best
+    found = record(
+        *(TrialRecord(trial(i, TrialState.SUCCEEDED, v)) for i, v in enumerate(values))
+    ).best
     assert found is not None
     assert found.number == 1
 
@@ -229,7 +304,9 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
     ("state", "reason", "by", "why"),
     [
         (
-            ExperimentState.RUNNING, "", "me",
+            ExperimentState.RUNNING,
+            "",
+            "me",
             "running 0 trials (parallelism 2), 0 queued; stop it with: `tuner stop digits`",
         ),
         (
@@ -238,14 +315,23 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
             "",
             "its controller ended without finishing it; continue with: `tuner resume digits`",
         ),
-        (ExperimentState.STOPPED, "interrupted", "", "interrupted; continue with: `tuner resume digits`"),
         (
-            ExperimentState.SUCCEEDED, "all done", "",
+            ExperimentState.STOPPED,
+            "interrupted",
+            "",
+            "interrupted; continue with: `tuner resume digits`",
+        ),
+        (
+            ExperimentState.SUCCEEDED,
+            "all done",
+            "",
             "all done; but no trial succeeded; look at one with: `tuner describe digits/0`",
         ),
     ],
-)  # fmt: skip
-def test_describe_explains_the_state_of_an_experiment(state: ExperimentState, reason: str, by: str, why: str) -> None:
+)
+def test_describe_explains_the_state_of_an_experiment(
+    state: ExperimentState, reason: str, by: str, why: str
+) -> None:
     assert description.why_experiment(record(state=state, reason=reason, by=by)) == why
 
 
@@ -258,8 +344,12 @@ def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:
 
 def test_a_description_ends_with_its_why() -> None:
     measurements = [Measurement(1, "accuracy", step, step / 10) for step in range(3)]
-    one = TrialRecord(trial(0, TrialState.PRUNED, reason="below the median"), (attempt(1, AttemptState.PRUNED),))
-    text = description.describe_trial(record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW)
+    one = TrialRecord(
+        trial(0, TrialState.PRUNED, reason="below the median"), (attempt(1, AttemptState.PRUNED),)
+    )
+    text = description.describe_trial(
+        record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW
+    )
     assert text.splitlines()[-1] == "Why: it was pruned: below the median"
     assert "accuracy  3         0      0.2   0    0.2  ▁▅█" in text
 
@@ -270,8 +360,11 @@ def test_a_table_is_aligned_and_has_no_trailing_space() -> None:
 
 def test_choices_with_control_characters_are_escaped() -> None:
     assert [formatting.parameter(value) for value in ("a b", "a\nb", "\x1b[31mred", "ü")] == [
-        "a b", '"a\\nb"', '"\\u001b[31mred"', "ü",
-    ]  # fmt: skip
+        "a b",
+        '"a\\nb"',
+        '"\\u001b[31mred"',
+        "ü",
+    ]
 
 
 def test_csv_has_a_column_for_each_parameter() -> None:
@@ -284,7 +377,9 @@ def test_csv_has_a_column_for_each_parameter() -> None:
 
 @pytest.mark.parametrize("reason", ["one\rtwo", "\r", "one\r\ntwo", 'a "b", c', "one\ntwo"])
 def test_csv_reads_back_whatever_is_in_its_cells(reason: str) -> None:
-    text = text_tables.trials_csv(record(TrialRecord(trial(0, TrialState.FAILED, reason=reason), ())))
+    text = text_tables.trials_csv(
+        record(TrialRecord(trial(0, TrialState.FAILED, reason=reason), ()))
+    )
     (row,) = csv.DictReader(io.StringIO(text, newline=""))
     assert row["reason"] == reason
     assert text.endswith(",true\n")
@@ -293,22 +388,32 @@ def test_csv_reads_back_whatever_is_in_its_cells(reason: str) -> None:
 def test_progress_is_shown_in_one_line() -> None:
     counts = {TrialState.SUCCEEDED: 3, TrialState.PRUNED: 1, TrialState.CANCELLED: 1}
     progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=())
-    assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
+    assert (
+        lines.summary(progress)
+        == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
+    )
 
 
 def test_no_remaining_time_is_shown_while_trials_wait() -> None:
     counts = {TrialState.SUCCEEDED: 3}
-    progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=(), trouble="the disk is full")
+    progress = Progress(
+        experiment(), counts, queued=0, running=(), best=None, trend=(), trouble="the disk is full"
+    )
     assert lines.summary(progress) == "3/10 trials (3 succeeded), 0 running"
 
 
 def test_the_choice_of_default_is_shown_and_a_named_algorithm_is_shown_alone() -> None:
     chosen = {"chosen": "tpe", "candidates": 200, "multivariate": True, "duplicates": "resample"}
     shown = replace(record(), settings=chosen)
-    shown = replace(shown, experiment=replace(shown.experiment, spec=replace(SPEC, algorithm=Algorithm("default"))))
+    shown = replace(
+        shown,
+        experiment=replace(shown.experiment, spec=replace(SPEC, algorithm=Algorithm("default"))),
+    )
     page = description.describe_experiment(shown, folder=Path("/state"), now=NOW)
     assert "default: tpe (candidates 200, duplicates resample, multivariate true)\n" in page
-    assert "Algorithm:  random\n" in description.describe_experiment(record(), folder=Path("/state"), now=NOW)
+    assert "Algorithm:  random\n" in description.describe_experiment(
+        record(), folder=Path("/state"), now=NOW
+    )
 
 
 def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothing() -> None:
@@ -325,8 +430,12 @@ def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothi
 
 
 def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> None:
-    elsewhere = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/imported-from": "notes.csv"})
-    own = TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5), [attempt(1, AttemptState.SUCCEEDED, trial=1)])
+    elsewhere = replace(
+        trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/imported-from": "notes.csv"}
+    )
+    own = TrialRecord(
+        trial(1, TrialState.SUCCEEDED, 0.5), [attempt(1, AttemptState.SUCCEEDED, trial=1)]
+    )
     shown = record(TrialRecord(elsewhere), own)
     state = text_tables.columns_of(shown, now=NOW)["state"]
     assert [state.shown(one) for one in shown.trials] == ["succeeded (imported)", "succeeded"]
@@ -339,7 +448,9 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     one = description.describe_trial(shown, shown.trials[0], log=None, now=NOW)
     assert "Imported:   from notes.csv\n" in one
     assert "Why: it ended with accuracy 0.9 where it comes from; the best so far" in one
-    assert ending.result(shown.experiment, elsewhere).startswith("digits: best accuracy 0.9 (trial 0, imported)\n")
+    assert ending.result(shown.experiment, elsewhere).startswith(
+        "digits: best accuracy 0.9 (trial 0, imported)\n"
+    )
 
 
 def test_a_point_of_another_algorithm_than_the_studys_is_shown_as_such() -> None:
@@ -373,13 +484,18 @@ def with_gap(number: int, doubt: str = "") -> TrialRecord:
 
 
 def test_an_experiment_names_the_trials_whose_values_a_gap_puts_in_doubt() -> None:
-    text = description.describe_experiment(record(with_gap(2), with_gap(3, DOUBT)), folder=Path("/state"), now=NOW)
+    text = description.describe_experiment(
+        record(with_gap(2), with_gap(3, DOUBT)), folder=Path("/state"), now=NOW
+    )
     assert "Log gaps:   trials 2, 3; in doubt: trial 3; see: `tuner describe digits/3`\n" in text
 
 
 def test_a_gap_on_which_no_value_depends_is_named_too() -> None:
     text = description.describe_experiment(record(with_gap(2)), folder=Path("/state"), now=NOW)
-    assert "Log gaps:   trial 2, and no value depends on them; see: `tuner describe digits/2`\n" in text
+    assert (
+        "Log gaps:   trial 2, and no value depends on them; see: `tuner describe digits/2`\n"
+        in text
+    )
 
 
 def test_a_trial_shows_the_gap_in_its_log_and_the_doubt() -> None:
@@ -400,7 +516,14 @@ def test_the_best_value_is_printed_with_its_doubt() -> None:
 def test_why_says_what_a_controller_waits_for_and_why_the_last_one_ended() -> None:
     away = "the API server does not answer (since 2026-01-01T00:00:00Z)"
     waits = replace(record(), trouble=away)
-    assert description.why_experiment(waits) == f"its controller waits: {away}; stop it with: `tuner stop digits`"
-    assert f"\nTrouble:    {away}\n" in description.describe_experiment(waits, folder=Path("/x"), now=NOW)
-    left = f"its controller ended without finishing it: {away}; continue with: `tuner resume digits`"
+    assert (
+        description.why_experiment(waits)
+        == f"its controller waits: {away}; stop it with: `tuner stop digits`"
+    )
+    assert f"\nTrouble:    {away}\n" in description.describe_experiment(
+        waits, folder=Path("/x"), now=NOW
+    )
+    left = (
+        f"its controller ended without finishing it: {away}; continue with: `tuner resume digits`"
+    )
     assert description.why_experiment(replace(waits, controlled_by="")) == left

@@ -17,7 +17,9 @@ OPENING = Progress(RESUMED, {}, queued=0, running=(), best=None, trend=(), known
 OPENED = replace(OPENING, counts={TrialState.SUCCEEDED: 2}, known=True)
 
 
-def test_lines_say_how_far_a_resumed_run_is_once_its_trials_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_say_how_far_a_resumed_run_is_once_its_trials_are_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     view = Lines()
     view.refresh(OPENING)
     assert capsys.readouterr().err == ""
@@ -25,7 +27,9 @@ def test_lines_say_how_far_a_resumed_run_is_once_its_trials_are_known(capsys: py
     assert capsys.readouterr().err == "2/4 trials (2 succeeded), 0 running, about 30s left\n"
 
 
-def test_the_first_progress_line_of_a_resumed_run_has_no_wrong_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_progress_line_of_a_resumed_run_has_no_wrong_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     view = Live(color=False)
     view.close(OPENING)
     shown = capsys.readouterr().err

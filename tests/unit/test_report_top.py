@@ -26,11 +26,16 @@ def running(number: int, *, node: str = "") -> TrialRecord:
 
 
 def waiting(number: int) -> TrialRecord:
-    return TrialRecord(Trial(number, TrialState.RUNNING, {}), (Attempt(number, 1, reason="QuotaExceeded: 8/8"),))
+    return TrialRecord(
+        Trial(number, TrialState.RUNNING, {}), (Attempt(number, 1, reason="QuotaExceeded: 8/8"),)
+    )
 
 
 def shown(
-    experiment: Experiment, *trials: TrialRecord, quotas: list[QuotaUse] | None = None, trouble: str = ""
+    experiment: Experiment,
+    *trials: TrialRecord,
+    quotas: list[QuotaUse] | None = None,
+    trouble: str = "",
 ) -> list[str]:
     record = ExperimentRecord(experiment, trials, controlled_by="process 1")
     return top(record, quotas=quotas, trouble=trouble, now=NOW).splitlines()
@@ -70,7 +75,9 @@ def test_local_experiments_have_no_cluster_columns() -> None:
 def test_missing_information_about_the_namespace_is_reported() -> None:
     line = "GPUs in default: unknown, it is away; this experiment asks for none"
     assert shown(of("kubernetes"), trouble="it is away")[1:] == [line, "", "nothing runs"]
-    assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(of("kubernetes", gpu=1), quotas=[])
+    assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(
+        of("kubernetes", gpu=1), quotas=[]
+    )
 
 
 def test_without_a_controller_the_last_known_resources_are_shown() -> None:
@@ -91,7 +98,11 @@ def test_the_gpus_of_a_template_are_read_from_its_pods() -> None:
 
     def held(worker_gpus: object) -> str:
         specs = {"Master": replicas(1, 1), "Worker": replicas(3, worker_gpus)}
-        manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": specs}}
+        manifest = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "spec": {"pytorchReplicaSpecs": specs},
+        }
         template = replace(a_template(), cluster={"template": manifest})
         experiment = an_experiment(replace(a_spec(trial=template), runtime="kubernetes"))
         return shown(experiment, running(0), quotas=[GPUS])[1].rpartition("; ")[2]

@@ -44,7 +44,9 @@ def test_a_malformed_name_still_tells_its_namespace_and_what_is_wrong() -> None:
 def test_only_listing_studies_takes_all_namespaces() -> None:
     everywhere = "namespaces/-"
     assert about("ListStudies", pb.ListStudiesRequest(parent=everywhere)).problems == ()
-    assert [p.path for p in about("CreateStudy", pb.CreateStudyRequest(parent=everywhere)).problems] == ["parent"]
+    assert [
+        p.path for p in about("CreateStudy", pb.CreateStudyRequest(parent=everywhere)).problems
+    ] == ["parent"]
 
 
 def test_the_number_of_items_is_checked_beside_the_name() -> None:
@@ -63,15 +65,25 @@ def test_all_writes_except_renewals_are_recorded() -> None:
 
 
 def test_every_method_of_katib_has_a_row_without_resource_names() -> None:
-    methods = {method for service in katib.DESCRIPTOR.services_by_name.values() for method in service.methods_by_name}
+    methods = {
+        method
+        for service in katib.DESCRIPTOR.services_by_name.values()
+        for method in service.methods_by_name
+    }
     assert set(KATIB_RPCS) == methods
     assert not methods & set(RPCS)
 
 
 def test_katibs_requests_share_one_namespace_and_queue_per_experiment() -> None:
-    frames = [SuggestionsFrame(experiment=b"a", trials=[b"1"]), SuggestionsFrame(experiment=b"a"), SuggestionsFrame()]
+    frames = [
+        SuggestionsFrame(experiment=b"a", trials=[b"1"]),
+        SuggestionsFrame(experiment=b"a"),
+        SuggestionsFrame(),
+    ]
     found = [resource_of(KATIB_RPCS["GetSuggestions"], frame) for frame in frames]
     assert {resource.namespace for resource in found} == {"katib"}
     assert found[0].study == found[1].study != found[2].study
-    report = resource_of(KATIB_RPCS["ReportObservationLog"], katib.ReportObservationLogRequest(trial_name="a"))
+    report = resource_of(
+        KATIB_RPCS["ReportObservationLog"], katib.ReportObservationLogRequest(trial_name="a")
+    )
     assert (report.text, report.study) == ("namespaces/katib/trials/a", None)

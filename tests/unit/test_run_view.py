@@ -23,7 +23,9 @@ class Broken(QuietView):
         raise ValueError("no such color")
 
 
-def test_a_failing_view_is_reported_once_and_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_view_is_reported_once_and_does_not_end_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     view = Broken()
     asyncio.run(draw(view, lambda: cast(Progress, None)))
     assert view.drawn == 1

@@ -20,10 +20,32 @@ from suggest.samplers import PointRequest, registry
 from suggest.samplers.family import DEFAULT, missing
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.uniform import draw_point
-from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import (
+    Assignment,
+    Choice,
+    Condition,
+    Domain,
+    Float,
+    Int,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
 from suggest.study import Fidelity, Study
 from suggest.trial import IMPORTED_FROM, Trial, TrialState
-from tests.unit.searches import EDGES, MIXED, RUNNING, SUCCEEDED, THOROUGH, assert_points, examples, play, spaces, study
+from tests.unit.searches import (
+    EDGES,
+    MIXED,
+    RUNNING,
+    SUCCEEDED,
+    THOROUGH,
+    assert_points,
+    examples,
+    play,
+    spaces,
+    study,
+)
 
 PRUNED, FAILED, INFEASIBLE = TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE
 STATES = (SUCCEEDED, PRUNED, SUCCEEDED, FAILED, SUCCEEDED, INFEASIBLE, RUNNING)
@@ -43,7 +65,9 @@ FINITE = Space((Parameter("x", Int(1, 20)), Parameter("kind", Choice(("a", "b", 
 def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
     """A study whose algorithm learns as early as possible and has no budget."""
     family = next(f for f in registry.algorithms() if f.name == algorithm)
-    least = {"startupTrials": 3, "populationSize": 4} | ({"window": 20} if algorithm == SLOW else {})
+    least = {"startupTrials": 3, "populationSize": 4} | (
+        {"window": 20} if algorithm == SLOW else {}
+    )
     config: dict[str, Value] = {s.name: least[s.name] for s in family.settings if s.name in least}
     made = study(space, algorithm, config=config, seed=seed)
     steps = Fidelity("steps", 1, 9) if algorithm in BRACKETED else None
@@ -59,18 +83,28 @@ def suited(algorithm: str, space: Space) -> Study:
 
 
 def worth(point: Assignment) -> float:
-    return sum(math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v)) for v in point.values())
+    return sum(
+        math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v))
+        for v in point.values()
+    )
 
 
 def ended(
-    number: int, point: Assignment, state: TrialState, value: float | None, *, parent: int | None = None
+    number: int,
+    point: Assignment,
+    state: TrialState,
+    value: float | None,
+    *,
+    parent: int | None = None,
 ) -> Trial:
     has = state is SUCCEEDED or state is PRUNED
     step = number if has else None
     return Trial(number, state, point, value=value if has else None, step=step, parent=parent)
 
 
-def history(space: Space, count: int, *, states: Sequence[TrialState] = (SUCCEEDED,), first: int = 0) -> list[Trial]:
+def history(
+    space: Space, count: int, *, states: Sequence[TrialState] = (SUCCEEDED,), first: int = 0
+) -> list[Trial]:
     """Return trials at random points, like imported ones."""
     points = [draw_point(space, 3, PointRequest(k, {})) for k in range(first, first + count)]
     return [ended(first + k, p, states[k % len(states)], worth(p)) for k, p in enumerate(points)]
@@ -80,8 +114,8 @@ def proposed(engine: Engine, count: int) -> list[Assignment]:
     return [one.parameters for one in engine.propose(count).trials]
 
 
-# Its proposals take from tenths of seconds to seconds. tests/unit/test_optuna_samplers.py has the promises that every
-# change is tested for.
+# Its proposals take from tenths of seconds to seconds. tests/unit/test_optuna_samplers.py has the
+# promises that every change is tested for.
 SLOW = "optuna:gp"
 ALGORITHMS = [
     pytest.param(family.name, marks=[pytest.mark.soak] if family.name == SLOW else [])
@@ -103,12 +137,16 @@ class TestSamplerContract:
             made = study_of(algorithm, space, seed)
             if list(registry.space_problems(made.spec)):
                 return
-            engine = Engine(made, history(space, 4, states=(SUCCEEDED, SUCCEEDED, SUCCEEDED, FAILED)), ())
+            engine = Engine(
+                made, history(space, 4, states=(SUCCEEDED, SUCCEEDED, SUCCEEDED, FAILED)), ()
+            )
             assert_points(space, proposed(engine, 2))
 
         check()
 
-    def test_a_study_that_is_rebuilt_in_any_order_continues_as_it_would_have(self, algorithm: str) -> None:
+    def test_a_study_that_is_rebuilt_in_any_order_continues_as_it_would_have(
+        self, algorithm: str
+    ) -> None:
         @given(spaces(), st.integers(0, 99))
         @drawn_for(algorithm, 15)
         def check(space: Space, seed: int) -> None:
@@ -120,7 +158,9 @@ class TestSamplerContract:
                 for trial in play(engine, 1 + k % 2):
                     state = STATES[trial.number % 7]
                     value = worth(trial.parameters)
-                    engine.put(ended(trial.number, trial.parameters, state, value, parent=trial.parent))
+                    engine.put(
+                        ended(trial.number, trial.parameters, state, value, parent=trial.parent)
+                    )
                 if k % 5 == 3:
                     again = Engine(made, reversed(list(engine.trials())), ())
                     assert again.propose(2) == engine.propose(2)
@@ -128,7 +168,9 @@ class TestSamplerContract:
         check()
 
     @pytest.mark.parametrize("space", [MIXED, TREE, FINITE], ids=["mixed", "tree", "finite"])
-    def test_late_results_change_nothing_that_a_restart_would_not_know(self, algorithm: str, space: Space) -> None:
+    def test_late_results_change_nothing_that_a_restart_would_not_know(
+        self, algorithm: str, space: Space
+    ) -> None:
         made = suited(algorithm, space)
         engine = Engine(made, (), ())
         running: list[Trial] = []
@@ -137,13 +179,17 @@ class TestSamplerContract:
             if len(running) == 4:
                 trial = running.pop(k * 7 % 4)
                 value = worth(trial.parameters)
-                engine.put(ended(trial.number, trial.parameters, SUCCEEDED, value, parent=trial.parent))
+                engine.put(
+                    ended(trial.number, trial.parameters, SUCCEEDED, value, parent=trial.parent)
+                )
         again = Engine(made, list(engine.trials()), ())
         assert again.propose(3) == engine.propose(3)
         assert_points(space, proposed(engine, 3))
 
     @pytest.mark.parametrize(
-        "domain", [*EDGES, Choice(tuple(range(10_000 if THOROUGH else 1000)))], ids=lambda domain: str(domain)[:60]
+        "domain",
+        [*EDGES, Choice(tuple(range(10_000 if THOROUGH else 1000)))],
+        ids=lambda domain: str(domain)[:60],
     )
     def test_domains_at_the_limits_work(self, algorithm: str, domain: Domain) -> None:
         space = Space((Parameter("x", domain), Parameter("y", Choice((1, 2)))))
@@ -171,9 +217,13 @@ class TestSamplerContract:
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
     @pytest.mark.parametrize("every", [1, 3])
-    def test_pruned_trials_may_have_any_last_value(self, algorithm: str, value: float | None, every: int) -> None:
+    def test_pruned_trials_may_have_any_last_value(
+        self, algorithm: str, value: float | None, every: int
+    ) -> None:
         trials = history(FINITE, 15)
-        trials = [replace(t, state=PRUNED, value=value) if t.number % every == 0 else t for t in trials]
+        trials = [
+            replace(t, state=PRUNED, value=value) if t.number % every == 0 else t for t in trials
+        ]
         assert_points(FINITE, proposed(Engine(suited(algorithm, FINITE), trials, ()), 3))
 
     @pytest.mark.parametrize("succeeded", [0, 1])
@@ -181,7 +231,10 @@ class TestSamplerContract:
     def test_a_search_survives_failures_of_almost_all_trials(
         self, algorithm: str, state: TrialState, succeeded: int
     ) -> None:
-        trials = [*history(FINITE, succeeded), *history(FINITE, 20, states=(state,), first=succeeded)]
+        trials = [
+            *history(FINITE, succeeded),
+            *history(FINITE, 20, states=(state,), first=succeeded),
+        ]
         assert_points(FINITE, proposed(Engine(suited(algorithm, FINITE), trials, ()), 3))
 
     def test_all_trials_may_have_the_same_point(self, algorithm: str) -> None:
@@ -190,7 +243,9 @@ class TestSamplerContract:
         assert_points(FINITE, proposed(Engine(suited(algorithm, FINITE), trials, ()), 3))
 
     def test_a_space_may_have_fifty_parameters(self, algorithm: str) -> None:
-        space = Space(tuple(Parameter(f"x{k}", Choice((1, 2, 3)) if k % 3 else Int(0, 9)) for k in range(50)))
+        space = Space(
+            tuple(Parameter(f"x{k}", Choice((1, 2, 3)) if k % 3 else Int(0, 9)) for k in range(50))
+        )
         made = suited(algorithm, space)
         assert_points(space, proposed(Engine(made, history(space, 30), ()), 2))
 
@@ -202,20 +257,27 @@ class TestSamplerContract:
     def test_a_long_history_with_many_running_trials_works(self, algorithm: str) -> None:
         space = Space((Parameter("x", Int(1, 1000)), Parameter("kind", Choice(("a", "b", "c")))))
         ended, running = (1000, 100) if THOROUGH else (300, 100)
-        trials = [*history(space, ended, states=STATES[:-1]), *history(space, running, states=(RUNNING,), first=ended)]
+        trials = [
+            *history(space, ended, states=STATES[:-1]),
+            *history(space, running, states=(RUNNING,), first=ended),
+        ]
         made = suited(algorithm, space)
         engine = Engine(made, trials, ())
         assert_points(space, proposed(engine, 2))
         assert Engine(made, reversed(trials), ()).propose(2) == engine.propose(2)
 
     def test_proposals_follow_a_space_that_has_grown(self, algorithm: str) -> None:
-        large = Space((Parameter("x", Int(-5, 40)), Parameter("kind", Choice(("z", "a", "b", "c", "d")))))
+        large = Space(
+            (Parameter("x", Int(-5, 40)), Parameter("kind", Choice(("z", "a", "b", "c", "d"))))
+        )
         made = suited(algorithm, FINITE)
         trials = history(FINITE, 20)
         grown = replace(made, spec=replace(made.spec, space=large))
         assert_points(large, proposed(Engine(grown, trials, ()), 4))
 
-    def test_imported_trials_from_outside_the_space_lead_to_no_point_outside(self, algorithm: str) -> None:
+    def test_imported_trials_from_outside_the_space_lead_to_no_point_outside(
+        self, algorithm: str
+    ) -> None:
         wide = Space((Parameter("x", Int(-50, 90)), Parameter("kind", Choice(("a", "q")))))
         imported = [replace(trial, labels={IMPORTED_FROM: "a.csv"}) for trial in history(wide, 20)]
         made = suited(algorithm, FINITE)

@@ -23,7 +23,13 @@ from suggest.workers import Workers
 from tests.unit.searches import MINIMIZE, RUNNING, SUCCEEDED, finish, play, seeds, study
 
 LOSS = Criteria((Objective("loss", MINIMIZE),))
-SPACE = Space((Parameter("x", Float(-5, 5)), Parameter("y", Float(1e-4, 1, Scale.LOG)), Parameter("k", Int(1, 9))))
+SPACE = Space(
+    (
+        Parameter("x", Float(-5, 5)),
+        Parameter("y", Float(1e-4, 1, Scale.LOG)),
+        Parameter("k", Int(1, 9)),
+    )
+)
 BRANCHES = Space(
     (
         Parameter("kind", Choice(("bowl", "slope"))),
@@ -34,7 +40,11 @@ BRANCHES = Space(
 
 
 def loss(point: Assignment) -> float:
-    return (float(point["x"]) - 2) ** 2 + (math.log10(float(point["y"])) + 2) ** 2 + abs(int(point["k"]) - 7) / 4
+    return (
+        (float(point["x"]) - 2) ** 2
+        + (math.log10(float(point["y"])) + 2) ** 2
+        + abs(int(point["k"]) - 7) / 4
+    )
 
 
 def searched(algorithm: str, seed: int, trials: int) -> float:
@@ -46,7 +56,9 @@ def searched(algorithm: str, seed: int, trials: int) -> float:
 
 
 def test_gp_comes_closer_than_tpe() -> None:
-    gp, tpe = (statistics.median(searched(name, seed, 40) for seed in seeds(3)) for name in ("gp", "tpe"))
+    gp, tpe = (
+        statistics.median(searched(name, seed, 40) for seed in seeds(3)) for name in ("gp", "tpe")
+    )
     assert gp < tpe / 5
 
 
@@ -93,13 +105,18 @@ def test_a_search_in_ten_numbers_begins_in_their_middle() -> None:
 
 def test_a_search_in_fewer_numbers_begins_as_random_search() -> None:
     space = Space((*MANY[1:], *BESIDE))
-    assert Engine(study(space, "gp"), (), ()).propose(8) == Engine(study(space, "random"), (), ()).propose(8)
+    assert Engine(study(space, "gp"), (), ()).propose(8) == Engine(
+        study(space, "random"), (), ()
+    ).propose(8)
 
 
 def test_the_points_of_a_batch_differ() -> None:
     points = [p.parameters for p in known(25).propose(16).trials]
     places = [(float(p["x"]) / 10, math.log10(float(p["y"])) / 4, int(p["k"]) / 9) for p in points]
-    apart = [max(abs(a - b) for a, b in zip(p, q, strict=True)) for p, q in itertools.combinations(places, 2)]
+    apart = [
+        max(abs(a - b) for a, b in zip(p, q, strict=True))
+        for p, q in itertools.combinations(places, 2)
+    ]
     assert min(apart) > 1e-3
     assert statistics.median(apart) > 0.1
 
@@ -175,7 +192,14 @@ def test_a_server_with_workers_imports_neither_numpy_nor_the_model() -> None:
         "print(pool.running, sorted({'numpy', 'scipy', 'optuna'} & set(sys.modules)))\n"
         "pool.close()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.stdout == "1 []\n", done.stderr
 
 
@@ -188,9 +212,19 @@ def test_the_model_needs_neither_scipy_nor_optuna() -> None:
 # Several objectives and constraints
 
 
-def bounded(number: int, x: float, loss: float, measured: Sequence[float], *further: float) -> Trial:
+def bounded(
+    number: int, x: float, loss: float, measured: Sequence[float], *further: float
+) -> Trial:
     point: Assignment = {"x": x, "y": 0.1, "k": 3}
-    return Trial(number, SUCCEEDED, point, value=loss, step=1, further=further, constraint_values=tuple(measured))
+    return Trial(
+        number,
+        SUCCEEDED,
+        point,
+        value=loss,
+        step=1,
+        further=further,
+        constraint_values=tuple(measured),
+    )
 
 
 def with_constraint(*objectives: Objective) -> Study:
@@ -226,7 +260,9 @@ def test_while_no_trial_is_feasible_gp_searches_for_a_feasible_one() -> None:
     ids=["unmeasured", "constant", "huge", "tiny", "not finite", "one"],
 )
 @pytest.mark.parametrize("objectives", [(FIRST,), (FIRST, SECOND)], ids=["one", "two"])
-def test_values_of_objectives_and_constraints_may_be_extreme(trials: list[Trial], objectives: tuple[Objective, ...]) -> None:  # fmt: skip # noqa: E501
+def test_values_of_objectives_and_constraints_may_be_extreme(
+    trials: list[Trial], objectives: tuple[Objective, ...]
+) -> None:
     count = len(objectives)
     shown = [replace(trial, further=trial.further[: count - 1]) for trial in trials]
     made = with_constraint(*objectives)
@@ -265,7 +301,9 @@ def test_it_is_fitted_again_when_the_study_has_grown_by_a_tenth() -> None:
         (999, [400], 900),
     ],
 )
-def test_it_waits_for_running_trials_but_not_for_stragglers(last: int, running: list[int], expected: int) -> None:
+def test_it_waits_for_running_trials_but_not_for_stragglers(
+    last: int, running: list[int], expected: int
+) -> None:
     assert fitted_below(last, running) == expected
 
 

@@ -47,7 +47,12 @@ def worth(point: Assignment) -> float:
 
 
 def played(
-    space: Space, count: int, config: dict[str, Value] | None = None, *, seed: int = 7, algorithm: str = "tpe"
+    space: Space,
+    count: int,
+    config: dict[str, Value] | None = None,
+    *,
+    seed: int = 7,
+    algorithm: str = "tpe",
 ) -> Engine:
     engine = Engine(study(space, algorithm, config=config, seed=seed), (), ())
     for k in range(count):
@@ -55,13 +60,23 @@ def played(
         states = (SUCCEEDED, SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, RUNNING)
         state = states[k % 5]
         value = worth(trial.parameters) if state in states[:3] else None
-        engine.put(Trial(trial.number, state, trial.parameters, value=value, step=k if value is not None else None))
+        engine.put(
+            Trial(
+                trial.number,
+                state,
+                trial.parameters,
+                value=value,
+                step=k if value is not None else None,
+            )
+        )
     return engine
 
 
 @given(spaces(), st.integers(0, 2**62), st.booleans(), st.booleans(), EITHER)
 @examples(60)
-def test_every_point_is_a_point(space: Space, seed: int, multivariate: bool, liar: bool, algorithm: str) -> None:
+def test_every_point_is_a_point(
+    space: Space, seed: int, multivariate: bool, liar: bool, algorithm: str
+) -> None:
     config: dict[str, Value] = {"multivariate": multivariate, "constantLiar": liar, **AT_ONCE}
     engine = played(space, 8, config, seed=seed, algorithm=algorithm)
     assert_points(space, [trial.parameters for trial in engine.trials()])
@@ -72,7 +87,9 @@ def test_the_model_accepts_domains_at_the_limits(domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     engine = played(space, 30, AT_ONCE)
     assert all(space.point_problems(t.parameters, partial=False) == () for t in engine.trials())
-    assert all(space.point_problems(p.parameters, partial=False) == () for p in engine.propose(5).trials)
+    assert all(
+        space.point_problems(p.parameters, partial=False) == () for p in engine.propose(5).trials
+    )
 
 
 @given(spaces(), st.integers(0, 99), EITHER)
@@ -84,7 +101,9 @@ def test_a_rebuilt_engine_proposes_the_same(space: Space, seed: int, algorithm: 
     assert backwards.propose(2) == engine.propose(2)
 
 
-@pytest.mark.parametrize("fixed", [{"lr": 0.1}, {"optimizer": "sgd", "momentum": 0.5}, {"optimizer": "adam"}])
+@pytest.mark.parametrize(
+    "fixed", [{"lr": 0.1}, {"optimizer": "sgd", "momentum": 0.5}, {"optimizer": "adam"}]
+)
 def test_a_fixed_part_is_kept_and_completed(fixed: dict[str, Value]) -> None:
     engine = played(TREE, 30)
     engine.put(Trial(30, TrialState.QUEUED, fixed))
@@ -95,7 +114,13 @@ def test_a_fixed_part_is_kept_and_completed(fixed: dict[str, Value]) -> None:
 
 
 def test_it_starts_at_random_and_then_learns() -> None:
-    space = Space((Parameter("x", Float(-5, 5)), Parameter("y", Float(1e-4, 1, Scale.LOG)), Parameter("z", CHOICES)))
+    space = Space(
+        (
+            Parameter("x", Float(-5, 5)),
+            Parameter("y", Float(1e-4, 1, Scale.LOG)),
+            Parameter("z", CHOICES),
+        )
+    )
 
     def loss(point: Assignment) -> float:
         x, y = float(point["x"]), float(point["y"])
@@ -108,7 +133,10 @@ def test_it_starts_at_random_and_then_learns() -> None:
             finish(engine, [trial], value=loss(trial.parameters))
         return min(trial.value for trial in engine.trials() if trial.value is not None)
 
-    tpe, random = (statistics.median(best_of(name, seed) for seed in range(drawn(15))) for name in ("tpe", "random"))
+    tpe, random = (
+        statistics.median(best_of(name, seed) for seed in range(drawn(15)))
+        for name in ("tpe", "random")
+    )
     assert tpe < random / 3
     assert statistics.median(best_of("optuna:tpe", seed) for seed in range(5)) < random / 3
 
@@ -120,7 +148,9 @@ def test_a_batch_spreads_and_running_trials_repel(algorithm: str) -> None:
     for _ in range(40):
         (trial,) = play(engine, 1)
         finish(engine, [trial], value=-abs(float(trial.parameters["x"]) - 0.5))
-    one_by_one = [t.parameters for t in play(Engine(study(space, algorithm), engine.trials(), ()), 4)]
+    one_by_one = [
+        t.parameters for t in play(Engine(study(space, algorithm), engine.trials(), ()), 4)
+    ]
     assert [p.parameters for p in engine.propose(4).trials] == one_by_one
     assert len({p.parameters["x"] for p in engine.propose(8).trials}) == 8
 
@@ -145,13 +175,19 @@ def test_the_window_is_the_best_of_all_history_and_the_most_recent() -> None:
 def test_pruned_trials_are_best_by_how_far_they_came_and_only_where_succeeded_ones_lack() -> None:
     pruned = [done(n, 0.5, step=1000 - n, state=TrialState.PRUNED) for n in range(500)]
     window = window_of(done(500, 0.1), *pruned)
-    assert [t.number for t in window.learned()] == [*range(BEST - 1), *range(501 - 50 + BEST - 1, 501)]
+    assert [t.number for t in window.learned()] == [
+        *range(BEST - 1),
+        *range(501 - 50 + BEST - 1, 501),
+    ]
 
 
 def test_trials_without_information_are_not_in_the_window() -> None:
     ends = (TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED, TrialState.QUEUED)
     window = window_of(
-        *(Trial(n, state, {}) for n, state in enumerate(ends)), done(8, math.nan), done(9, math.inf), done(10, 1.0)
+        *(Trial(n, state, {}) for n, state in enumerate(ends)),
+        done(8, math.nan),
+        done(9, math.inf),
+        done(10, 1.0),
     )
     assert [t.number for t in window.learned()] == [10]
 
@@ -190,7 +226,9 @@ def test_importing_the_engine_loads_neither_optuna_nor_numpy() -> None:
         ("optuna:tpe", "suggest.samplers.optuna_model", set()),
     ],
 )
-def test_warming_up_loads_the_model_and_what_it_needs(algorithm: str, brings: str, spares: set[str]) -> None:
+def test_warming_up_loads_the_model_and_what_it_needs(
+    algorithm: str, brings: str, spares: set[str]
+) -> None:
     code = (
         "import sys; from suggest.engine import Engine; from suggest.space import *; from suggest.study import *;"
         "space, goal = Space((Parameter('x', Float(0, 1)),)), Objective('m', Direction.MINIMIZE);"
@@ -214,18 +252,31 @@ def test_optunas_modules_are_as_optuna_made_them() -> None:
 
 
 def test_optunas_sampler_is_asked_through_its_public_methods() -> None:
-    assert list(inspect.signature(TPESampler.sample_relative).parameters) == ["self", "study", "trial", "search_space"]
-    assert list(inspect.signature(TPESampler.sample_independent).parameters)[3:] == ["param_name", "param_distribution"]
+    assert list(inspect.signature(TPESampler.sample_relative).parameters) == [
+        "self",
+        "study",
+        "trial",
+        "search_space",
+    ]
+    assert list(inspect.signature(TPESampler.sample_independent).parameters)[3:] == [
+        "param_name",
+        "param_distribution",
+    ]
 
 
 def test_the_window_is_an_optuna_storage_that_only_reads() -> None:
-    trials = [optuna.trial.create_trial(value=float(v), params={}, distributions={}) for v in range(3)]
+    trials = [
+        optuna.trial.create_trial(value=float(v), params={}, distributions={}) for v in range(3)
+    ]
     for number, trial in enumerate(trials):
         trial.number = trial._trial_id = number
     storage = WindowStorage([optuna.study.StudyDirection.MAXIMIZE], trials)
     seen = optuna.Study(STUDY_NAME, storage, sampler=optuna.samplers.RandomSampler())
     assert (seen.best_trial.number, seen.direction.name, len(seen.trials)) == (2, "MAXIMIZE", 3)
-    assert (storage.get_trial(1), storage.get_all_studies()[0].study_name) == (trials[1], STUDY_NAME)
+    assert (storage.get_trial(1), storage.get_all_studies()[0].study_name) == (
+        trials[1],
+        STUDY_NAME,
+    )
     with pytest.raises(KeyError):
         storage.get_trial(9)
     for write in ("create_new_study", "create_new_trial", "delete_study"):
@@ -236,7 +287,12 @@ def test_the_window_is_an_optuna_storage_that_only_reads() -> None:
 
 
 def test_every_kind_of_domain_crosses_to_optuna_and_back() -> None:
-    domains = (*(p.domain for p in MIXED.parameters), CHOICES, Int(8, 128, step=8), Float(1e-3, 1, Scale.LOG, points=4))
+    domains = (
+        *(p.domain for p in MIXED.parameters),
+        CHOICES,
+        Int(8, 128, step=8),
+        Float(1e-3, 1, Scale.LOG, points=4),
+    )
     for domain in domains:
         values = [domain.at(k) for k in range(domain.count)] if domain.count else [0.001, 0.5]
         for value in values:

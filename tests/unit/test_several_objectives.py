@@ -1,4 +1,6 @@
-"""Several objectives and constraints: the best trials, what samplers learn, and what a study refuses."""
+"""Several objectives and constraints: the best trials, what samplers learn, and what a study
+refuses.
+"""
 
 import functools
 import itertools
@@ -29,11 +31,15 @@ LATENCY = Constraint("latency_ms", max=20)
 SEVERAL = [family.name for family in registry.algorithms() if family.several]
 
 
-def spec(*objectives: Objective, algorithm: str = "random", constraints: Sequence[Constraint] = ()) -> StudySpec:
+def spec(
+    *objectives: Objective, algorithm: str = "random", constraints: Sequence[Constraint] = ()
+) -> StudySpec:
     return StudySpec(PLANE, objectives, Algorithm(algorithm), None, tuple(constraints))
 
 
-def ended(number: int, *values: float, bounded: Sequence[float] = (), x: float = 0.5, y: float = 0.5) -> Trial:
+def ended(
+    number: int, *values: float, bounded: Sequence[float] = (), x: float = 0.5, y: float = 0.5
+) -> Trial:
     point = {"x": x, "y": y}
     first, *others = values
     return Trial(
@@ -82,7 +88,13 @@ def test_no_points_have_no_hypervolume() -> None:
 
 
 def test_the_best_are_the_front_by_each_direction() -> None:
-    trials = [ended(0, 1.0, 0.9), ended(1, 2.0, 0.95), ended(2, 2.0, 0.9), ended(3, 1.0, 0.9), ended(4, 0.5, 0.1)]
+    trials = [
+        ended(0, 1.0, 0.9),
+        ended(1, 2.0, 0.95),
+        ended(2, 2.0, 0.9),
+        ended(3, 1.0, 0.9),
+        ended(4, 0.5, 0.1),
+    ]
     assert [t.number for t in spec(LOSS, ACCURACY).criteria.best(trials)] == [0, 1, 4]
 
 
@@ -126,15 +138,29 @@ def test_a_study_refuses_objectives_that_mean_nothing(broken: StudySpec, path: s
 @pytest.mark.parametrize(
     ("algorithm", "objectives", "rule", "instead", "not_instead"),
     [
-        ("cmaes", (LOSS, SIZE), "takes one objective without constraints, and there are 2 objectives", "gp", "bohb"),
-        ("cmaes", FOUR, "takes one objective without constraints, and there are 4 objectives", "tpe", " gp"),
+        (
+            "cmaes",
+            (LOSS, SIZE),
+            "takes one objective without constraints, and there are 2 objectives",
+            "gp",
+            "bohb",
+        ),
+        (
+            "cmaes",
+            FOUR,
+            "takes one objective without constraints, and there are 4 objectives",
+            "tpe",
+            " gp",
+        ),
         ("gp", FOUR, "takes at most 3 objectives, and there are 4", "tpe", " gp"),
     ],
 )
 def test_the_refusal_names_the_algorithms_that_take_these_objectives(
     algorithm: str, objectives: Sequence[Objective], rule: str, instead: str, not_instead: str
 ) -> None:
-    (problem,) = [p for p in check_spec(spec(*objectives, algorithm=algorithm)) if p.path == "algorithm.name"]
+    (problem,) = [
+        p for p in check_spec(spec(*objectives, algorithm=algorithm)) if p.path == "algorithm.name"
+    ]
     assert f"{algorithm} {rule}; use " in problem.message
     others = problem.message.partition("; use ")[2]
     assert instead in others.split(", ")
@@ -148,11 +174,18 @@ def zdt1(point: dict[str, object]) -> tuple[float, float]:
 
 
 def searched(
-    algorithm: str, trials: int, *, seed: int = 3, constraints: Sequence[Constraint] = (), several: bool = True
+    algorithm: str,
+    trials: int,
+    *,
+    seed: int = 3,
+    constraints: Sequence[Constraint] = (),
+    several: bool = True,
 ) -> Engine:
     objectives = (LOSS, SIZE) if several else (LOSS,)
     settings = {"populationSize": 10} if "nsga" in algorithm or "evolution" in algorithm else {}
-    it = StudySpec(PLANE, objectives, Algorithm(algorithm, None, settings), None, tuple(constraints))
+    it = StudySpec(
+        PLANE, objectives, Algorithm(algorithm, None, settings), None, tuple(constraints)
+    )
     engine = Engine(Study(StudyName("default", "d"), "uid", registry.chosen(it), seed), (), ())
     for _ in range(trials):
         (proposed,) = engine.propose(1).trials
@@ -177,23 +210,33 @@ def volume(engine: Engine) -> float:
     return pareto.hypervolume([t.values for t in engine.trials()], (1.1, 1.1))
 
 
-IN_CONTRACT = [name for name in SEVERAL if name not in ("grid", "optuna:grid", "optuna:bruteforce", "optuna:gp")]
+IN_CONTRACT = [
+    name
+    for name in SEVERAL
+    if name not in ("grid", "optuna:grid", "optuna:bruteforce", "optuna:gp")
+]
 
 
 @pytest.mark.parametrize("algorithm", IN_CONTRACT)
 def test_a_rebuilt_engine_proposes_the_same_of_several_objectives(algorithm: str) -> None:
     engine = searched(algorithm, 25)
     again = Engine(engine.study, list(engine.trials()), ())
-    assert [p.parameters for p in again.propose(3).trials] == [p.parameters for p in engine.propose(3).trials]
+    assert [p.parameters for p in again.propose(3).trials] == [
+        p.parameters for p in engine.propose(3).trials
+    ]
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "optuna:tpe"])
 @pytest.mark.parametrize("failures", [0, 1])
-def test_a_model_without_startup_trials_proposes_before_any_trial_succeeds(algorithm: str, failures: int) -> None:
+def test_a_model_without_startup_trials_proposes_before_any_trial_succeeds(
+    algorithm: str, failures: int
+) -> None:
     it = replace(spec(LOSS, SIZE), algorithm=Algorithm(algorithm, None, {"startupTrials": 0}))
     failed = [Trial(number, TrialState.FAILED, {"x": 0.5, "y": 0.5}) for number in range(failures)]
     engine = Engine(Study(StudyName("default", "d"), "uid", it, 3), failed, ())
-    assert [PLANE.point_problems(p.parameters, partial=False) for p in engine.propose(2).trials] == [(), ()]
+    assert [
+        PLANE.point_problems(p.parameters, partial=False) for p in engine.propose(2).trials
+    ] == [(), ()]
 
 
 @pytest.mark.parametrize("algorithm", ["gp", "optuna:tpe", "optuna:nsgaii"])
@@ -202,12 +245,23 @@ def test_a_worker_process_receives_all_values(algorithm: str) -> None:
     try:
         engine = searched(algorithm, 25, constraints=[Constraint("size", max=0.8)])
         there = Engine(engine.study, list(engine.trials()), (), workers=pool)
-        assert [p.parameters for p in there.propose(2).trials] == [p.parameters for p in engine.propose(2).trials]
+        assert [p.parameters for p in there.propose(2).trials] == [
+            p.parameters for p in engine.propose(2).trials
+        ]
     finally:
         pool.close()
 
 
-MOVING = ["tpe", "gp", "default", "nsga2", "nsga3", "regularized-evolution", "optuna:tpe", "optuna:nsgaii"]
+MOVING = [
+    "tpe",
+    "gp",
+    "default",
+    "nsga2",
+    "nsga3",
+    "regularized-evolution",
+    "optuna:tpe",
+    "optuna:nsgaii",
+]
 
 
 @functools.cache
@@ -219,7 +273,9 @@ def found(algorithm: str, count: int) -> float:
 def kept(algorithm: str) -> int:
     """Return how many of the later trials satisfy the constraint."""
     bounds = [Constraint("size", max=0.8)]
-    engines = [searched(algorithm, 40, several=False, constraints=bounds, seed=seed) for seed in seeds(2)]
+    engines = [
+        searched(algorithm, 40, several=False, constraints=bounds, seed=seed) for seed in seeds(2)
+    ]
     late = [trial for engine in engines for trial in engine.trials() if trial.number >= 20]
     return sum(engines[0].study.spec.criteria.violation(trial) == 0 for trial in late)
 
@@ -249,7 +305,9 @@ def test_the_most_spread_points_of_a_too_large_front_are_good() -> None:
     assert {20, 21} <= set(split.most_spread(losses, 5))
 
 
-def test_pruned_trials_come_after_those_that_succeeded_and_before_those_that_break_a_constraint() -> None:
+def test_pruned_trials_come_after_those_that_succeeded_and_before_those_that_break_a_constraint() -> (
+    None
+):
     it = spec(LOSS, SIZE, constraints=[LATENCY]).criteria
     trials = [
         ended(0, 1.0, 1.0, bounded=[99]),
@@ -267,7 +325,9 @@ def test_optuna_sees_constraints_as_it_means_them() -> None:
     from suggest.samplers.optuna_model import OptunaTpeModel
     from suggest.samplers.tpe import TpeSettings
 
-    it = spec(LOSS, SIZE, algorithm="optuna:tpe", constraints=[LATENCY, Constraint("m", min=1, max=3)])
+    it = spec(
+        LOSS, SIZE, algorithm="optuna:tpe", constraints=[LATENCY, Constraint("m", min=1, max=3)]
+    )
     model = OptunaTpeModel(it, 1, TpeSettings())
     frozen = model._freeze(ended(0, 1.0, 2.0, bounded=[25.0, 2.0]))
     assert frozen.values == [1.0, 2.0]
@@ -279,9 +339,12 @@ FRONT = [ended(0, 0.0, 100.0), ended(1, 0.2, 20.0), ended(2, 1.0, 0.0)]
 
 
 @pytest.mark.parametrize(
-    ("weights", "number"), [((1, 1), 1), ((9, 1), 0), ((1, 9), 2), ((0, 1), 2), ((1, 0), 0), ((3, 2), 1)]
+    ("weights", "number"),
+    [((1, 1), 1), ((9, 1), 0), ((1, 9), 2), ((0, 1), 2), ((1, 0), 0), ((3, 2), 1)],
 )
-def test_a_compromise_weighs_objectives_in_their_ranges_on_the_front(weights: tuple[float, ...], number: int) -> None:
+def test_a_compromise_weighs_objectives_in_their_ranges_on_the_front(
+    weights: tuple[float, ...], number: int
+) -> None:
     chosen = spec(LOSS, SIZE).criteria.compromise(FRONT, weights)
     assert chosen is not None
     assert chosen.number == number

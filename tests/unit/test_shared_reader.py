@@ -19,7 +19,9 @@ from suggest.trial import Trial, TrialState
 from tests.contract.local_testbed import eventually
 
 SPEC = StudySpec(
-    Space((Parameter("x", Float(0.0, 1.0)),)), (Objective("score", Direction.MAXIMIZE),), Algorithm("random")
+    Space((Parameter("x", Float(0.0, 1.0)),)),
+    (Objective("score", Direction.MAXIMIZE),),
+    Algorithm("random"),
 )
 STUDY = Study(StudyName("default", "s"), "uid", SPEC, seed=1)
 PATIENCE_S = 30.0
@@ -36,7 +38,9 @@ class Store:
 
 class OneTrial(Follower[StudyTrials]):
     def __init__(self, store: Store) -> None:
-        super().__init__(AsyncClient("localhost:1"), STUDY.name, StudyTrials(STUDY), lambda trial: True)
+        super().__init__(
+            AsyncClient("localhost:1"), STUDY.name, StudyTrials(STUDY), lambda trial: True
+        )
         self._store = store
 
     @property

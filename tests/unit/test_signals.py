@@ -1,4 +1,6 @@
-"""The signals of a process that controls an experiment, which may belong to a caller of `import tuner`."""
+"""The signals of a process that controls an experiment, which may belong to a caller of
+`import tuner`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def received(*sent: signal.Signals) -> list[signal.Signals]:
         for number in sent:
             with SignalControls(lambda _line: None) as controls:
                 signal.raise_signal(number)
-                for _ in range(3):  # the turns in which the event loop reads its pipe and calls the handler
+                # the turns in which the event loop reads its pipe and calls the handler
+                for _ in range(3):
                     await asyncio.sleep(0)
                 if controls.received is not None:
                     heard.append(controls.received)

@@ -29,7 +29,9 @@ spec:
   trial: {command: ["true"]}
 """
 SPEC = read(FILE, source="tiny.yaml").spec
-TRIAL = FinishedTrial({"x": 0.5}, Outcome(TrialState.SUCCEEDED, 1.0), [Measurement(1, "acc", 0, 1.0)])
+TRIAL = FinishedTrial(
+    {"x": 0.5}, Outcome(TrialState.SUCCEEDED, 1.0), [Measurement(1, "acc", 0, 1.0)]
+)
 
 
 def a_source(direction: Direction | None = Direction.MAXIMIZE, metric: str = "score") -> Source:
@@ -41,19 +43,24 @@ def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
     path = tmp_path / "optuna.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE studies (study_id INTEGER)")
-    with pytest.raises(InvalidArgument, match=f"is an SQLite database; write its URL: sqlite:///{path}"):
+    with pytest.raises(
+        InvalidArgument, match=f"is an SQLite database; write its URL: sqlite:///{path}"
+    ):
         asyncio.run(read_source(SourceChoice(str(path)), Workspace(StateDirectory(tmp_path)), SPEC))
 
 
 def test_another_direction_is_refused() -> None:
-    with pytest.raises(FailedPrecondition, match=r"theirs minimizes score, but tiny maximizes score: good"):
+    with pytest.raises(
+        FailedPrecondition, match=r"theirs minimizes score, but tiny maximizes score: good"
+    ):
         _fitting(a_source(Direction.MINIMIZE), SPEC, "", {})
     assert _fitting(a_source(None), SPEC, "", {}) == a_source(None), "a file says nothing of it"
 
 
 def test_another_metric_is_imported_as_the_objective_if_named() -> None:
     with pytest.raises(
-        FailedPrecondition, match=r"the objective of .* is acc, and that of tiny is score; .* add --value acc"
+        FailedPrecondition,
+        match=r"the objective of .* is acc, and that of tiny is score; .* add --value acc",
     ):
         _fitting(a_source(metric="acc"), SPEC, "", {})
     [(_, trial)] = _fitting(a_source(metric="acc"), SPEC, "acc", {}).trials
@@ -74,7 +81,9 @@ def test_missing_parameters_are_filled_in_by_type() -> None:
 
 
 def test_the_last_measurements_of_the_objective_are_imported_if_there_are_too_many() -> None:
-    many = [Measurement(1, metric, step, 0.0) for step in range(7_000) for metric in ("score", "loss")]
+    many = [
+        Measurement(1, metric, step, 0.0) for step in range(7_000) for metric in ("score", "loss")
+    ]
     assert _most(many, "score") == [one for one in many if one.metric == "score"]
     assert _most(many[:9], "score") == many[:9]
 

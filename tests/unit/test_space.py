@@ -41,13 +41,25 @@ DIGITS = Space(
         (Float(float("nan"), 1), "x.min", "nan is not finite"),
         (Float(0, float("inf")), "x.max", "inf is not finite"),
         (Float(-1.7e308, 1.7e308), "x.max", "too wide"),
-        (Float(0, 1, LOG), "x.min", "0 cannot be on a log scale; use a min above 0, or scale: linear"),
+        (
+            Float(0, 1, LOG),
+            "x.min",
+            "0 cannot be on a log scale; use a min above 0, or scale: linear",
+        ),
         (Float(0, 1, step=0.0), "x.step", "0 is not a step"),
         (Float(0, 1, step=0.3), "x.step", "use max 0.9 or 1.2"),
         (Float(0, 1, step=1e-300), "x.step", "more than 2^53"),
-        (Float(-1.5e308, 0, step=0.5e308), "x.max", "min - step is beyond the largest double, with step 5e+307"),
+        (
+            Float(-1.5e308, 0, step=0.5e308),
+            "x.max",
+            "min - step is beyond the largest double, with step 5e+307",
+        ),
         (Float(0, 1.5e308, step=0.5e308), "x.max", "max + step is beyond the largest double"),
-        (Float(-0.8e308, 0.8e308, step=0.4e308), "x.max", "max - min + step is beyond the largest double"),
+        (
+            Float(-0.8e308, 0.8e308, step=0.4e308),
+            "x.max",
+            "max - min + step is beyond the largest double",
+        ),
         (Float(0.1, 1, LOG, step=0.4), "x.step", "does not lead from min 0.1 to max 1"),
         (Float(0, 1, step=0.5, points=3), "x.points", "give one of the two"),
         (Float(0, 1, points=1), "x.points", "use 2 or more"),
@@ -80,7 +92,14 @@ def test_true_and_one_and_the_text_1_are_three_choices() -> None:
 
 
 @pytest.mark.parametrize(
-    "domain", [Float(1, 1), Float(1, 1, points=1), Float(0, 0.3, step=0.1), Int(3, 3), Float(1e-5, 1, LOG, points=6)]
+    "domain",
+    [
+        Float(1, 1),
+        Float(1, 1, points=1),
+        Float(0, 0.3, step=0.1),
+        Int(3, 3),
+        Float(1e-5, 1, LOG, points=6),
+    ],
 )
 def test_one_value_and_decimal_steps_are_domains(domain: Float | Int) -> None:
     assert space(x=domain).problems() == ()
@@ -99,7 +118,9 @@ def test_names_are_checked_and_all_problems_come_at_once() -> None:
     assert only_problem(Space(())).message == "no parameters; a search needs at least one"
 
 
-@pytest.mark.parametrize("name", ["--lr", "learning rate", "lr/decay", "model.optimizer[0].lr", "größe", "1x", "a=b"])
+@pytest.mark.parametrize(
+    "name", ["--lr", "learning rate", "lr/decay", "model.optimizer[0].lr", "größe", "1x", "a=b"]
+)
 def test_whatever_a_placeholder_can_say_is_a_name(name: str) -> None:
     assert space(**{name: Float(0, 1)}).problems() == ()
 
@@ -131,12 +152,20 @@ def test_a_range_ends_at_its_last_step(low: float, high: float, step: float, las
     [
         (Condition("optimiser", ("sgd",)), "optimiser is not a parameter; did you mean optimizer?"),
         (Condition("momentum", (0.5,)), "a parameter cannot depend on itself"),
-        (Condition("optimizer", ("sdg",)), "can never be true: 'sdg' is not one of the choices 'sgd', 'adam'"),
+        (
+            Condition("optimizer", ("sdg",)),
+            "can never be true: 'sdg' is not one of the choices 'sgd', 'adam'",
+        ),
         (Condition("optimizer", ()), "no values"),
     ],
 )
 def test_a_wrong_condition_is_refused(condition: Condition, says: str) -> None:
-    wrong = Space((Parameter("optimizer", Choice(("sgd", "adam"))), Parameter("momentum", Float(0, 1), (condition,))))
+    wrong = Space(
+        (
+            Parameter("optimizer", Choice(("sgd", "adam"))),
+            Parameter("momentum", Float(0, 1), (condition,)),
+        )
+    )
     problem = only_problem(wrong)
     assert problem.path == f"momentum.when.{condition.parameter}"
     assert says in problem.message
@@ -156,16 +185,24 @@ def test_a_long_choice_is_not_searched_for_each_wrong_value_of_a_condition() -> 
         __hash__ = str.__hash__
 
     choice = Choice(tuple(Counted(f"value{n}") for n in range(1000)))
-    wrong = Space((Parameter("a", choice), Parameter("b", Int(0, 1), (Condition("a", tuple(map(str, range(100)))),))))
+    wrong = Space(
+        (
+            Parameter("a", choice),
+            Parameter("b", Int(0, 1), (Condition("a", tuple(map(str, range(100)))),)),
+        )
+    )
     assert len(wrong.problems()) == 100
-    assert compared < 10_000  # each of the hundred with each of the thousand would be ten times as many
+    # each of the hundred with each of the thousand would be ten times as many
+    assert compared < 10_000
 
 
 def test_a_cycle_of_conditions_is_reported_once_with_its_members() -> None:
     def on(name: str, parent: str) -> Parameter:
         return Parameter(name, Int(0, 1), (Condition(parent, (1,)),))
 
-    wrong = Space((on("hanger", "b"), on("a", "b"), on("b", "c"), on("c", "a"), Parameter("free", Int(0, 1))))
+    wrong = Space(
+        (on("hanger", "b"), on("a", "b"), on("b", "c"), on("c", "a"), Parameter("free", Int(0, 1)))
+    )
     problem = only_problem(wrong)
     assert problem.path == "a.when.b"
     assert problem.message.startswith("conditions form a cycle: a -> b -> c -> a")
@@ -183,17 +220,31 @@ def test_parents_come_first_and_otherwise_the_order_of_the_file_is_kept() -> Non
         ({"lr": 0.1, "batch": 8, "activation": "tanh"}, {}),
         ({"lr": 1, "batch": 16.0, "activation": "relu", "dropout": 0}, {}),
         ({"lr": 0.1, "batch": 8, "activation": "relu"}, {"dropout": "no value"}),
-        ({"lr": 0.1, "batch": 8, "activation": "tanh", "dropout": 0.1}, {"dropout": "only when activation is 'relu'"}),
+        (
+            {"lr": 0.1, "batch": 8, "activation": "tanh", "dropout": 0.1},
+            {"dropout": "only when activation is 'relu'"},
+        ),
         (
             {"lr": True, "batch": "8", "activation": 1},
             {"lr": "not a finite", "batch": "not a whole", "activation": "not one of"},
         ),
-        ({"lr": 2, "batch": 12, "activation": "tanh"}, {"lr": "outside 0.0001 to 1", "batch": "nearest are 8 or 16"}),
-        ({"lr": 0.1, "batch": 8, "activation": "rely", "dropout": 0.1}, {"activation": "not one of the choices"}),
-        ({"lr": 0.1, "batch": 8, "activation": "tanh", "drop_out": 1}, {"drop_out": "did you mean dropout?"}),
+        (
+            {"lr": 2, "batch": 12, "activation": "tanh"},
+            {"lr": "outside 0.0001 to 1", "batch": "nearest are 8 or 16"},
+        ),
+        (
+            {"lr": 0.1, "batch": 8, "activation": "rely", "dropout": 0.1},
+            {"activation": "not one of the choices"},
+        ),
+        (
+            {"lr": 0.1, "batch": 8, "activation": "tanh", "drop_out": 1},
+            {"drop_out": "did you mean dropout?"},
+        ),
     ],
 )
-def test_an_assignment_is_a_point_or_says_why_not(assignment: dict[str, Value], problems: dict[str, str]) -> None:
+def test_an_assignment_is_a_point_or_says_why_not(
+    assignment: dict[str, Value], problems: dict[str, str]
+) -> None:
     found = DIGITS.point_problems(assignment, partial=False)
     assert {p.path for p in found} == set(problems)
     assert all(problems[p.path] in p.message for p in found)
@@ -209,7 +260,10 @@ def test_a_part_of_a_point_may_lack_values_but_not_what_makes_them_active() -> N
 def test_the_canonical_point_has_the_types_and_the_order_of_the_space() -> None:
     point = DIGITS.canonical({"activation": "relu", "batch": 16.0, "dropout": 0, "lr": 1})
     assert repr(point) == repr({"lr": 1.0, "dropout": 0.0, "batch": 16, "activation": "relu"})
-    assert repr(space(x=Choice((1, True)), y=Choice((True, 1))).canonical({"x": 1.0, "y": 1.0})) == "{'x': 1, 'y': 1}"
+    assert (
+        repr(space(x=Choice((1, True)), y=Choice((True, 1))).canonical({"x": 1.0, "y": 1.0}))
+        == "{'x': 1, 'y': 1}"
+    )
 
 
 def test_activity_follows_the_chain_of_conditions() -> None:
@@ -231,7 +285,8 @@ def test_steps_are_rounded_as_a_person_would_write_them() -> None:
 
 
 def test_no_step_is_above_the_maximum() -> None:
-    domain = Float(-1.0, 0.1, step=1.1 / 3)  # three steps of 0.3666666666666667 lead to 0.1000000000000001
+    # three steps of 0.3666666666666667 lead to 0.1000000000000001
+    domain = Float(-1.0, 0.1, step=1.1 / 3)
     assert not list(domain.problems())
     assert domain.at(3) == 0.1
 
@@ -245,9 +300,13 @@ def test_a_number_far_outside_of_steps_is_not_one_of_them(x: float) -> None:
 
 @pytest.mark.parametrize("value", [10**400, -(10**400)], ids=["above", "below"])
 @pytest.mark.parametrize(
-    "domain", [Int(1, 4), Int(1, 5, step=2), Float(0, 1), Float(0, 1, step=0.5), Float(1, 1)], ids=repr
+    "domain",
+    [Int(1, 4), Int(1, 5, step=2), Float(0, 1), Float(0, 1, step=0.5), Float(1, 1)],
+    ids=repr,
 )
-def test_a_whole_number_beyond_the_doubles_is_outside_of_every_range(domain: Float | Int, value: int) -> None:
+def test_a_whole_number_beyond_the_doubles_is_outside_of_every_range(
+    domain: Float | Int, value: int
+) -> None:
     assert not domain.contains(value)
     assert domain.index_of(value) is None
     assert f"{value} is outside" in domain.problem_with(value)
@@ -279,7 +338,9 @@ def countable(draw: st.DrawFn) -> Float | Int | Choice:
 
 @given(countable(), st.data())
 @examples(100)
-def test_a_countable_domain_finds_every_value_it_gives(domain: Float | Int | Choice, data: st.DataObject) -> None:
+def test_a_countable_domain_finds_every_value_it_gives(
+    domain: Float | Int | Choice, data: st.DataObject
+) -> None:
     assert not list(domain.problems())
     assert domain.count is not None
     index = data.draw(st.integers(0, domain.count - 1))

@@ -1,4 +1,6 @@
-"""The canonical document: defaults are filled in, equal meanings have one spelling, and it can be read back."""
+"""The canonical document: defaults are filled in, equal meanings have one spelling, and it can be
+read back.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def document(text: str, *overrides: str) -> dict[str, object]:
 def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
     spec = read(WHOLE, source="experiment.yaml").spec
     assert (spec.name, spec.namespace, spec.labels) == ("cifar", "user1", {"team": "vision"})
-    assert spec.objective == ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST, 0.95)
+    assert spec.objective == ExperimentObjective(
+        "accuracy", Direction.MAXIMIZE, ValueRule.BEST, 0.95
+    )
     assert spec.metrics == MetricsRule("epoch", (r"(\w+)=(\S+)",))
     assert spec.space == Space(
         (
@@ -127,8 +131,14 @@ def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
     assert spec.runtime == "kubernetes"
     trial = spec.trial
     assert trial.env == {"OMP_NUM_THREADS": "4", "API_KEY": SecretRef("name", "key")}
-    assert trial.resources == Resources(4.0, 16 * 2**30, 1.0, 10 * 2**30, {"nvidia.com/mig-1g.10gb": 0})
-    assert (trial.timeout_s, trial.grace_s, trial.image) == (7_200.0, 30.0, "registry.example/cifar:3")
+    assert trial.resources == Resources(
+        4.0, 16 * 2**30, 1.0, 10 * 2**30, {"nvidia.com/mig-1g.10gb": 0}
+    )
+    assert (trial.timeout_s, trial.grace_s, trial.image) == (
+        7_200.0,
+        30.0,
+        "registry.example/cifar:3",
+    )
     assert trial.retries[FailureClass.INFRASTRUCTURE] == 3
     assert trial.cluster == {
         "imagePullPolicy": "IfNotPresent",
@@ -156,7 +166,8 @@ def test_a_stored_document_reads_back_to_the_same_spec(text: str) -> None:
     spec = read(text, source="experiment.yaml").spec
     stored = json.loads(json.dumps(spec.document))
     assert from_document(stored) == spec
-    again = read(json.dumps(stored), source="stored").spec  # a canonical document is a file, and its own canonical form
+    # a canonical document is a file, and its own canonical form
+    again = read(json.dumps(stored), source="stored").spec
     assert again.document == spec.document
 
 
@@ -165,10 +176,20 @@ def test_a_document_from_before_files_had_limits_reads_back() -> None:
     spec = document["spec"]
     spec |= {"parallelism": 2**60, "budget": {"trials": 2**60, "failedTrials": 2**60}}
     spec["algorithm"] = {"name": "tpe", "seed": 2**70, "settings": {"startupTrials": math.inf}}
-    spec["parameters"]["lr"] = {"type": "float", "min": 0.0, "max": 1.0, "scale": "linear", "points": 2**40}
+    spec["parameters"]["lr"] = {
+        "type": "float",
+        "min": 0.0,
+        "max": 1.0,
+        "scale": "linear",
+        "points": 2**40,
+    }
     spec["fidelity"] = {"parameter": "epochs", "min": 1, "max": 9, "eta": 2**40}
     spec["trial"]["template"]["spec"]["backoffLimit"] = math.inf
-    spec["trial"]["resources"] = {"memory": "8789062500000Mi", "ephemeralStorage": "9Ei", "example.com/fpga": 2**60}
+    spec["trial"]["resources"] = {
+        "memory": "8789062500000Mi",
+        "ephemeralStorage": "9Ei",
+        "example.com/fpga": 2**60,
+    }
     spec["trial"]["retries"]["infrastructure"] = 2**60
     trial = from_document(json.loads(json.dumps(document))).trial
     assert trial.resources.memory_bytes == 8_789_062_500_000 * 2**20
@@ -178,8 +199,16 @@ def test_a_document_from_before_files_had_limits_reads_back() -> None:
 def test_the_environment_of_a_local_trial_may_change_on_resume() -> None:
     mig = "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
     old = read(SMALL, source="experiment.yaml")
-    assert (old.spec.trial.working_dir, old.spec.trial.parameters_file, old.spec.trial.devices) == ("", "json", ())
-    changes = (f"spec.trial.devices=[0, '1', {mig}]", "spec.trial.workingDir=src", "spec.trial.parametersFile=yaml")
+    assert (old.spec.trial.working_dir, old.spec.trial.parameters_file, old.spec.trial.devices) == (
+        "",
+        "json",
+        (),
+    )
+    changes = (
+        f"spec.trial.devices=[0, '1', {mig}]",
+        "spec.trial.workingDir=src",
+        "spec.trial.parametersFile=yaml",
+    )
     new = read(SMALL, source="experiment.yaml", overrides=changes)
     assert new.spec.trial.devices == ("0", "1", mig)
     assert (new.spec.trial.working_dir, new.spec.trial.parameters_file) == ("src", "yaml")
@@ -189,8 +218,17 @@ def test_the_environment_of_a_local_trial_may_change_on_resume() -> None:
 
 def test_defaults_are_filled_in() -> None:
     spec = read(SMALL, source="experiment.yaml").spec
-    assert (spec.namespace, spec.parallelism, spec.canary_s, spec.runtime) == ("default", 1, 10.0, "local")
-    assert (spec.budget, spec.algorithm, spec.pruning) == (Budget(100, 10), Algorithm("default"), None)
+    assert (spec.namespace, spec.parallelism, spec.canary_s, spec.runtime) == (
+        "default",
+        1,
+        10.0,
+        "local",
+    )
+    assert (spec.budget, spec.algorithm, spec.pruning) == (
+        Budget(100, 10),
+        Algorithm("default"),
+        None,
+    )
     assert (spec.trial.grace_s, spec.trial.timeout_s) == (30.0, None)
     assert {c.value: n for c, n in spec.trial.retries.items() if n} == {"infrastructure": 3}
 
@@ -219,7 +257,10 @@ SAME = [
     ("max: 1,", "max: 1.0,"),
     ("min: 0.001", "min: 1e-3"),
     ("[sgd, adam]", "{type: choice, values: ['sgd', adam]}"),
-    ("  trial:", "  parallelism: 1\n  budget: {trials: 100}\n  canary: 0.1666666666666666667m\n  trial:"),
+    (
+        "  trial:",
+        "  parallelism: 1\n  budget: {trials: 100}\n  canary: 0.1666666666666666667m\n  trial:",
+    ),
     ("{name: small}", "{labels: {}, name: small}  # small"),
     ("{command:", "{gracePeriod: 0.5m, command:"),
 ]
@@ -245,7 +286,9 @@ def test_a_default_that_a_stored_document_lacks_is_no_difference() -> None:
     spec["trial"] = {key: value for key, value in spec["trial"].items() if key != "logLimit"}
     assert diff(stored, document(SMALL)) == []
     limited = document(SMALL.replace("trial: {", "trial: {logLimit: 2Gi, "))
-    assert [str(change) for change in diff(stored, limited)] == ['spec.trial.logLimit: nothing -> "2Gi"']
+    assert [str(change) for change in diff(stored, limited)] == [
+        'spec.trial.logLimit: nothing -> "2Gi"'
+    ]
 
 
 def test_a_difference_names_its_path_and_both_values() -> None:
@@ -256,7 +299,10 @@ def test_a_difference_names_its_path_and_both_values() -> None:
         Change("spec.parallelism", 1, 4),
         Change("spec.trial.timeout", None, "5m"),
     ]
-    assert [str(c) for c in changes][1:] == ["spec.parallelism: 1 -> 4", 'spec.trial.timeout: nothing -> "5m"']
+    assert [str(c) for c in changes][1:] == [
+        "spec.parallelism: 1 -> 4",
+        'spec.trial.timeout: nothing -> "5m"',
+    ]
     assert [allowed_in_revision(c) for c in changes] == [False, True, True]
 
 
@@ -277,13 +323,19 @@ def test_a_difference_names_its_path_and_both_values() -> None:
         ("metadata.namespace", False),
     ],
 )
-def test_a_revision_changes_how_trials_run_and_never_what_is_searched(path: str, allowed: bool) -> None:
+def test_a_revision_changes_how_trials_run_and_never_what_is_searched(
+    path: str, allowed: bool
+) -> None:
     assert allowed_in_revision(Change(path, 1, 2)) is allowed
 
 
 @pytest.mark.parametrize("key", ["objectives", "constraints"])
-@pytest.mark.parametrize(("changed", "allowed"), [({"metric": "b"}, True), ({"min": 2}, False), (None, False)])
-def test_metrics_in_lists_may_have_other_names(key: str, changed: dict[str, object] | None, allowed: bool) -> None:
+@pytest.mark.parametrize(
+    ("changed", "allowed"), [({"metric": "b"}, True), ({"min": 2}, False), (None, False)]
+)
+def test_metrics_in_lists_may_have_other_names(
+    key: str, changed: dict[str, object] | None, allowed: bool
+) -> None:
     goal: dict[str, object] = {"metric": "a", "min": 1}
     new = [goal, goal] if changed is None else [goal | changed]
     assert allowed_in_revision(Change(f"spec.{key}", [goal], new)) is allowed
@@ -317,13 +369,22 @@ def test_the_service_s_problems_are_placed_in_the_file() -> None:
 
 
 def test_values_that_look_like_secrets_are_stored_and_redacted() -> None:
-    env = {"API_KEY": "k", "HF_TOKEN": "t", "DBPASSWORD": "p", "TOKENIZERS_PARALLELISM": "false", "LR": "1"}
+    env = {
+        "API_KEY": "k",
+        "HF_TOKEN": "t",
+        "DBPASSWORD": "p",
+        "TOKENIZERS_PARALLELISM": "false",
+        "LR": "1",
+    }
     hidden = dict.fromkeys(["API_KEY", "HF_TOKEN", "DBPASSWORD"], "[redacted]")
     assert redacted(env) == env | hidden
     whole = document(SMALL, "spec.trial.env={API_KEY: k, OTHER_KEY: {secret: a/b}}")
     assert whole["spec"]["trial"]["env"]["API_KEY"] == "k"  # type: ignore[index]
     shown = redacted_document(whole)
-    assert shown["spec"]["trial"]["env"] == {"API_KEY": "[redacted]", "OTHER_KEY": {"secret": "a/b"}}  # type: ignore[index]
+    assert shown["spec"]["trial"]["env"] == {
+        "API_KEY": "[redacted]",
+        "OTHER_KEY": {"secret": "a/b"},
+    }  # type: ignore[index]
 
 
 def test_the_examples_have_no_problems() -> None:

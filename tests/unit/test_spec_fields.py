@@ -15,7 +15,8 @@ from controller.spec.trial_section import TRIAL, duration
 
 
 @pytest.mark.parametrize(
-    ("section", "model"), [(TRIAL, TrialTemplate), (BUDGET, Budget), (METRICS, MetricsRule), (SPEC, ExperimentSpec)]
+    ("section", "model"),
+    [(TRIAL, TrialTemplate), (BUDGET, Budget), (METRICS, MetricsRule), (SPEC, ExperimentSpec)],
 )
 def test_each_field_that_a_key_names_is_one_of_the_model(section: Section, model: type) -> None:
     named = [key.field for key in section.keys if key.field]
@@ -29,7 +30,11 @@ def test_a_new_key_is_checked_documented_and_given_to_the_model_by_its_declarati
         (
             Key("nice", WholeNumber(0), "How nice a local trial is.", 5, field="nice"),
             Key(
-                "warmUp", duration(above_zero=False), "Before the first step.", field="warm_up_s", value=lambda _: 90.0
+                "warmUp",
+                duration(above_zero=False),
+                "Before the first step.",
+                field="warm_up_s",
+                value=lambda _: 90.0,
             ),
             Key("verbose", FLAG, "Not for the model."),
         )
@@ -39,7 +44,10 @@ def test_a_new_key_is_checked_documented_and_given_to_the_model_by_its_declarati
     assert isinstance(taken, dict)
     assert fields_of(section.keys, taken) == {"nice": 5, "warm_up_s": 90.0}
     assert section.schema()["properties"]["nice"] == {
-        "type": "integer", "minimum": 0, "description": "How nice a local trial is.", "default": 5,
-    }  # fmt: skip
+        "type": "integer",
+        "minimum": 0,
+        "description": "How nice a local trial is.",
+        "default": 5,
+    }
     section.take({"nice": -1}, "spec.trial", problems)
     assert [problem.path for problem in problems.found] == ["spec.trial.nice"]

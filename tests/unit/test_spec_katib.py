@@ -36,17 +36,32 @@ def test_a_katib_experiment_equals_its_native_file() -> None:
     native = read(file_text(spec.document), source="native.yaml").spec
     assert native.document == spec.document
     assert (spec.budget.trials, spec.budget.failed_trials, spec.parallelism) == (4, 2, 2)
-    assert (spec.objective.target, spec.objective.value.value, spec.algorithm.seed) == (0.99, "best", 7)
+    assert (spec.objective.target, spec.objective.value.value, spec.algorithm.seed) == (
+        0.99,
+        "best",
+        7,
+    )
     assert spec.trial.args[0] == "--lr=${lr}"
 
 
-NAMES = ["--lr", "learning rate", "lr/decay", "model.optimizer[0].lr", "größe", "a=b", "1", "\"'<b>&"]
+NAMES = [
+    "--lr",
+    "learning rate",
+    "lr/decay",
+    "model.optimizer[0].lr",
+    "größe",
+    "a=b",
+    "1",
+    "\"'<b>&",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_may_have_any_name_that_a_placeholder_can_say(name: str) -> None:
     quoted = json.dumps(name)
-    text = TEXT.replace("name: lr,", f"name: {quoted},").replace("reference: lr}", f"reference: {quoted}}}")
+    text = TEXT.replace("name: lr,", f"name: {quoted},").replace(
+        "reference: lr}", f"reference: {quoted}}}"
+    )
     spec = read(text, source="katib.yaml").spec
     assert spec.space.parameters[0].name == name
     assert fill(spec.trial.args[0], {name: 0.1}) == "--lr=0.1"
@@ -56,12 +71,19 @@ def test_a_parameter_may_have_any_name_that_a_placeholder_can_say(name: str) -> 
 @pytest.mark.parametrize(
     ("old", "new", "domain"),
     [
-        ('min: "16", max: "64", step: "16"', 'min: "16", max: "128", step: "50"', Int(16, 116, step=50)),
+        (
+            'min: "16", max: "64", step: "16"',
+            'min: "16", max: "128", step: "50"',
+            Int(16, 116, step=50),
+        ),
         ('min: "16", max: "64", step: "16"', 'min: "16", max: "64", step: "99"', Int(16, 16)),
-        ('min: "0.001", max: "0.5", distribution: logUniform', 'min: "0", max: "0.35", step: "0.1"',
-         Float(0, 0.3, step=0.1)),
+        (
+            'min: "0.001", max: "0.5", distribution: logUniform',
+            'min: "0", max: "0.35", step: "0.1"',
+            Float(0, 0.3, step=0.1),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_range_ends_at_its_last_step(old: str, new: str, domain: Domain) -> None:
     spec = read(TEXT.replace(old, new), source="katib.yaml").spec
     assert domain in [p.domain for p in spec.space.parameters]
@@ -74,7 +96,9 @@ def test_the_distribution_is_that_of_the_range_as_it_is_written() -> None:
     assert lr.domain == Float(0, 0.9, step=0.3, normal=Normal.within(0, 1, Scale.LINEAR))
 
 
-@pytest.mark.parametrize(("count", "limit"), [("maxFailedTrialCount: 2", 2), ("maxFailedTrialCount: 0", 1), ("", None)])
+@pytest.mark.parametrize(
+    ("count", "limit"), [("maxFailedTrialCount: 2", 2), ("maxFailedTrialCount: 0", 1), ("", None)]
+)
 def test_the_limit_of_failures_is_katibs(count: str, limit: int | None) -> None:
     spec = read(TEXT.replace("  maxFailedTrialCount: 2", f"  {count}"), source="katib.yaml").spec
     assert (spec.budget.failed_trials, spec.breaker) == (limit, False)
@@ -82,7 +106,9 @@ def test_the_limit_of_failures_is_katibs(count: str, limit: int | None) -> None:
 
 
 def test_limits_of_the_container_are_those_of_a_trial() -> None:
-    limits = "resources: {limits: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1}, requests: {cpu: 100m}}"
+    limits = (
+        "resources: {limits: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1}, requests: {cpu: 100m}}"
+    )
     spec = read(TEXT.replace("image: tuner-digits", limits), source="katib.yaml").spec
     given = spec.trial.resources
     assert (given.cpu, given.memory_bytes, given.gpu) == (0.5, 2**30, 1)
@@ -119,16 +145,33 @@ def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> No
         (algorithm("tpe"), "tpe", {"multivariate": False}, None),
         (algorithm("multivariate-tpe"), "tpe", {"multivariate": True}, None),
         (
-            algorithm("tpe", '{name: n_startup_trials, value: "3"}, {name: n_EI_candidates, value: "9"}'),
+            algorithm(
+                "tpe", '{name: n_startup_trials, value: "3"}, {name: n_EI_candidates, value: "9"}'
+            ),
             "tpe",
             {"multivariate": False, "startupTrials": 3, "candidates": 9},
             None,
         ),
-        (algorithm("bayesianoptimization", '{name: n_initial_points, value: "4"}'), "gp", {"startupTrials": 4}, None),
+        (
+            algorithm("bayesianoptimization", '{name: n_initial_points, value: "4"}'),
+            "gp",
+            {"startupTrials": 4},
+            None,
+        ),
         (algorithm("cmaes", '{name: random_state, value: "0"}'), "cmaes", {}, 0),
         (algorithm("cmaes", "{name: restart_strategy, value: ipop}"), "cmaes", {}, None),
-        (algorithm("cmaes", "{name: restart_strategy, value: none}"), "cmaes", {"populationGrowth": 1}, None),
-        (algorithm("pbt", PBT), "pbt", {"resampleProbability": 0.0, "population": 5, "truncation": 0.4}, None),
+        (
+            algorithm("cmaes", "{name: restart_strategy, value: none}"),
+            "cmaes",
+            {"populationGrowth": 1},
+            None,
+        ),
+        (
+            algorithm("pbt", PBT),
+            "pbt",
+            {"resampleProbability": 0.0, "population": 5, "truncation": 0.4},
+            None,
+        ),
         (
             algorithm("pbt", f'{PBT}, {{name: resample_probability, value: "1"}}'),
             "pbt",
@@ -138,20 +181,32 @@ def test_a_converted_file_is_the_same_experiment(file: Path, runtime: str) -> No
         (algorithm("grid", '{name: random_state, value: "1"}'), "grid", {}, None),
     ],
 )
-def test_the_settings_of_all_engines_are_read(text: str, name: str, settings: dict[str, object], seed: int) -> None:
-    text = text.replace('min: "0.001", max: "0.5", distribution: logUniform', 'min: "0.1", max: "0.5", step: "0.1"')
+def test_the_settings_of_all_engines_are_read(
+    text: str, name: str, settings: dict[str, object], seed: int
+) -> None:
+    text = text.replace(
+        'min: "0.001", max: "0.5", distribution: logUniform', 'min: "0.1", max: "0.5", step: "0.1"'
+    )
     spec = read(text, source="katib.yaml").spec
-    assert (spec.algorithm.name, dict(spec.algorithm.settings), spec.algorithm.seed) == (name, settings, seed)
+    assert (spec.algorithm.name, dict(spec.algorithm.settings), spec.algorithm.seed) == (
+        name,
+        settings,
+        seed,
+    )
 
 
 def test_settings_without_effect_are_reported() -> None:
-    warnings = read(algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml").warnings
+    warnings = read(
+        algorithm("bayesianoptimization", "{name: acq_func, value: EI}"), source="katib.yaml"
+    ).warnings
     why = "acq_func has no effect here: bayesianoptimization has its own rule for it"
     assert warnings == (f"spec.algorithm.algorithmSettings[0]: {why}",)
 
 
 def test_a_warning_names_the_place_in_katibs_file() -> None:
-    text = TEXT.replace("[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']")
+    text = TEXT.replace(
+        "[python, ../digits/train.py]", "[sh, -c, 'train ${trialParameters.function}']"
+    )
     (warning,) = read(text, source="katib.yaml").warnings
     assert warning == (
         "spec.trialTemplate.trialSpec.spec.template.spec.containers[0].command[2]: the shell reads the text of "
@@ -170,14 +225,24 @@ def test_the_resource_of_hyperband_becomes_the_fidelity() -> None:
 def test_medianstop_is_the_median_rule() -> None:
     spec = read_path(EXAMPLES / "early-stopping.yaml").spec
     assert spec.pruning == Pruning("median", {"minTrials": 1, "warmupSteps": 2})
-    text = TEXT.replace("  parallelTrialCount", "  earlyStopping: {algorithmName: medianstop}\n  parallelTrialCount")
-    assert read(text, source="katib.yaml").spec.pruning == Pruning("median", {"minTrials": 3, "warmupSteps": 4})
+    text = TEXT.replace(
+        "  parallelTrialCount", "  earlyStopping: {algorithmName: medianstop}\n  parallelTrialCount"
+    )
+    assert read(text, source="katib.yaml").spec.pruning == Pruning(
+        "median", {"minTrials": 3, "warmupSteps": 4}
+    )
 
 
-@pytest.mark.parametrize(("strategy", "value"), [("latest", "last"), ("min", "worst"), ("max", "best")])
-def test_a_metric_strategy_chooses_the_measurement_that_is_the_value(strategy: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "value"), [("latest", "last"), ("min", "worst"), ("max", "best")]
+)
+def test_a_metric_strategy_chooses_the_measurement_that_is_the_value(
+    strategy: str, value: str
+) -> None:
     more = f"metricStrategies: [{{name: loss, value: min}}, {{name: accuracy, value: {strategy}}}]"
-    text = TEXT.replace("additionalMetricNames: [loss]", f"additionalMetricNames: [loss]\n    {more}")
+    text = TEXT.replace(
+        "additionalMetricNames: [loss]", f"additionalMetricNames: [loss]\n    {more}"
+    )
     assert read(text, source="katib.yaml").spec.objective.value.value == value
 
 
@@ -187,9 +252,13 @@ def test_a_filter_keeps_its_name_and_value_groups() -> None:
 
 
 def test_on_a_cluster_the_object_is_created_unchanged() -> None:
-    text = TEXT.replace("kind: Job", "kind: PyTorchJob").replace("apiVersion: batch/v1", "apiVersion: kubeflow.org/v1")
+    text = TEXT.replace("kind: Job", "kind: PyTorchJob").replace(
+        "apiVersion: batch/v1", "apiVersion: kubeflow.org/v1"
+    )
     more = "primaryPodLabels: {role: master}\n    successCondition: status.conditions.#(type==Done)#|#(status==True)#"
-    text = text.replace("primaryContainerName: training", f"primaryContainerName: training\n    {more}")
+    text = text.replace(
+        "primaryContainerName: training", f"primaryContainerName: training\n    {more}"
+    )
     spec = read(text, source="katib.yaml", overrides=["spec.runtime=kubernetes"]).spec
     cluster = spec.trial.cluster
     assert cluster["primary"] == {"labels": {"role": "master"}, "container": "training"}
@@ -205,9 +274,14 @@ def test_problems_after_the_translation_have_the_places_of_katibs_file() -> None
         (TEXT.replace('step: "16"', 'step: "0"'), "spec.parameters[1].feasibleSpace.step: "),
         (TEXT.replace("name: katib-random", "name: Katib_Random"), "metadata.name: "),
         (HYPERBAND.replace('value: "9"', 'value: "2"'), "spec.algorithm.algorithmSettings: "),
-        (algorithm("tpe", '{name: n_startup_trials, value: "3"}, {name: n_ei_candidates, value: "9999"}'),
-         "spec.algorithm.algorithmSettings[1]: 9999"),
-    ):  # fmt: skip
+        (
+            algorithm(
+                "tpe",
+                '{name: n_startup_trials, value: "3"}, {name: n_ei_candidates, value: "9999"}',
+            ),
+            "spec.algorithm.algorithmSettings[1]: 9999",
+        ),
+    ):
         with pytest.raises(SpecErrors) as caught:
             checked(text)
         assert place in str(caught.value), str(caught.value)
@@ -226,36 +300,92 @@ def checked(text: str) -> None:
 BAD = [
     ('min: "0.001"', 'min: "0.9"', "spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5"),
     ('min: "0.001"', 'min: "0"', "spec.parameters[0].feasibleSpace.min: must be above 0"),
-    ('min: "0.001"', 'min: "few"', "spec.parameters[0].feasibleSpace.min: expected a number in quotes"),
-    ('min: "16"', 'min: "1.5"', "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes"),
-    ("logUniform", "gauss", "spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported"),
+    (
+        'min: "0.001"',
+        'min: "few"',
+        "spec.parameters[0].feasibleSpace.min: expected a number in quotes",
+    ),
+    (
+        'min: "16"',
+        'min: "1.5"',
+        "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes",
+    ),
+    (
+        "logUniform",
+        "gauss",
+        "spec.parameters[0].feasibleSpace.distribution: 'gauss' is not supported",
+    ),
     ("name: width", "name: lr", "spec.parameters[1].name: lr occurs twice"),
-    ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
+    (
+        "list: [relu, tanh]",
+        "list: [relu, tanh], min: '1'",
+        "spec.parameters[2].feasibleSpace.min: a categorical",
+    ),
     ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
     ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
-    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: a search for a network's layers"),
-    ("random_state", "seed", "spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random"),
-    ("parallelTrialCount: 2", "parallelTrialCount: 5", "spec.parallelTrialCount: should be less than or equal"),
-    ("maxTrialCount: 4", "maxTrialCount: 0", "spec.maxTrialCount: expected a whole number from 1, got 0"),
-    ("maxFailedTrialCount: 2", "maxFailedTrialCount: -1", "spec.maxFailedTrialCount: expected a whole number from 0"),
-    ("reference: lr", "reference: rate", "spec.trialTemplate.trialParameters[0].reference: rate is not a parameter"),
+    (
+        "algorithmName: random",
+        "algorithmName: enas",
+        "spec.algorithm.algorithmName: a search for a network's layers",
+    ),
+    (
+        "random_state",
+        "seed",
+        "spec.algorithm.algorithmSettings[0]: unknown setting 'seed' for algorithm random",
+    ),
+    (
+        "parallelTrialCount: 2",
+        "parallelTrialCount: 5",
+        "spec.parallelTrialCount: should be less than or equal",
+    ),
+    (
+        "maxTrialCount: 4",
+        "maxTrialCount: 0",
+        "spec.maxTrialCount: expected a whole number from 1, got 0",
+    ),
+    (
+        "maxFailedTrialCount: 2",
+        "maxFailedTrialCount: -1",
+        "spec.maxFailedTrialCount: expected a whole number from 0",
+    ),
+    (
+        "reference: lr",
+        "reference: rate",
+        "spec.trialTemplate.trialParameters[0].reference: rate is not a parameter",
+    ),
     ("kind: Job", "kind: TFJob", "spec.trialTemplate.trialSpec.kind: TFJob needs a cluster"),
     (
         "    primaryContainerName",
         "    retain: kept\n    primaryContainerName",
         "retain: expected true or false, got 'kept'",
     ),
-    ("primaryContainerName: training", "primaryContainerName: main", "spec.trialTemplate.primaryContainerName: 'main'"),
+    (
+        "primaryContainerName: training",
+        "primaryContainerName: main",
+        "spec.trialTemplate.primaryContainerName: 'main'",
+    ),
     ("[loss]", "3", "spec.objective.additionalMetricNames: expected a list"),
     (
         "algorithmName: random",
         "algorithmName: [random]",
         "spec.algorithm.algorithmName: unknown algorithm name ['random']",
     ),
-    ("image: tuner-digits", "volumeMounts: []", "containers[0].volumeMounts: volumes are not mounted on this machine"),
+    (
+        "image: tuner-digits",
+        "volumeMounts: []",
+        "containers[0].volumeMounts: volumes are not mounted on this machine",
+    ),
     ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not read on this machine"),
-    ("image: tuner-digits", "lifecycle: {postStart: {}}", "containers[0].lifecycle: its commands do not run on this"),
-    ("image: tuner-digits", "workingDir: /app", "containers[0].workingDir: trials start in the file's folder"),
+    (
+        "image: tuner-digits",
+        "lifecycle: {postStart: {}}",
+        "containers[0].lifecycle: its commands do not run on this",
+    ),
+    (
+        "image: tuner-digits",
+        "workingDir: /app",
+        "containers[0].workingDir: trials start in the file's folder",
+    ),
     (
         "image: tuner-digits",
         "resources: {limits: {example.com/fpga: 1}}",
@@ -286,7 +416,11 @@ BAD = [
         "generateName: random-",
         "metadata.generateName: tuner run continues an experiment by its name; write metadata.name, or add --set",
     ),
-    ("image: tuner-digits", "resources: {limits: {cpu: many}}", "resources.cpu: expected a number, got 'many'"),
+    (
+        "image: tuner-digits",
+        "resources: {limits: {cpu: many}}",
+        "resources.cpu: expected a number, got 'many'",
+    ),
     (
         "- name: training",
         "- {name: sidecar}\n              - name: training",
@@ -302,10 +436,26 @@ BAD = [
         "algorithmName: grid",
         "spec.parameters[0].feasibleSpace.step: must be specified for grid",
     ),
-    ("${trialParameters.function}", "tanh", "spec.trialTemplate.trialParameters: function is not used"),
-    ('value: "7"', 'value: "-7"', "algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'"),
-    ('value: "7"', "value: 7", "algorithmSettings[0].value: expected text, got 7; write it in quotes"),
-    ("algorithmName: random", "algorithmName: hyperband", "algorithmSettings[0]: unknown setting 'random_state'"),
+    (
+        "${trialParameters.function}",
+        "tanh",
+        "spec.trialTemplate.trialParameters: function is not used",
+    ),
+    (
+        'value: "7"',
+        'value: "-7"',
+        "algorithmSettings[0].value: expected a whole number from 0 in quotes, got '-7'",
+    ),
+    (
+        'value: "7"',
+        "value: 7",
+        "algorithmSettings[0].value: expected text, got 7; write it in quotes",
+    ),
+    (
+        "algorithmName: random",
+        "algorithmName: hyperband",
+        "algorithmSettings[0]: unknown setting 'random_state'",
+    ),
     (
         "algorithmName: random",
         "algorithmName: pbt",
@@ -316,10 +466,26 @@ BAD = [
         "algorithmName: pbt\n    algorithmSettings: [{name: [n_population]}, ",
         "algorithmSettings: Required params missing: suggestion_trial_dir",
     ),
-    ("reference: lr", 'reference: "${trialSpec.Uid}"', "reference: ${trialSpec.Uid} is not one of Name, Namespace"),
-    ("reference: lr", 'reference: "${trialSpec.Labels[x]}"', "reference: the template's metadata.labels has no 'x'"),
-    ("  maxTrialCount", "  resumePolicy: Always\n  maxTrialCount", "spec.resumePolicy: expected one of Never"),
-    ("  maxTrialCount", "  earlyStopping: {algorithmName: hope}\n  maxTrialCount", "unknown algorithm name 'hope'"),
+    (
+        "reference: lr",
+        'reference: "${trialSpec.Uid}"',
+        "reference: ${trialSpec.Uid} is not one of Name, Namespace",
+    ),
+    (
+        "reference: lr",
+        'reference: "${trialSpec.Labels[x]}"',
+        "reference: the template's metadata.labels has no 'x'",
+    ),
+    (
+        "  maxTrialCount",
+        "  resumePolicy: Always\n  maxTrialCount",
+        "spec.resumePolicy: expected one of Never",
+    ),
+    (
+        "  maxTrialCount",
+        "  earlyStopping: {algorithmName: hope}\n  maxTrialCount",
+        "unknown algorithm name 'hope'",
+    ),
     (
         "  maxTrialCount",
         "  metricsCollectorSpec: {source: {filter: {metricsFormat: ['(x)']}}}\n  maxTrialCount",
@@ -342,33 +508,97 @@ BAD = [
 WEBHOOK = [
     ("name: katib-random", "name: 1-katib", "metadata.name: "),
     ("name: katib-random", f"name: {'a' * 41}", "metadata.name: "),
-    ("maxFailedTrialCount: 2", "maxFailedTrialCount: 5", "spec.maxFailedTrialCount: should be less than or equal to"),
-    ("parallelTrialCount: 2", "parallelTrialCount: 0", "spec.parallelTrialCount: expected a whole number from 1"),
+    (
+        "maxFailedTrialCount: 2",
+        "maxFailedTrialCount: 5",
+        "spec.maxFailedTrialCount: should be less than or equal to",
+    ),
+    (
+        "parallelTrialCount: 2",
+        "parallelTrialCount: 0",
+        "spec.parallelTrialCount: expected a whole number from 1",
+    ),
     (
         "objectiveMetricName: accuracy",
         "objectiveMetricName: ''",
         "spec.objective.objectiveMetricName: must be specified",
     ),
-    ("algorithmName: random", "algorithmName: ''", "spec.algorithm.algorithmName: unknown algorithm name ''"),
-    ("parameterType: double", "parameterType: unknown", "spec.parameters[0].parameterType: 'unknown' is not supported"),
-    ("distribution: logUniform", "distribution: unknown", "feasibleSpace.distribution: 'unknown' is not supported"),
-    ('min: "16", max: "64", step: "16"', "list: ['1']", "spec.parameters[1].feasibleSpace.min: must be specified"),
+    (
+        "algorithmName: random",
+        "algorithmName: ''",
+        "spec.algorithm.algorithmName: unknown algorithm name ''",
+    ),
+    (
+        "parameterType: double",
+        "parameterType: unknown",
+        "spec.parameters[0].parameterType: 'unknown' is not supported",
+    ),
+    (
+        "distribution: logUniform",
+        "distribution: unknown",
+        "feasibleSpace.distribution: 'unknown' is not supported",
+    ),
+    (
+        'min: "16", max: "64", step: "16"',
+        "list: ['1']",
+        "spec.parameters[1].feasibleSpace.min: must be specified",
+    ),
     ("list: [relu, tanh]", "list: []", "spec.parameters[2]"),
-    ("list: [relu, tanh]", "max: '1'", "spec.parameters[2].feasibleSpace.max: a categorical parameter has a list only"),
-    ("    primaryContainerName: training\n", "", "spec.trialTemplate.primaryContainerName: must be specified"),
-    ("kind: Job", "kind: Workflow", "spec.trialTemplate.successCondition: must be specified for this template"),
-    ("apiVersion: batch/v1\n      ", "", "spec.trialTemplate.trialSpec.apiVersion: must be specified"),
-    ("kind: Job\n", "metadata: {name: mine}\n      kind: Job\n", "trialSpec.metadata.name: each trial gets its own"),
-    ("kind: Job\n", "metadata: {namespace: n}\n      kind: Job\n", "trialSpec.metadata.namespace: each trial gets its"),
+    (
+        "list: [relu, tanh]",
+        "max: '1'",
+        "spec.parameters[2].feasibleSpace.max: a categorical parameter has a list only",
+    ),
+    (
+        "    primaryContainerName: training\n",
+        "",
+        "spec.trialTemplate.primaryContainerName: must be specified",
+    ),
+    (
+        "kind: Job",
+        "kind: Workflow",
+        "spec.trialTemplate.successCondition: must be specified for this template",
+    ),
+    (
+        "apiVersion: batch/v1\n      ",
+        "",
+        "spec.trialTemplate.trialSpec.apiVersion: must be specified",
+    ),
+    (
+        "kind: Job\n",
+        "metadata: {name: mine}\n      kind: Job\n",
+        "trialSpec.metadata.name: each trial gets its own",
+    ),
+    (
+        "kind: Job\n",
+        "metadata: {namespace: n}\n      kind: Job\n",
+        "trialSpec.metadata.namespace: each trial gets its",
+    ),
     (
         "name: function, reference",
         "name: learningRate, reference",
         "trialParameters[2]: its name or reference occurs",
     ),
-    ("reference: activation", "reference: lr", "trialParameters[2]: its name or reference occurs twice"),
-    ("name: function, reference", "name: '{f}', reference", "trialParameters[2]: '{f}' is not a name"),
-    ("reference: activation", "reference: ''", "trialParameters[2]: 'function' is not a name, or has no reference"),
-    ("${trialParameters.function}", "${trialParameters.missing}", "is not one of trialParameters; declare it there"),
+    (
+        "reference: activation",
+        "reference: lr",
+        "trialParameters[2]: its name or reference occurs twice",
+    ),
+    (
+        "name: function, reference",
+        "name: '{f}', reference",
+        "trialParameters[2]: '{f}' is not a name",
+    ),
+    (
+        "reference: activation",
+        "reference: ''",
+        "trialParameters[2]: 'function' is not a name, or has no reference",
+    ),
+    (
+        "${trialParameters.function}",
+        "${trialParameters.missing}",
+        "is not one of trialParameters; declare it there",
+    ),
 ]
 
 
@@ -394,7 +624,12 @@ SETTINGS = [
     ("tpe", "prior_weight", "0", "expected a number above 0 in quotes"),
     ("tpe", "constant_liar", "True", "unknown setting 'constant_liar' for algorithm tpe"),
     ("multivariate-tpe", "n_startup_trials", "3", ""),
-    ("multivariate-tpe", "n_EI_candidates", "3", "unknown setting 'n_EI_candidates' for algorithm multivariate-tpe"),
+    (
+        "multivariate-tpe",
+        "n_EI_candidates",
+        "3",
+        "unknown setting 'n_EI_candidates' for algorithm multivariate-tpe",
+    ),
     ("multivariate-tpe", "gamma", "0.5", "unknown setting 'gamma' for algorithm multivariate-tpe"),
     ("cmaes", "sigma", "0", ""),
     ("cmaes", "sigma", "-0.1", "expected a number from 0 in quotes"),
@@ -409,9 +644,19 @@ SETTINGS = [
     ("bayesianoptimization", "n_initial_points", "0", ""),
     ("bayesianoptimization", "n_initial_points", "-1", WHOLE),
     ("bayesianoptimization", "acq_func", "gp_hedge", ""),
-    ("bayesianoptimization", "acq_func", "UCB", "expected one of gp_hedge, LCB, EI, PI, EIps, PIps in quotes"),
+    (
+        "bayesianoptimization",
+        "acq_func",
+        "UCB",
+        "expected one of gp_hedge, LCB, EI, PI, EIps, PIps in quotes",
+    ),
     ("bayesianoptimization", "acq_optimizer", "lbfgs", ""),
-    ("bayesianoptimization", "acq_optimizer", "adam", "expected one of auto, sampling, lbfgs in quotes"),
+    (
+        "bayesianoptimization",
+        "acq_optimizer",
+        "adam",
+        "expected one of auto, sampling, lbfgs in quotes",
+    ),
     ("hyperband", "random_state", "1", "unknown setting 'random_state' for algorithm hyperband"),
     ("hyperband", "r_l", "0", "expected a number above 0 in quotes"),
     ("hyperband", "r_l", "many", REAL),
@@ -422,9 +667,13 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("name", "setting", "value", "message"), SETTINGS)
-def test_settings_are_checked_as_katib_does(name: str, setting: str, value: str, message: str) -> None:
+def test_settings_are_checked_as_katib_does(
+    name: str, setting: str, value: str, message: str
+) -> None:
     text = algorithm(name, f'{{name: {setting}, value: "{value}"}}')
-    text = text.replace('min: "0.001", max: "0.5", distribution: logUniform', 'min: "0.1", max: "0.5", step: "0.1"')
+    text = text.replace(
+        'min: "0.001", max: "0.5", distribution: logUniform', 'min: "0.1", max: "0.5", step: "0.1"'
+    )
     if not message:
         read(text, source="katib.yaml")
         return
@@ -444,9 +693,7 @@ def test_hyperband_needs_an_int_as_its_resource() -> None:
         assert message in str(caught.value)
 
 
-EARLY = (
-    "  earlyStopping: {{algorithmName: medianstop, algorithmSettings: [{{name: {}, value: '{}'}}]}}\n  maxTrialCount"
-)
+EARLY = "  earlyStopping: {{algorithmName: medianstop, algorithmSettings: [{{name: {}, value: '{}'}}]}}\n  maxTrialCount"
 
 
 @pytest.mark.parametrize(
@@ -460,7 +707,9 @@ EARLY = (
         ("patience", "1", "unknown setting 'patience' for algorithm medianstop"),
     ],
 )
-def test_settings_of_early_stopping_are_checked_as_katib_does(setting: str, value: str, message: str) -> None:
+def test_settings_of_early_stopping_are_checked_as_katib_does(
+    setting: str, value: str, message: str
+) -> None:
     text = TEXT.replace("  maxTrialCount", EARLY.format(setting, value), 1)
     if not message:
         read(text, source="katib.yaml")
@@ -470,7 +719,9 @@ def test_settings_of_early_stopping_are_checked_as_katib_does(setting: str, valu
 
 
 @pytest.mark.parametrize(("good", "bad", "message"), WEBHOOK)
-def test_what_katibs_webhook_refuses_is_refused_at_the_same_field(good: str, bad: str, message: str) -> None:
+def test_what_katibs_webhook_refuses_is_refused_at_the_same_field(
+    good: str, bad: str, message: str
+) -> None:
     test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good, bad, message)
 
 
@@ -481,9 +732,17 @@ CONFIG_MAPS = [
         "name: others,",
         "the ConfigMap default/training-templates is not in this file; add it",
     ),
-    ("namespace: default}", "namespace: others}", "the ConfigMap default/training-templates is not in this file"),
+    (
+        "namespace: default}",
+        "namespace: others}",
+        "the ConfigMap default/training-templates is not in this file",
+    ),
     ("  digits.yaml: |", "  other.yaml: |", "has no text under 'digits.yaml'; it has other.yaml"),
-    ("templatePath: digits.yaml", "templatePath: ''", "spec.trialTemplate.configMap.templatePath: must be specified"),
+    (
+        "templatePath: digits.yaml",
+        "templatePath: ''",
+        "spec.trialTemplate.configMap.templatePath: must be specified",
+    ),
     (
         "    kind: Job\n",
         "    kind: [Job\n",
@@ -494,12 +753,18 @@ CONFIG_MAPS = [
         "    retain: true # successCondition",
         "successCondition: must be specified for this template",
     ),
-    ("kind: ConfigMap", "kind: Secret", "the ConfigMap default/training-templates is not in this file; add it"),
+    (
+        "kind: ConfigMap",
+        "kind: Secret",
+        "the ConfigMap default/training-templates is not in this file; add it",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("good", "bad", "message"), CONFIG_MAPS)
-def test_a_config_map_without_a_usable_template_is_refused(good: str, bad: str, message: str) -> None:
+def test_a_config_map_without_a_usable_template_is_refused(
+    good: str, bad: str, message: str
+) -> None:
     assert good in CONFIG_MAP
     with pytest.raises(SpecErrors) as caught:
         read(CONFIG_MAP.replace(good, bad, 1), source="katib.yaml")
@@ -510,7 +775,8 @@ def test_deadline_and_grace_period_of_the_pod_are_those_of_a_trial() -> None:
     pod = "            activeDeadlineSeconds: 90\n            terminationGracePeriodSeconds: 5\n"
     text = TEXT.replace("            restartPolicy", f"{pod}            restartPolicy")
     text = text.replace(
-        "      spec:\n        template:", "      spec:\n        activeDeadlineSeconds: 60\n        template:"
+        "      spec:\n        template:",
+        "      spec:\n        activeDeadlineSeconds: 60\n        template:",
     )
     trial = read(text, source="katib.yaml").spec.trial
     assert (trial.timeout_s, trial.grace_s) == (60.0, 5.0)
@@ -520,16 +786,26 @@ def test_fields_of_the_container_without_effect_on_its_program_are_accepted() ->
     more = "ports: [{containerPort: 80}]\n                securityContext: {runAsUser: 0}\n                "
     limits = "resources: {limits: {ephemeral-storage: 5Gi}}"
     text = TEXT.replace("image: tuner-digits", f"{more}{limits}")
-    assert read(text, source="katib.yaml").spec.trial.command == read(TEXT, source="katib.yaml").spec.trial.command
+    assert (
+        read(text, source="katib.yaml").spec.trial.command
+        == read(TEXT, source="katib.yaml").spec.trial.command
+    )
 
 
 NAS = TEXT.replace("algorithmName: random", "algorithmName: enas").replace(
-    TEXT[TEXT.index("  parameters:") : TEXT.index("  trialTemplate:")], "  nasConfig: {graphConfig: {numLayers: 3}}\n"
+    TEXT[TEXT.index("  parameters:") : TEXT.index("  trialTemplate:")],
+    "  nasConfig: {graphConfig: {numLayers: 3}}\n",
 )
 
 
-@pytest.mark.parametrize("text", [NAS, NAS.replace("enas", "random"), TEXT.replace("maximize", "most").replace(
-    "algorithmName: random", "algorithmName: darts")])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        NAS,
+        NAS.replace("enas", "random"),
+        TEXT.replace("maximize", "most").replace("algorithmName: random", "algorithmName: darts"),
+    ],
+)
 def test_a_search_for_layers_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(SpecErrors) as refused:
         read(text, source="katib.yaml")
@@ -549,12 +825,16 @@ def test_the_experiment_of_a_list_is_read_as_if_it_were_alone() -> None:
     [experiment, config_map] = CONFIG_MAP.split("---\n")
     for text, alone in ((listed(TEXT), TEXT), (listed(config_map, experiment), CONFIG_MAP)):
         assert read(text, source="list.json").spec == read(alone, source="katib.yaml").spec
-    overridden = read(listed(TEXT), source="list.json", overrides=["metadata.name=other", "spec.maxTrialCount=7"])
+    overridden = read(
+        listed(TEXT), source="list.json", overrides=["metadata.name=other", "spec.maxTrialCount=7"]
+    )
     assert (overridden.spec.name, overridden.spec.budget.trials) == ("other", 7)
 
 
 def test_problems_in_a_list_have_their_place_in_the_file() -> None:
-    listing = "apiVersion: v1\nkind: List\nitems:\n- " + TEXT[TEXT.index("apiVersion") :].replace("\n", "\n  ")
+    listing = "apiVersion: v1\nkind: List\nitems:\n- " + TEXT[TEXT.index("apiVersion") :].replace(
+        "\n", "\n  "
+    )
     with pytest.raises(SpecErrors) as alone:
         read(TEXT.replace('min: "0.001"', 'min: "0.9"'), source="katib.yaml")
     with pytest.raises(SpecErrors) as in_list:
@@ -564,7 +844,9 @@ def test_problems_in_a_list_have_their_place_in_the_file() -> None:
     assert (other.mark.line, other.mark.column) == (one.mark.line + 2, one.mark.column + 2)
 
 
-@pytest.mark.parametrize("text", [f"{CLAIM}---\n{TEXT}", f"{TEXT}---\n{CLAIM}", listed(CLAIM, TEXT)])
+@pytest.mark.parametrize(
+    "text", [f"{CLAIM}---\n{TEXT}", f"{TEXT}---\n{CLAIM}", listed(CLAIM, TEXT)]
+)
 def test_an_object_beside_the_experiment_is_left_to_kubectl_with_a_warning(text: str) -> None:
     document = read(text, source="katib.yaml")
     assert document.spec == read(TEXT, source="katib.yaml").spec
@@ -574,8 +856,12 @@ def test_an_object_beside_the_experiment_is_left_to_kubectl_with_a_warning(text:
     )
 
 
-@pytest.mark.parametrize("several", [lambda one, two: f"{one}---\n{two}", listed], ids=["documents", "list"])
-def test_several_experiments_in_a_file_are_refused_with_the_cure(several: Callable[[str, str], str]) -> None:
+@pytest.mark.parametrize(
+    "several", [lambda one, two: f"{one}---\n{two}", listed], ids=["documents", "list"]
+)
+def test_several_experiments_in_a_file_are_refused_with_the_cure(
+    several: Callable[[str, str], str],
+) -> None:
     with pytest.raises(SpecErrors) as refused:
         read(several(TEXT, TEXT.replace("katib-random", "second")), source="katib.yaml")
     [problem] = refused.value.located
@@ -586,7 +872,10 @@ def test_several_experiments_in_a_file_are_refused_with_the_cure(several: Callab
 
 def test_a_name_given_on_the_command_line_takes_the_place_of_a_generated_one() -> None:
     text = TEXT.replace("name: katib-random", "generateName: random-")
-    assert read(text, source="katib.yaml", overrides=["metadata.name=random-1"]).spec.name == "random-1"
+    assert (
+        read(text, source="katib.yaml", overrides=["metadata.name=random-1"]).spec.name
+        == "random-1"
+    )
 
 
 def test_a_template_is_read_from_the_clusters_config_map() -> None:
@@ -620,36 +909,65 @@ def test_variables_of_the_container_are_expanded_as_kubernetes_does() -> None:
     trial = read(text, source="katib.yaml").spec.trial
     assert trial.env["OUT"] == "/data/${TUNER_TRIAL_NAME}"
     assert trial.command[2:6] == (
-        "--to=/data/${TUNER_TRIAL_NAME}/model", "--user=$(USER)", "--text=$(OUT)", "--odd=$${OUT}",
-    )  # fmt: skip
+        "--to=/data/${TUNER_TRIAL_NAME}/model",
+        "--user=$(USER)",
+        "--text=$(OUT)",
+        "--odd=$${OUT}",
+    )
     assert trial.command[7] == "$/data/${TUNER_TRIAL_NAME}"
     assert [fill(word, {}) for word in trial.command[8:]] == [
-        "$$(OUT)", "{print $1}", "$${OUT}", "$(", "$(${OUT})", "$",
-    ]  # fmt: skip
+        "$$(OUT)",
+        "{print $1}",
+        "$${OUT}",
+        "$(",
+        "$(${OUT})",
+        "$",
+    ]
     assert fill(trial.command[6], {}) == "${OUT}"
 
 
 def test_a_warning_about_many_trials_names_katibs_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    parallel = read(TEXT.replace("parallelTrialCount: 2", "parallelTrialCount: 50").replace(
-        "maxTrialCount: 4", "maxTrialCount: 50"), source="katib.yaml")  # fmt: skip
+    parallel = read(
+        TEXT.replace("parallelTrialCount: 2", "parallelTrialCount: 50").replace(
+            "maxTrialCount: 4", "maxTrialCount: 50"
+        ),
+        source="katib.yaml",
+    )
     (warning,) = machine.warnings(parallel)
     assert warning.startswith("spec.parallelTrialCount: 50 trials at a time on 2 cores")
     assert warning.endswith("lower it: --set spec.parallelTrialCount=2")
 
 
-@pytest.mark.parametrize(("program", "warned"), [("no-such-program", 1), ("sh", 0), ("./train.sh", 0)])
+@pytest.mark.parametrize(
+    ("program", "warned"), [("no-such-program", 1), ("sh", 0), ("./train.sh", 0)]
+)
 def test_a_program_that_is_only_in_the_image_is_warned_of(program: str, warned: int) -> None:
-    document = read(TEXT.replace("[python, ../digits", f"[{program}, ../digits"), source="katib.yaml")
-    found = [each for each in machine.warnings(document) if f"{program} of the command is not on this machine" in each]
+    document = read(
+        TEXT.replace("[python, ../digits", f"[{program}, ../digits"), source="katib.yaml"
+    )
+    found = [
+        each
+        for each in machine.warnings(document)
+        if f"{program} of the command is not on this machine" in each
+    ]
     assert len(found) == warned
 
 
 GJSON = {
-    'status.conditions.#(type=="Complete")#|#(status=="True")#': {"type": "Complete", "status": "True"},
-    'status.conditions.#(type=="Succeeded")#|#(status=="False")#': {"type": "Succeeded", "status": "False"},
+    'status.conditions.#(type=="Complete")#|#(status=="True")#': {
+        "type": "Complete",
+        "status": "True",
+    },
+    'status.conditions.#(type=="Succeeded")#|#(status=="False")#': {
+        "type": "Succeeded",
+        "status": "False",
+    },
     "status.conditions.#(type==Complete)#|#(status==True)": {"type": "Complete", "status": "True"},
-    'status.conditions.#(status=="True")#|#(type=="Complete")#': {"type": "Complete", "status": "True"},
+    'status.conditions.#(status=="True")#|#(type=="Complete")#': {
+        "type": "Complete",
+        "status": "True",
+    },
     'status.[@this].#(phase=="Succeeded")#': {"path": "status.phase", "equals": "Succeeded"},
     "status.[@this].#(succeeded==1)#": {"path": "status.succeeded", "equals": 1},
     "status.[@this].#(terminal.done==true)": {"path": "status.terminal.done", "equals": True},
@@ -668,8 +986,16 @@ def test_a_condition_in_gjson_has_a_native_form(expression: str) -> None:
 def test_one_mistake_is_one_problem() -> None:
     """A wrong value is not said to be missing, nor what depends on it to be wrong."""
     for good, bad, place in [
-        ("command: [python, ../digits/train.py]", "command: python ../digits/train.py", "command: expected a list"),
-        ("reference: lr", "reference: rate", "trialParameters[0].reference: rate is not a parameter"),
+        (
+            "command: [python, ../digits/train.py]",
+            "command: python ../digits/train.py",
+            "command: expected a list",
+        ),
+        (
+            "reference: lr",
+            "reference: rate",
+            "trialParameters[0].reference: rate is not a parameter",
+        ),
         ("    primaryContainerName: training\n", "", "primaryContainerName: must be specified"),
     ]:
         assert good in TEXT, good
@@ -680,7 +1006,9 @@ def test_one_mistake_is_one_problem() -> None:
 
 
 @pytest.mark.parametrize(("good", "bad", "message"), BAD)
-def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good: str, bad: str, message: str) -> None:
+def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(
+    good: str, bad: str, message: str
+) -> None:
     assert good in TEXT
     with pytest.raises(SpecErrors) as caught:
         read(TEXT.replace(good, bad, 1), source="katib.yaml")
@@ -694,7 +1022,11 @@ def test_a_file_with_anything_in_place_of_any_value_is_read_or_refused() -> None
         if isinstance(data, dict):
             found += [{**data, key: new} for key in data for new in replaced(data[key])]
         if isinstance(data, list):
-            found += [[*data[:i], new, *data[i + 1 :]] for i in range(len(data)) for new in replaced(data[i])]
+            found += [
+                [*data[:i], new, *data[i + 1 :]]
+                for i in range(len(data))
+                for new in replaced(data[i])
+            ]
         return found
 
     good, _ = parse(TEXT, "katib.yaml")
@@ -711,9 +1043,21 @@ def test_a_file_with_anything_in_place_of_any_value_is_read_or_refused() -> None
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"5"', '"4"', "algorithmSettings[1].value: expected a whole number from 5 in quotes, got '4'"),
-        ('"0.4"', '"1.1"', "algorithmSettings[2].value: expected a number from 0 to 1 in quotes, got '1.1'"),
-        ("/data/", "data", "algorithmSettings[0].value: expected the absolute path of a folder in quotes, got 'data'"),
+        (
+            '"5"',
+            '"4"',
+            "algorithmSettings[1].value: expected a whole number from 5 in quotes, got '4'",
+        ),
+        (
+            '"0.4"',
+            '"1.1"',
+            "algorithmSettings[2].value: expected a number from 0 to 1 in quotes, got '1.1'",
+        ),
+        (
+            "/data/",
+            "data",
+            "algorithmSettings[0].value: expected the absolute path of a folder in quotes, got 'data'",
+        ),
     ],
 )
 def test_bad_settings_of_pbt_are_refused_with_their_place(old: str, new: str, message: str) -> None:
@@ -725,7 +1069,9 @@ def test_bad_settings_of_pbt_are_refused_with_their_place(old: str, new: str, me
 
 
 def test_pbt_needs_a_claim_for_its_checkpoints_on_a_cluster() -> None:
-    with pytest.raises(SpecErrors, match=r"trialTemplate.trialSpec: has no volume for the checkpoints at"):
+    with pytest.raises(
+        SpecErrors, match=r"trialTemplate.trialSpec: has no volume for the checkpoints at"
+    ):
         read(algorithm("pbt", PBT), source="katib.yaml", overrides=["spec.runtime=kubernetes"])
 
 
@@ -734,8 +1080,12 @@ def test_the_claim_that_a_trial_of_pbt_mounts_keeps_the_checkpoints() -> None:
     data, _ = parse((EXAMPLES / "pbt.yaml").read_text(), "pbt.yaml")
     pod = data["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     pod["volumes"] = [{"name": "kept", "persistentVolumeClaim": {"claimName": "checkpoints"}}]
-    pod["containers"][0]["volumeMounts"] = [{"name": "kept", "mountPath": "/var/log/katib/checkpoints"}]
-    trial = read(json.dumps(data), source="katib.yaml", overrides=["spec.runtime=kubernetes"]).spec.trial
+    pod["containers"][0]["volumeMounts"] = [
+        {"name": "kept", "mountPath": "/var/log/katib/checkpoints"}
+    ]
+    trial = read(
+        json.dumps(data), source="katib.yaml", overrides=["spec.runtime=kubernetes"]
+    ).spec.trial
     assert trial.cluster["checkpoints"] == {"claim": "checkpoints"}
     [container] = trial.cluster["template"]["spec"]["template"]["spec"]["containers"]
     assert container["volumeMounts"] == []
@@ -744,10 +1094,19 @@ def test_the_claim_that_a_trial_of_pbt_mounts_keeps_the_checkpoints() -> None:
 
 def test_the_checkpoint_folder_takes_the_place_of_katibs_in_a_command() -> None:
     odd = """--note=$HOME "$(x)" `y`"""
-    text = (EXAMPLES / "pbt.yaml").read_text().replace("- --lr", f"- '{odd}'\n                  - --lr")
+    text = (
+        (EXAMPLES / "pbt.yaml")
+        .read_text()
+        .replace("- --lr", f"- '{odd}'\n                  - --lr")
+    )
     command = read(text, source="katib.yaml").spec.trial.command
     shown = [word.replace("$${", "${").replace("${lr}", "0.1") for word in command]
-    shown[shown.index("python")], shown[shown.index("../digits/train_generations.py")] = "printf", "%s|"
+    shown[shown.index("python")], shown[shown.index("../digits/train_generations.py")] = (
+        "printf",
+        "%s|",
+    )
     env = {"PATH": os.environ["PATH"], "TUNER_CHECKPOINT_DIR": "/kept/3"}
-    output = subprocess.run(shown, env=env, capture_output=True, text=True, check=True, timeout=30).stdout
+    output = subprocess.run(
+        shown, env=env, capture_output=True, text=True, check=True, timeout=30
+    ).stdout
     assert output == f"{odd}|--lr=0.1|--checkpoint=/kept/3/|"

@@ -12,12 +12,19 @@ import yaml  # type: ignore[import-untyped]
 
 from controller.core.line_pattern import LinePattern
 from controller.core.metric_lines import LineParser
-from controller.core.model import KatibReports, MetricsFile, MetricsFormat, MetricsRule, PrometheusEndpoint
+from controller.core.model import (
+    KatibReports,
+    MetricsFile,
+    MetricsFormat,
+    MetricsRule,
+    PrometheusEndpoint,
+)
 from controller.spec import Document, SpecErrors, file_text, read
 from controller.spec.katib_collectors import DEFAULT_FILTER
 
 TEXT = (Path(__file__).parents[2] / "examples" / "katib" / "random.yaml").read_text()
-DEFAULT = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"  # Katib's own filter, with groups in groups
+# Katib's own filter, with groups in groups
+DEFAULT = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"
 
 
 def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Document:
@@ -44,7 +51,9 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
         ),
         (
             "{collector: {kind: File}}",
-            MetricsRule(patterns=(DEFAULT_FILTER,), source=MetricsFile("/var/log/katib/metrics.log")),
+            MetricsRule(
+                patterns=(DEFAULT_FILTER,), source=MetricsFile("/var/log/katib/metrics.log")
+            ),
         ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.log, kind: File, format: TEXT}, "
@@ -63,7 +72,10 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
             "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {path: /train/, kind: Directory}}}",
             MetricsRule(source=MetricsFile("/train", MetricsFormat.TENSORBOARD)),
         ),
-        ("{collector: {kind: PrometheusMetric}}", MetricsRule(source=PrometheusEndpoint(8080, "/metrics"))),
+        (
+            "{collector: {kind: PrometheusMetric}}",
+            MetricsRule(source=PrometheusEndpoint(8080, "/metrics")),
+        ),
         (
             "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: '9100', path: /m, scheme: HTTP}}}",
             MetricsRule(source=PrometheusEndpoint(9100, "/m")),
@@ -75,10 +87,14 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
 def test_a_collector_becomes_a_native_source(section: str, rule: MetricsRule) -> None:
     found = reading(section)
     assert found.spec.metrics == replace(rule, not_finite_fails=False)
-    assert read(file_text(found.spec.document), source="native.yaml").spec.metrics == found.spec.metrics
+    assert (
+        read(file_text(found.spec.document), source="native.yaml").spec.metrics
+        == found.spec.metrics
+    )
 
 
-# As in Katib, except for nan and infinities, which are read: Katib's filter finds an empty text, or a sign.
+# As in Katib, except for nan and infinities, which are read: Katib's filter finds an empty text, or
+# a sign.
 LINES: dict[str, dict[str, float]] = {
     "loss=0.3": {"loss": 0.3},
     "loss = 0.3": {"loss": 0.3},
@@ -117,7 +133,9 @@ def test_a_filter_has_the_classes_of_gos_expressions() -> None:
 
 def test_nan_is_read() -> None:
     spec = reading("{}").spec
-    assert math.isnan(LineParser(spec.metrics, spec.objective.metric).parse("loss=nan").values["loss"])
+    assert math.isnan(
+        LineParser(spec.metrics, spec.objective.metric).parse("loss=nan").values["loss"]
+    )
 
 
 def test_katibs_filter_reads_a_long_line_once() -> None:
@@ -127,7 +145,11 @@ def test_katibs_filter_reads_a_long_line_once() -> None:
 
 
 def test_none_is_katibs_older_name_of_push() -> None:
-    (warning,) = [each for each in reading("{collector: {kind: None}}").warnings if "metricsCollectorSpec" in each]
+    (warning,) = [
+        each
+        for each in reading("{collector: {kind: None}}").warnings
+        if "metricsCollectorSpec" in each
+    ]
     assert "None is read as Push" in warning
 
 
@@ -144,7 +166,10 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
     assert spec.metrics.source == KatibReports()
     assert collector == {"name": "reader", "image": "example/reader:1", "volumeMounts": [mount]}
     assert trial["volumeMounts"] == [mount]
-    assert (pod["volumes"], pod["shareProcessNamespace"]) == ([{"name": "metrics-volume", "emptyDir": {}}], True)
+    assert (pod["volumes"], pod["shareProcessNamespace"]) == (
+        [{"name": "metrics-volume", "emptyDir": {}}],
+        True,
+    )
     bare: Any = reading(CUSTOM % "", runtime="kubernetes").spec.trial.cluster["template"]
     assert "volumes" not in bare["spec"]["template"]["spec"]
 
@@ -204,8 +229,14 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
             "source.httpGet.host: the endpoint is the trial's own; remove it",
         ),
         ("{source: {filter: {metricsFormat: []}}}", "source.filter.metricsFormat: expected a list"),
-        ("{source: {filter: {metricsFormat: ['(a)', '(']}}}", "metricsFormat[1]: '(' is not a regular expression"),
-        ("{source: {filter: {metricsFormat: [3]}}}", "metricsFormat[0]: '' has 0 groups where two are needed"),
+        (
+            "{source: {filter: {metricsFormat: ['(a)', '(']}}}",
+            "metricsFormat[1]: '(' is not a regular expression",
+        ),
+        (
+            "{source: {filter: {metricsFormat: [3]}}}",
+            "metricsFormat[0]: '' has 0 groups where two are needed",
+        ),
         ("{sources: {}}", "sources: is not supported; remove it"),
         ("3", "metricsCollectorSpec: expected a mapping"),
     ],

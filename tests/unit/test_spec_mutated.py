@@ -1,4 +1,6 @@
-"""A file in which any value was replaced by any other is refused with its place, or it is a whole experiment."""
+"""A file in which any value was replaced by any other is refused with its place, or it is a whole
+experiment.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,52 @@ FILES = [
     if isinstance(document, dict) and document.get("kind") == "Experiment"
 ]
 HOSTILE: list[Any] = [
-    None, True, 0, -1, 0.5, 2**53 + 2, 2**64, 10**200, 1e308, float("nan"), float("inf"), "", " ", "a", "1", "-1",
-    "0x10", "1e999", "10s", "4Gi", "9E", "${x}", "${", "a\x7fb", "\u2028", "\n\n", "a\nb\n\n", "x" * 400,
-    [], [None], [[]], [{}], [1], ["a"], {}, {"": None}, {"name": ["x"]}, {"a": {"b": [1]}},
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    2**53 + 2,
+    2**64,
+    10**200,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    " ",
+    "a",
+    "1",
+    "-1",
+    "0x10",
+    "1e999",
+    "10s",
+    "4Gi",
+    "9E",
+    "${x}",
+    "${",
+    "a\x7fb",
+    "\u2028",
+    "\n\n",
+    "a\nb\n\n",
+    "x" * 400,
+    [],
+    [None],
+    [[]],
+    [{}],
+    [1],
+    ["a"],
+    {},
+    {"": None},
+    {"name": ["x"]},
+    {"a": {"b": [1]}},
+]
 
 
 def places(data: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the keys that lead to each value."""
-    for key in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
+    for key in (
+        data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
+    ):
         yield (*above, key)
         yield from places(data[key], (*above, key))
 
@@ -63,7 +102,9 @@ def test_a_mutated_file_is_refused_or_whole(runtime: str) -> None:
     @examples(2000)
     def go(text: str) -> None:
         try:
-            document = read(text, source="mutated.yaml", overrides=[f"spec.runtime={runtime}"], service=check)
+            document = read(
+                text, source="mutated.yaml", overrides=[f"spec.runtime={runtime}"], service=check
+            )
             check(study_spec(document.spec))
             check_manifests(document)
         except (SpecErrors, InvalidArgument):

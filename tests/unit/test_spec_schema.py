@@ -41,7 +41,8 @@ def violations(data: object, rule: dict[str, Any], at: str = "") -> Iterator[str
     wanted = rule.get("type", [])
     wanted = [wanted] if isinstance(wanted, str) else wanted
     if wanted and not any(
-        isinstance(data, TYPES[t]) and (t == "boolean" or not isinstance(data, bool)) for t in wanted
+        isinstance(data, TYPES[t]) and (t == "boolean" or not isinstance(data, bool))
+        for t in wanted
     ):
         yield f"{at}: {data!r} is no {wanted}"
     if isinstance(data, str) and "pattern" in rule and not re.search(rule["pattern"], data):
@@ -62,7 +63,11 @@ def violations(data: object, rule: dict[str, Any], at: str = "") -> Iterator[str
 def _in_mapping(data: dict[str, object], rule: dict[str, Any], at: str) -> Iterator[str]:
     yield from (f"{at}: {key} is missing" for key in rule.get("required", []) if key not in data)
     for key, value in data.items():
-        patterns = [sub for pattern, sub in rule.get("patternProperties", {}).items() if re.search(pattern, key)]
+        patterns = [
+            sub
+            for pattern, sub in rule.get("patternProperties", {}).items()
+            if re.search(pattern, key)
+        ]
         if key in rule.get("properties", {}):
             yield from violations(value, rule["properties"][key], f"{at}.{key}")
         elif patterns:
@@ -78,7 +83,8 @@ FILES = {
     **{
         path.name: text
         for path in sorted(Path("examples").glob("*/*.yaml"))
-        if "apiVersion: tuner.dev/" in (text := path.read_text(encoding="utf-8"))  # the schema is that of native files
+        # the schema is that of native files
+        if "apiVersion: tuner.dev/" in (text := path.read_text(encoding="utf-8"))
     },
     "docs": re.findall(r"```yaml\n(apiVersion.*?)```", DOC.read_text(encoding="utf-8"), re.S)[0],
 }
@@ -142,13 +148,17 @@ def test_the_starter_file_has_no_problems() -> None:
     assert document.warnings == ()
     assert document.spec.budget.trials == 20
     without = "".join(line for line in starter().splitlines(True) if "algorithm:" not in line)
-    assert document.spec.algorithm.name == read(without, source="experiment.yaml").spec.algorithm.name
+    assert (
+        document.spec.algorithm.name == read(without, source="experiment.yaml").spec.algorithm.name
+    )
 
 
 def test_a_trial_of_the_starter_file_runs_and_reports_its_metric() -> None:
     point: dict[str, Value] = {"lr": 0.03, "layers": 3, "optimizer": "adam"}
     command, _ = render(read(starter(), source="experiment.yaml").spec.trial, point)
-    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *command[1:]], capture_output=True, text=True, check=True
+    )
     lines = done.stdout.splitlines()
     assert len(lines) == 10
     assert re.fullmatch(r"step=10 score=0\.9\d+", lines[-1])

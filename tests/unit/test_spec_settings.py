@@ -1,4 +1,6 @@
-"""The settings of algorithms and pruning rules in docs/experiment.md are those of the service's registries."""
+"""The settings of algorithms and pruning rules in docs/experiment.md are those of the service's
+registries.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from suggest.study import Pruning
 
 
 def rows(name: str, settings: Iterable[Setting]) -> list[str]:
-    return [f"| `{name}` | `{s.name}` | `{str(s.default).lower()}` | {s.meaning} |" for s in settings]
+    return [
+        f"| `{name}` | `{s.name}` | `{str(s.default).lower()}` | {s.meaning} |" for s in settings
+    ]
 
 
 def test_the_reference_lists_every_setting_with_its_default() -> None:

@@ -1,7 +1,5 @@
 """A file with every key and comments, once with an image and once with a template."""
 
-# ruff: noqa: E501  lines as people are shown them
-
 import pytest
 
 from controller.search import study_spec

@@ -9,7 +9,9 @@ import pytest
 from controller.spec import file_text, read, starter
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "tuner.dev/v1" in path.read_text())
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples").rglob("*.yaml") if "tuner.dev/v1" in path.read_text()
+)
 ODD = r"""
 apiVersion: tuner.dev/v1
 kind: Experiment

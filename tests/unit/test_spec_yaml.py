@@ -11,7 +11,9 @@ import pytest
 from controller.spec import SpecErrors, read, read_path
 from controller.spec.yaml_text import MAX_BYTES, MAX_DEPTH, Data, parse, plain_scalar
 
-LEVELS = "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 9)}]\n" for i in range(9))
+LEVELS = "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 9)}]\n" for i in range(9)
+)
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + LEVELS
 
 
@@ -48,7 +50,11 @@ def test_plain_scalars_are_those_of_yaml_1_2(text: str, value: Data) -> None:
 
 
 def test_quoted_scalars_and_those_tagged_as_strings_are_strings() -> None:
-    assert parse("[\"1\", 'true', !!str 1, |\n 1\n]".replace(", |\n 1\n", ""), "x")[0] == ["1", "true", "1"]
+    assert parse("[\"1\", 'true', !!str 1, |\n 1\n]".replace(", |\n 1\n", ""), "x")[0] == [
+        "1",
+        "true",
+        "1",
+    ]
 
 
 def test_aliases_are_written_out_with_places_of_their_own() -> None:
@@ -65,14 +71,20 @@ ANSWERS = [
     ("", "1:1 the file is empty; `tuner init -` prints one to start from"),
     ("# nothing yet\n", "1:1 the file is empty; `tuner init -` prints one to start from"),
     ("- a\n", "1:1 expected a mapping with apiVersion, kind, metadata and spec, got a list"),
-    ("hello\n", "1:1 expected a mapping with apiVersion, kind, metadata and spec, got the string 'hello'"),
+    (
+        "hello\n",
+        "1:1 expected a mapping with apiVersion, kind, metadata and spec, got the string 'hello'",
+    ),
     ("a: 1\n---\nb: 2\n", "2:1 a second document begins here; one file holds one experiment"),
     (
         "a:\n\tb: 1\n",
         "2:1 not YAML: found character that cannot start any token while scanning for the next token; "
         "indent with spaces, YAML takes no tabs there",
     ),
-    ("a: [1,\nb: 2\n", "3:1 not YAML: did not find expected ',' or ']' while parsing a flow sequence"),
+    (
+        "a: [1,\nb: 2\n",
+        "3:1 not YAML: did not find expected ',' or ']' while parsing a flow sequence",
+    ),
     ("a: 'x\n", "2:1 not YAML: found unexpected end of stream while scanning a quoted scalar"),
     (
         "a: [x, --lr=${lr}]\n",
@@ -92,7 +104,10 @@ ANSWERS = [
     (BOMB, "5:4 more than 50000 values once every alias is written out; write less"),
     ("[" * 5_000, f"1:65 nested more than {MAX_DEPTH} levels deep"),
     ("{a: " * 5_000, f"1:257 nested more than {MAX_DEPTH} levels deep"),
-    ("".join(" " * i + "a:\n" for i in range(900)), f"65:65 nested more than {MAX_DEPTH} levels deep"),
+    (
+        "".join(" " * i + "a:\n" for i in range(900)),
+        f"65:65 nested more than {MAX_DEPTH} levels deep",
+    ),
     ("a: b\n" * 2_000_000, "1:1 10.0 MB is too large for an experiment; at most 1 MB is read"),
 ]
 
@@ -126,7 +141,8 @@ def test_an_unreadable_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     assert answer(tmp_path / "none.yaml") == f"…/none.yaml: there is no such file; {cure}"
     assert answer(tmp_path) == "…: is a directory; name the file in it: …/experiment.yaml"
     assert (
-        answer(tmp_path / "large.yaml") == "…/large.yaml: 1.0 MB is too large for an experiment; at most 1 MB is read"
+        answer(tmp_path / "large.yaml")
+        == "…/large.yaml: 1.0 MB is too large for an experiment; at most 1 MB is read"
     )
     assert answer(tmp_path / "latin.yaml") == (
         "…/latin.yaml: 1 problem\n  2:7 the byte 0xe9 is not UTF-8; save the file as UTF-8"
@@ -136,5 +152,7 @@ def test_an_unreadable_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
 def test_reading_imports_nothing_heavy_and_a_stored_spec_not_even_yaml() -> None:
     heavy = {"yaml", "grpc", "numpy", "optuna", "sqlalchemy"}
     program = f"import sys, controller.spec; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"

@@ -45,7 +45,9 @@ def test_the_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
     assert home.root.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_lock_that_cannot_be_written_for_another_reason_than_a_full_disk_has_no_advice(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_written_for_another_reason_than_a_full_disk_has_no_advice(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "controller.lock"
     os.mkfifo(path)
     with pytest.raises(Unavailable) as raised:
@@ -60,7 +62,9 @@ def test_the_lock_has_one_named_holder(tmp_path: Path) -> None:
     holder = second.holder()
     assert holder is not None
     assert holder.pid == os.getpid()
-    with pytest.raises(ControlledElsewhere, match=f"digits is being run by process {os.getpid()} on"):
+    with pytest.raises(
+        ControlledElsewhere, match=f"digits is being run by process {os.getpid()} on"
+    ):
         second.take("digits")
     first.release()
     assert second.holder() is None
@@ -69,10 +73,14 @@ def test_the_lock_has_one_named_holder(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_ctrl_z_has_suspended_is_shown_with_the_command_that_continues_it() -> None:
-    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
         holder = Holder(process.pid, os.uname().nodename, "now")
         assert str(holder) == f"process {process.pid} on {holder.host} since now"
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        assert str(holder).endswith(f" since now, which is suspended (kill -CONT {process.pid} continues it)")
+        assert str(holder).endswith(
+            f" since now, which is suspended (kill -CONT {process.pid} continues it)"
+        )
         process.kill()

@@ -1,4 +1,6 @@
-"""The states of an attempt: every pair of the table, the data of a transition, and the diagram in the docs."""
+"""The states of an attempt: every pair of the table, the data of a transition, and the diagram in
+the docs.
+"""
 
 import itertools
 from dataclasses import replace
@@ -45,8 +47,18 @@ EVENTS: dict[Signal, AttemptEvent] = {
 BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.FAILED: FAILED}
 # Repeated here on purpose, so that a change of the table is deliberate.
 LIFE = {
-    CREATED: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
-    RUNNING: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
+    CREATED: {
+        Signal.WAITING: CREATED,
+        Signal.SEEN: RUNNING,
+        Signal.STOP_ASKED: STOPPING,
+        **BY_ITSELF,
+    },
+    RUNNING: {
+        Signal.WAITING: CREATED,
+        Signal.SEEN: RUNNING,
+        Signal.STOP_ASKED: STOPPING,
+        **BY_ITSELF,
+    },
     STOPPING: {
         Signal.SEEN: STOPPING,
         Signal.STOP_ASKED: STOPPING,
@@ -58,23 +70,32 @@ LIFE = {
 
 
 @pytest.mark.parametrize(("state", "signal"), list(itertools.product(AttemptState, Signal)))
-def test_every_pair_of_the_table_leads_where_it_should_or_raises(state: AttemptState, signal: Signal) -> None:
+def test_every_pair_of_the_table_leads_where_it_should_or_raises(
+    state: AttemptState, signal: Signal
+) -> None:
     before = attempt(1, state, cause=StopCause.CANCELLED if state is STOPPING else None)
     expected = LIFE.get(state, {}).get(signal)
     if expected is None:
-        with pytest.raises(ImpossibleTransition, match=f"no transition from {state.value} on {signal.value}"):
+        with pytest.raises(
+            ImpossibleTransition, match=f"no transition from {state.value} on {signal.value}"
+        ):
             step(before, EVENTS[signal])
     else:
         assert step(before, EVENTS[signal]).state is expected
 
 
 def test_an_ended_attempt_ignores_further_events() -> None:
-    assert {state for state, row in TRANSITIONS.items() if not row} == {s for s in AttemptState if s.ended}
+    assert {state for state, row in TRANSITIONS.items() if not row} == {
+        s for s in AttemptState if s.ended
+    }
 
 
 def test_the_reason_for_waiting_is_kept_until_the_attempt_runs() -> None:
     waiting = step(attempt(1), Waits("QuotaExceeded: requests.nvidia.com/gpu 8/8"))
-    assert (waiting.state, waiting.reason) == (CREATED, "QuotaExceeded: requests.nvidia.com/gpu 8/8")
+    assert (waiting.state, waiting.reason) == (
+        CREATED,
+        "QuotaExceeded: requests.nvidia.com/gpu 8/8",
+    )
     assert step(waiting, Seen(at(1))).reason == ""
 
 
@@ -82,7 +103,9 @@ def test_a_preempted_attempt_waits_without_a_node_and_starts_over() -> None:
     seen = step(attempt(1), Seen(at(1), "gpu-3"))
     waiting = step(seen, Waits("preempted by Kueue, waits in queue team-a"))
     assert waiting == Attempt(0, 1, CREATED, reason="preempted by Kueue, waits in queue team-a")
-    assert step(waiting, Seen(at(60), "gpu-7")) == Attempt(0, 1, RUNNING, start_time=at(60), node="gpu-7")
+    assert step(waiting, Seen(at(60), "gpu-7")) == Attempt(
+        0, 1, RUNNING, start_time=at(60), node="gpu-7"
+    )
 
 
 def test_the_first_status_that_has_a_start_sets_it_and_a_later_one_does_not_move_it() -> None:
@@ -130,5 +153,7 @@ def test_an_end_keeps_the_start_and_the_node_that_were_seen() -> None:
 
 def test_the_documentation_shows_the_table_as_it_is() -> None:
     page = (Path(__file__).parents[2] / "docs/states.md").read_text(encoding="utf-8")
-    assert f"```mermaid\n{diagram()}\n```" in page, "docs/states.md is stale: copy controller.core.states.diagram()"
+    assert f"```mermaid\n{diagram()}\n```" in page, (
+        "docs/states.md is stale: copy controller.core.states.diagram()"
+    )
     assert [s.value for s in AttemptState if f"| `{s.value}` |" not in page] == []

@@ -15,7 +15,12 @@ HOUR_S = 3600.0
 @pytest.mark.parametrize("set_by_s", [-24 * HOUR_S, -HOUR_S, 0.0, HOUR_S, 24 * HOUR_S])
 def test_a_wall_clock_that_was_set_meanwhile_does_not_move_the_timeout(set_by_s: float) -> None:
     before_s = since_boot_s()
-    record = {"name": "a", "timeout_s": 600.0, "time": time.time() - set_by_s, "since_boot_s": before_s - 100.0}
+    record = {
+        "name": "a",
+        "timeout_s": 600.0,
+        "time": time.time() - set_by_s,
+        "since_boot_s": before_s - 100.0,
+    }
     attempt = SupervisedAttempt({**NOTHING_KNOWN, **record}, "/nowhere")
     assert attempt.timeout_at is not None
     left_s = attempt.timeout_at - time.monotonic()

@@ -40,7 +40,9 @@ WHOLE = Space(
 
 
 def history(space: Space, finished: int, running: int) -> tuple[list[Trial], list[Trial]]:
-    """Return a history with every other number free, in which running trials lie between ended ones."""
+    """Return a history with every other number free, in which running trials lie between ended
+    ones.
+    """
     rng = generator(1, finished, "history")
     trials = []
     for number in range(finished + running):
@@ -49,18 +51,26 @@ def history(space: Space, finished: int, running: int) -> tuple[list[Trial], lis
             if parameter.active(point):
                 point[parameter.name] = draw(parameter.domain, rng)
         state = RUNNING if number % 3 == 2 and number // 3 < running else SUCCEEDED
-        trials.append(Trial(2 * number, state, point, value=rng.random() if state is SUCCEEDED else None))
+        trials.append(
+            Trial(2 * number, state, point, value=rng.random() if state is SUCCEEDED else None)
+        )
     return [t for t in trials if t.finished], [t for t in trials if not t.finished]
 
 
 def one_by_one(
-    space: Space, finished: list[Trial], running: list[Trial], wanted: list[PointRequest], settings: OwnSettings
+    space: Space,
+    finished: list[Trial],
+    running: list[Trial],
+    wanted: list[PointRequest],
+    settings: OwnSettings,
 ) -> list[Assignment]:
     points: list[Assignment] = []
     for one in wanted:
         (point,) = model(space, settings).propose(finished, running[-LIARS:], [one])
         points.append(point)
-        running = sorted([*running, Trial(one.number, TrialState.RUNNING, point)], key=lambda t: t.number)
+        running = sorted(
+            [*running, Trial(one.number, TrialState.RUNNING, point)], key=lambda t: t.number
+        )
     return points
 
 
@@ -71,9 +81,13 @@ def model(space: Space, settings: OwnSettings) -> TpeModel:
 @pytest.mark.parametrize(
     ("space", "finished", "running"),
     [(MIXED, 200, 60), (MIXED, 30, 0), (TREE, 200, 0), (TREE, 30, 10), (TREE, 3, 0)],
-    ids=lambda given: given if isinstance(given, int) else "conditional" if given is TREE else "flat",
+    ids=lambda given: (
+        given if isinstance(given, int) else "conditional" if given is TREE else "flat"
+    ),
 )
-def test_a_batch_begins_with_the_single_proposal_whatever_its_length(space: Space, finished: int, running: int) -> None:
+def test_a_batch_begins_with_the_single_proposal_whatever_its_length(
+    space: Space, finished: int, running: int
+) -> None:
     done, open_ = history(space, finished, running)
     name = "seed" if space is TREE else "momentum"
     fixed = {name: 0 if name == "seed" else 0.5}
@@ -83,7 +97,11 @@ def test_a_batch_begins_with_the_single_proposal_whatever_its_length(space: Spac
         PointRequest(51, {}),
     ]  # enqueued long ago, their numbers between the others
     new = [PointRequest(1000 + k, {}) for k in range(6)]
-    for settings in (OwnSettings(), OwnSettings(multivariate=False), OwnSettings(constant_liar=False)):
+    for settings in (
+        OwnSettings(),
+        OwnSettings(multivariate=False),
+        OwnSettings(constant_liar=False),
+    ):
         for wanted in (old + new, new):
             batch = model(space, settings).propose(done, open_, wanted)
             alone = one_by_one(space, done, open_, wanted, settings)
@@ -97,7 +115,9 @@ def test_after_sixty_four_points_a_batch_is_fitted_again() -> None:
     wanted = [PointRequest(500 + k, {}) for k in range(TOGETHER + 2)]
     batch = model(MIXED, OwnSettings()).propose(done, open_, wanted)
     asked = [Trial(one.number, RUNNING, point) for one, point in zip(wanted, batch, strict=True)]
-    (alone,) = model(MIXED, OwnSettings()).propose(done, [*open_, *asked[:TOGETHER]][-LIARS:], [wanted[TOGETHER]])
+    (alone,) = model(MIXED, OwnSettings()).propose(
+        done, [*open_, *asked[:TOGETHER]][-LIARS:], [wanted[TOGETHER]]
+    )
     assert batch[TOGETHER] == alone
 
 
@@ -106,7 +126,10 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     ours = model(WHOLE, OwnSettings())
     names = tuple(p.name for p in WHOLE.parameters)
     group = ours.group(ours.fit(done, open_), names)
-    group.draw([PointRequest(500, {}), PointRequest(501, {})], np.random.default_rng(1).random((len(names) + 1, 48)))
+    group.draw(
+        [PointRequest(500, {}), PointRequest(501, {})],
+        np.random.default_rng(1).random((len(names) + 1, 48)),
+    )
     known, fitted = group.known().values, group.others()
     (before,) = parzen.log_densities(group.frame, [fitted], group.drawn)
     point = np.array([[0.03], [0.5], [33.0], [71.0], [999.0]])
@@ -114,11 +137,16 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     group.add_pending(point[:, 0])
     refitted = parzen.fit(group.frame, np.concatenate([known, point], axis=1))
     # Its kernel alone, and the mixture that was fitted before it came.
-    alone = replace(refitted, log_weights=np.where(np.arange(known.shape[1] + 2) == known.shape[1], 0.0, -np.inf))
+    alone = replace(
+        refitted,
+        log_weights=np.where(np.arange(known.shape[1] + 2) == known.shape[1], 0.0, -np.inf),
+    )
     (kernel,) = parzen.log_densities(group.frame, [alone], group.drawn)
     here = slice(0, 48)
     after = group.others_near(here)
-    np.testing.assert_allclose(after, np.logaddexp(before, kernel + fitted.log_weights[-1]), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        after, np.logaddexp(before, kernel + fitted.log_weights[-1]), rtol=0, atol=1e-9
+    )
 
 
 def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
@@ -130,34 +158,49 @@ def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
         lived.propose(done[:count], open_, [PointRequest(900, {})])
         lived.propose(past, open_[4:], [PointRequest(901, {})])
     wanted = [PointRequest(1000, {}), PointRequest(1001, {})]
-    assert lived.propose(done[40:], open_[4:], wanted) == model(MIXED, settings).propose(done[40:], open_[4:], wanted)
+    assert lived.propose(done[40:], open_[4:], wanted) == model(MIXED, settings).propose(
+        done[40:], open_[4:], wanted
+    )
 
 
 def test_a_model_keeps_nothing_for_each_subset_of_fixed_values() -> None:
     done, _ = history(WHOLE, 60, 0)
     ours = model(WHOLE, OwnSettings())
     values = done[0].parameters
-    subsets = [some for count in range(len(values)) for some in itertools.combinations(values, count)]
+    subsets = [
+        some for count in range(len(values)) for some in itertools.combinations(values, count)
+    ]
     for number, names in enumerate(subsets, 500):
         ours.propose(done, [], [PointRequest(number, {name: values[name] for name in names})])
     single = {(name,) for name in values}
     assert len(subsets) == 31
-    assert set(ours._good) == {tuple(values), *single}, "all parameters together, and those that were the only free one"
+    assert set(ours._good) == {tuple(values), *single}, (
+        "all parameters together, and those that were the only free one"
+    )
 
 
-def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apart_with_it() -> None:
+def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apart_with_it() -> (
+    None
+):
     done, open_ = history(MIXED, 50, 9)
     proud = model(MIXED, OwnSettings(constant_liar=False))
-    assert proud.propose(done, open_, [PointRequest(300, {})]) == proud.propose(done, [], [PointRequest(300, {})])
+    assert proud.propose(done, open_, [PointRequest(300, {})]) == proud.propose(
+        done, [], [PointRequest(300, {})]
+    )
     points = [
-        p["lr"] for p in model(MIXED, OwnSettings()).propose(done, open_, [PointRequest(300 + k, {}) for k in range(8)])
+        p["lr"]
+        for p in model(MIXED, OwnSettings()).propose(
+            done, open_, [PointRequest(300 + k, {}) for k in range(8)]
+        )
     ]
     assert all(a != b for a, b in itertools.combinations(points, 2))
 
 
 @examples(25)
 @given(
-    runs=st.lists(st.tuples(st.integers(0, 3), st.integers(1, TOGETHER + 2)), min_size=1, max_size=4),
+    runs=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, TOGETHER + 2)), min_size=1, max_size=4
+    ),
     multivariate=st.booleans(),
     liar=st.booleans(),
 )
@@ -170,9 +213,13 @@ def test_a_batch_of_any_fixed_parts_gets_a_point_for_each(
     done, open_ = history(TREE, 12, 2)
     fixed = [parts[which] for which, count in runs for _ in range(count)]
     wanted = [PointRequest(500 + number, part) for number, part in enumerate(fixed)]
-    points = model(TREE, OwnSettings(multivariate=multivariate, constant_liar=liar)).propose(done, open_, wanted)
+    points = model(TREE, OwnSettings(multivariate=multivariate, constant_liar=liar)).propose(
+        done, open_, wanted
+    )
     assert [TREE.point_problems(point, partial=False) for point in points] == [()] * len(wanted)
-    assert [{name: point[name] for name in part} for point, part in zip(points, fixed, strict=True)] == fixed
+    assert [
+        {name: point[name] for name in part} for point, part in zip(points, fixed, strict=True)
+    ] == fixed
 
 
 class OneByOne(TpeModel):
@@ -183,7 +230,13 @@ class OneByOne(TpeModel):
 
 
 @examples(60)
-@given(spaces(most=12), st.integers(1, 200), st.integers(0, 20), st.booleans(), st.sampled_from([1, 24, 200]))
+@given(
+    spaces(most=12),
+    st.integers(1, 200),
+    st.integers(0, 20),
+    st.booleans(),
+    st.sampled_from([1, 24, 200]),
+)
 def test_parameters_modeled_one_by_one_get_the_same_point_computed_together(
     space: Space, finished: int, running: int, liar: bool, candidates: int
 ) -> None:

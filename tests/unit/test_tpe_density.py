@@ -1,6 +1,8 @@
-"""Our estimator beside Optuna's own: the same window gives the same densities, and so the same choice.
+"""Our estimator beside Optuna's own: the same window gives the same densities, and so the same
+choice.
 
-Optuna's private names that this leans on are asked for here only; a version that moves them fails here.
+Optuna's private names that this leans on are asked for here only; a version that moves them fails
+here.
 """
 
 import inspect
@@ -25,12 +27,24 @@ from suggest.samplers.tpe import OwnSettings, groups
 from suggest.samplers.uniform import draw
 from suggest.space import Domain, Float, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, spaces, study
+from tests.unit.searches import (
+    MAXIMIZE,
+    MINIMIZE,
+    MIXED,
+    RUNNING,
+    SUCCEEDED,
+    examples,
+    spaces,
+    study,
+)
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # of settings, in Optuna 4
+# of settings, in Optuna 4
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 PRUNED = TrialState.PRUNED
 # Optuna 4 asks whether there are constraints.
-UNCONSTRAINED = (False,) if "constraints_enabled" in inspect.signature(theirs._split_trials).parameters else ()
+UNCONSTRAINED = (
+    (False,) if "constraints_enabled" in inspect.signature(theirs._split_trials).parameters else ()
+)
 VALUES = st.one_of(st.sampled_from([0.0, 1.0, -2.5]), st.floats(-1e6, 1e6))  # ties are frequent
 
 
@@ -38,12 +52,23 @@ VALUES = st.one_of(st.sampled_from([0.0, 1.0, -2.5]), st.floats(-1e6, 1e6))  # t
 def values(draw_: st.DrawFn, domain: Domain) -> Value:
     """Draw a value from the domain, often at or near its ends or at earlier values."""
     if isinstance(domain, Float) and domain.count is None:
-        ends = [domain.min, math.nextafter(domain.min, math.inf), math.nextafter(domain.max, -math.inf), domain.max]
+        ends = [
+            domain.min,
+            math.nextafter(domain.min, math.inf),
+            math.nextafter(domain.max, -math.inf),
+            domain.max,
+        ]
         share = draw_(st.integers(0, 2**20))
         return draw_(st.sampled_from([*ends, draw(domain, generator(share, 0, "value"))]))
     if isinstance(domain, Int):
-        near = [domain.at(min(k, domain.count - 1)) for k in (0, 1, domain.count // 2, domain.count - 1)]
-        return draw_(st.sampled_from([*near, draw(domain, generator(draw_(st.integers(0, 2**20)), 0, "value"))]))
+        near = [
+            domain.at(min(k, domain.count - 1)) for k in (0, 1, domain.count // 2, domain.count - 1)
+        ]
+        return draw_(
+            st.sampled_from(
+                [*near, draw(domain, generator(draw_(st.integers(0, 2**20)), 0, "value"))]
+            )
+        )
     assert domain.count is not None
     return domain.at(draw_(st.integers(0, domain.count - 1)))
 
@@ -57,8 +82,16 @@ def histories(draw_: st.DrawFn, space: Space, *, most: int = 60) -> list[Trial]:
         for parameter in space.ordered:
             if parameter.active(point):
                 point[parameter.name] = draw_(values(parameter.domain))
-        state = SUCCEEDED if k == 0 else draw_(st.sampled_from([SUCCEEDED, SUCCEEDED, SUCCEEDED, PRUNED, RUNNING]))
-        value = draw_(VALUES) if state is SUCCEEDED or (state is PRUNED and draw_(st.booleans())) else None
+        state = (
+            SUCCEEDED
+            if k == 0
+            else draw_(st.sampled_from([SUCCEEDED, SUCCEEDED, SUCCEEDED, PRUNED, RUNNING]))
+        )
+        value = (
+            draw_(VALUES)
+            if state is SUCCEEDED or (state is PRUNED and draw_(st.booleans()))
+            else None
+        )
         step = draw_(st.integers(0, 4)) if value is not None and state is PRUNED else None
         trials.append(Trial(number, state, point, value=value, step=step))
         number += draw_(st.integers(1, 3))
@@ -68,7 +101,9 @@ def histories(draw_: st.DrawFn, space: Space, *, most: int = 60) -> list[Trial]:
 class Both:
     """The same study for both: ours as `batch`, Optuna's as the trials that it would fit to."""
 
-    def __init__(self, space: Space, trials: list[Trial], *, maximize: bool = False, liar: bool = True) -> None:
+    def __init__(
+        self, space: Space, trials: list[Trial], *, maximize: bool = False, liar: bool = True
+    ) -> None:
         spec = study(space, "tpe", direction=MAXIMIZE if maximize else MINIMIZE).spec
         settings = OwnSettings(constant_liar=liar)
         self.space = space
@@ -79,24 +114,37 @@ class Both:
         self.distributions = wrapped._distributions
         frozen = [wrapped._freeze(t) for t in trials if t.finished or liar]
         self.sampler = TPESampler(constant_liar=liar)
-        self.study = optuna.Study(STUDY_NAME, WindowStorage(wrapped._directions, frozen), sampler=self.sampler)
+        self.study = optuna.Study(
+            STUDY_NAME, WindowStorage(wrapped._directions, frozen), sampler=self.sampler
+        )
         n = len(finished)
         self.split = theirs._split_trials(
-            self.study, self.study.get_trials(deepcopy=False), theirs.default_gamma(n), *UNCONSTRAINED
+            self.study,
+            self.study.get_trials(deepcopy=False),
+            theirs.default_gamma(n),
+            *UNCONSTRAINED,
         )
 
     def estimator(self, names: tuple[str, ...], *, good: bool) -> _ParzenEstimator:
         space = {name: self.distributions[name] for name in names}
-        return self.sampler._build_parzen_estimator(self.study, space, self.split[0 if good else 1], handle_below=good)
+        return self.sampler._build_parzen_estimator(
+            self.study, space, self.split[0 if good else 1], handle_below=good
+        )
 
 
 def grouped(space: Space, *, multivariate: bool) -> list[tuple[str, ...]]:
     together = [tuple(p.name for p in group if p.domain.count != 1) for group in groups(space)]
-    return [names for names in together if names] if multivariate else [(name,) for names in together for name in names]
+    return (
+        [names for names in together if names]
+        if multivariate
+        else [(name,) for names in together for name in names]
+    )
 
 
 def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:
-    """Points to compare at, (names, points): drawn from the good trials, uniformly, and the trials' own."""
+    """Points to compare at, (names, points): drawn from the good trials, uniformly, and the trials'
+    own.
+    """
     rng = np.random.default_rng(seed)
     group = both.ours.group(both.batch, names)
     near = group.good.draw(rng.random((len(names) + 1, 12)))
@@ -119,7 +167,9 @@ def test_densities_are_optunas(
 @given(st.data(), st.integers(0, 999))
 @examples(25)
 def test_densities_are_optunas_in_a_space_of_every_kind(data: st.DataObject, seed: int) -> None:
-    hold_equal(Both(MIXED, data.draw(histories(MIXED))), tuple(p.name for p in MIXED.parameters), seed)
+    hold_equal(
+        Both(MIXED, data.draw(histories(MIXED))), tuple(p.name for p in MIXED.parameters), seed
+    )
 
 
 def hold_equal(both: Both, names: tuple[str, ...], seed: int) -> None:
@@ -127,7 +177,8 @@ def hold_equal(both: Both, names: tuple[str, ...], seed: int) -> None:
     numbers = anywhere(both, names, seed)
     where = dict(zip(names, numbers, strict=True))
     at = points(group.frame, numbers)
-    # Optuna takes the mass of one of n whole numbers as 1 minus the rest, which has an error of some 1e-16 * n.
+    # Optuna takes the mass of one of n whole numbers as 1 minus the rest, which has an error of
+    # some 1e-16 * n.
     slack = 1e-6 + 1e-15 * max(both.space.by_name[name].domain.count or 0 for name in names)
     sums = []
     for mixture, good in ((group.good.mixture, True), (group.others(), False)):
@@ -137,7 +188,8 @@ def hold_equal(both: Both, names: tuple[str, ...], seed: int) -> None:
         np.testing.assert_allclose(ours, theirs_, rtol=0, atol=slack)
         sums.append((ours, theirs_))
     ours, theirs_ = (good - other for good, other in zip(*sums, strict=True))
-    # The same point is chosen; of two as good as each other in all digits that are compared, either.
+    # The same point is chosen; of two as good as each other in all digits that are compared,
+    # either.
     assert theirs_[np.argmax(ours)] >= theirs_.max() - 2 * slack
 
 
@@ -147,7 +199,9 @@ def long_history(space: Space, count: int, seed: int) -> list[Trial]:
     for number in range(count):
         point = {p.name: draw(p.domain, rng) for p in space.parameters}
         state = RUNNING if number % 9 == 8 else SUCCEEDED
-        trials.append(Trial(number, state, point, value=rng.random() if state is SUCCEEDED else None))
+        trials.append(
+            Trial(number, state, point, value=rng.random() if state is SUCCEEDED else None)
+        )
     return trials
 
 
@@ -173,8 +227,11 @@ def test_a_drawn_point_has_the_computed_density() -> None:
         ours = group.good.draw(rng.random((2, 20_000)))[0]
         theirs_ = both.estimator((name,), good=True).sample(np.random.RandomState(4), 20_000)[name]
         edges = np.sort(np.concatenate([ours, theirs_]))
-        apart = np.searchsorted(np.sort(ours), edges, "right") - np.searchsorted(np.sort(theirs_), edges, "right")
-        assert np.abs(apart).max() / 20_000 < 0.02  # Kolmogorov-Smirnov: beyond this once in 2,000 times
+        apart = np.searchsorted(np.sort(ours), edges, "right") - np.searchsorted(
+            np.sort(theirs_), edges, "right"
+        )
+        # Kolmogorov-Smirnov: beyond this once in 2,000 times
+        assert np.abs(apart).max() / 20_000 < 0.02
 
 
 def test_the_chosen_candidate_is_the_best_one_by_optunas_density() -> None:
@@ -196,7 +253,11 @@ def test_the_chosen_candidate_is_the_best_one_by_optunas_density() -> None:
 
 def test_the_split_weights_and_settings_are_those_of_optunas_sampler() -> None:
     parameters = TPESampler()._parzen_estimator_parameters
-    assert (parameters.prior_weight, parameters.consider_magic_clip, parameters.consider_endpoints) == (
+    assert (
+        parameters.prior_weight,
+        parameters.consider_magic_clip,
+        parameters.consider_endpoints,
+    ) == (
         1.0,
         True,
         False,

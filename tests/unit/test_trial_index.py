@@ -15,7 +15,16 @@ from suggest.engine.trial_index import TrialIndex
 from suggest.samplers.tpe import Window
 from suggest.study import Pruning
 from suggest.trial import IMPORTED_FROM, Measurement, Trial, TrialBatch, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, a_column, accuracy, study
+from tests.unit.searches import (
+    MINIMIZE,
+    MIXED,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    a_column,
+    accuracy,
+    study,
+)
 
 
 @dataclass
@@ -79,7 +88,9 @@ def test_an_index_that_evicts_trials_prunes_and_values_like_one_that_keeps_all()
         if number % 4 != 3:
             pair.put(Trial(number, SUCCEEDED, {"layers": 1}, value=0.5))
         again = accuracy(*(0.1 * number + 0.01 * k for k in range(5)), 7.0)
-        assert pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
+        assert (
+            pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
+        )
         assert pair.brief.value_of(number) == pair.whole.value_of(number)
     assert any(pair.whole.advise(number).should_stop for number in (3, 7, 11))
     for number in (3, 7, 11):  # advice about the same curve is not given anew
@@ -121,7 +132,9 @@ def test_an_engine_that_evicts_trials_behaves_like_one_that_keeps_all() -> None:
         if number % 5:
             pair.put(replace(trial, state=SUCCEEDED, value=float(number % 7)))
     for k in (0, 7, 29, 30):
-        assert pair.brief.trials_of_request(f"request-{k}") == pair.whole.trials_of_request(f"request-{k}")
+        assert pair.brief.trials_of_request(f"request-{k}") == pair.whole.trials_of_request(
+            f"request-{k}"
+        )
     assert [pair.brief.trial(n) for n in range(60)] == [pair.whole.trial(n) for n in range(60)]
     assert (pair.brief.next_number, pair.brief.size) == (60, 60)
 
@@ -142,13 +155,22 @@ def test_a_cancelled_trial_is_kept_for_it_may_be_a_deleted_one() -> None:
     cancelled = Trial(3, TrialState.CANCELLED, {"lr": 0.1}, request_id="asked")
     index.put(cancelled)
     assert (index.get(3), index.of_request("asked")) == (cancelled, (cancelled,))
-    assert (index.get(2), index.state(2), index.state(3), len(index)) == (None, None, cancelled.state, 1)
+    assert (index.get(2), index.state(2), index.state(3), len(index)) == (
+        None,
+        None,
+        cancelled.state,
+        1,
+    )
 
 
 def test_labeling_a_finished_trial_does_not_count_it_twice() -> None:
     pair = Pair("tpe")
     for number in range(12):
-        pair.put(Trial(number, SUCCEEDED, pair.whole.propose(1).trials[0].parameters, value=float(number)))
+        pair.put(
+            Trial(
+                number, SUCCEEDED, pair.whole.propose(1).trials[0].parameters, value=float(number)
+            )
+        )
     before = pair.brief.propose(2)
     for _ in range(3):
         pair.put(replace(pair.whole.trial(4), labels={"team": "vision"}))
@@ -195,8 +217,13 @@ def test_a_window_keeps_what_it_shows_and_little_more() -> None:
 def a_history(count: int, seed: int, *, first: int) -> TrialBatch:
     """Return a history in which one trial in four has failed, and one point lies outside of MIXED."""
     rng = Random(seed)
-    states = [rng.choice([SUCCEEDED, SUCCEEDED, SUCCEEDED, TrialState.FAILED]) for _ in range(count)]
-    found = [dict(each.parameters) for each in Engine(study(MIXED, seed=seed), [], []).propose(count).trials]
+    states = [
+        rng.choice([SUCCEEDED, SUCCEEDED, SUCCEEDED, TrialState.FAILED]) for _ in range(count)
+    ]
+    found = [
+        dict(each.parameters)
+        for each in Engine(study(MIXED, seed=seed), [], []).propose(count).trials
+    ]
     outside = seed % 2 and rng.randrange(count)
     if outside:
         found[outside]["lr"] = 1e9
@@ -207,7 +234,9 @@ def a_history(count: int, seed: int, *, first: int) -> TrialBatch:
         [float(rng.randrange(50)) if state is SUCCEEDED else None for state in states],
         ["" if state is SUCCEEDED else "broken" for state in states],
         ["" if state is SUCCEEDED else "katib" for state in states],
-        {IMPORTED_FROM: ["katib" if k == outside else None for k in range(count)]} if outside else {},
+        {IMPORTED_FROM: ["katib" if k == outside else None for k in range(count)]}
+        if outside
+        else {},
         datetime(2026, 1, 2, tzinfo=UTC),
     )
 
@@ -219,7 +248,8 @@ def test_a_batch_teaches_what_its_trials_teach_one_by_one(algorithm: str, keeps:
     for seed in range(4):
         books = Book(), Book()
         one_by_one, at_once = (
-            Engine(study(MIXED, algorithm, config=config), [], [], source=None if keeps else book) for book in books
+            Engine(study(MIXED, algorithm, config=config), [], [], source=None if keeps else book)
+            for book in books
         )
         for count in (30, 170):
             batch = a_history(count, seed, first=at_once.next_number)

@@ -32,7 +32,9 @@ from suggest.study import Algorithm, Criteria, Direction, Objective, Study, Stud
 from tests.contract.local_testbed import eventually
 
 SPEC = StudySpec(
-    Space((Parameter("x", Float(0.0, 1.0)),)), (Objective("score", Direction.MAXIMIZE),), Algorithm("random")
+    Space((Parameter("x", Float(0.0, 1.0)),)),
+    (Objective("score", Direction.MAXIMIZE),),
+    Algorithm("random"),
 )
 PATIENCE_S = 30.0
 
@@ -42,7 +44,10 @@ def test_a_stream_beyond_the_limit_is_refused_until_another_has_ended() -> None:
     with ExitStack() as streams:
         for _ in range(MOST_STREAMS):
             streams.enter_context(limits.streaming())
-        with pytest.raises(RateLimited, match=f"this token has {MOST_STREAMS} streams open"), limits.streaming():
+        with (
+            pytest.raises(RateLimited, match=f"this token has {MOST_STREAMS} streams open"),
+            limits.streaming(),
+        ):
             pass
     with limits.streaming():
         pass
@@ -53,7 +58,10 @@ def test_the_page_of_experiments_is_named_by_its_link(tmp_path: Path) -> None:
     with ExitStack() as streams:
         for _ in range(MOST_STREAMS):
             streams.enter_context(limits.streaming())
-        with pytest.raises(RateLimited, match=f"^this link has {MOST_STREAMS} streams open"), limits.streaming():
+        with (
+            pytest.raises(RateLimited, match=f"^this link has {MOST_STREAMS} streams open"),
+            limits.streaming(),
+        ):
             pass
 
 
@@ -76,7 +84,9 @@ class SlowBoard(StudyBoard):
 
     def __init__(self) -> None:
         client = AsyncClient("localhost:1")
-        super().__init__(client, source="", mark=tuple, verbs=frozenset, limits=VisitorLimits("this token"))
+        super().__init__(
+            client, source="", mark=tuple, verbs=frozenset, limits=VisitorLimits("this token")
+        )
         self.readable = asyncio.Event()
         self.drawable = threading.Event()
         self.requested: list[str] = []
@@ -106,7 +116,9 @@ class Figures:
             closing=asyncio.Event(),
             vega=VegaBundle(),
         )
-        self._browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://localhost")
+        self._browser = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app), base_url="http://localhost"
+        )
 
     async def status(self, study: str, figure: str = "history") -> int:
         answer = await asyncio.wait_for(self._browser.get(path_of(study, figure)), PATIENCE_S)
@@ -152,7 +164,10 @@ def test_figures_are_drawn_one_at_a_time_beside_a_slow_one() -> None:
         entered = figures.board.entered
         requests = [await figures.requested("first")]
         await eventually(lambda: entered == ["first"])
-        requests += [await figures.requested("second"), await figures.requested("other", "importance")]
+        requests += [
+            await figures.requested("second"),
+            await figures.requested("other", "importance"),
+        ]
         await eventually(lambda: len(entered) == 2)
         assert entered == ["first", "other"]
         figures.board.drawable.set()
@@ -199,7 +214,9 @@ class Listing(AsyncClient):
         super().__init__("localhost:1")
         self.reads = 0
 
-    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+    async def study_summaries(
+        self, namespace: str = "-"
+    ) -> list[tuple[Study, StudySummary | None]]:
         self.reads += 1
         return []
 
@@ -213,7 +230,9 @@ def test_a_list_that_changes_all_the_time_is_read_for_all_pages_at_intervals(
     async def pages() -> int:
         client, changes = Listing(), count()
         limits = VisitorLimits("this token")
-        board = StudyBoard(client, source="", mark=lambda: (next(changes),), verbs=frozenset, limits=limits)
+        board = StudyBoard(
+            client, source="", mark=lambda: (next(changes),), verbs=frozenset, limits=limits
+        )
         for _ in range(3):
             assert (await anext(board.follow_list()))[0] == "list"
         await board.close()

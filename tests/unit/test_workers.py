@@ -95,7 +95,9 @@ def test_a_worker_proposes_what_this_process_would(
     assert pool.running == 1
     batch = [p.parameters for p in there.propose(5).trials]
     assert batch == [p.parameters for p in here.propose(5).trials]
-    assert [p.parameters for p in Engine(study, there.trials(), (), workers=pool).propose(5).trials] == batch
+    assert [
+        p.parameters for p in Engine(study, there.trials(), (), workers=pool).propose(5).trials
+    ] == batch
 
 
 def test_optuna_is_imported_by_the_worker_and_not_by_the_server() -> None:
@@ -110,7 +112,14 @@ def test_optuna_is_imported_by_the_worker_and_not_by_the_server() -> None:
         "print(pool.running, 'optuna' in sys.modules, 'numpy' in sys.modules)\n"
         "pool.close()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)  # fmt: skip # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.stdout == "1 False False\n", done.stderr
 
 
@@ -125,7 +134,10 @@ def test_a_request_sends_only_changed_trials_to_the_worker(pool: Workers) -> Non
     echo = model(pool, "EchoModel")
     first = echo.propose([trial(0), trial(1)], [trial(5)], NEXT)
     again = echo.propose([trial(1, 0.25), trial(2)], [], NEXT)
-    assert [(p["shown"], p["running"]) for p in (*first, *again)] == [("0=0.5,1=0.5", "5"), ("1=0.25,2=0.5", "")]
+    assert [(p["shown"], p["running"]) for p in (*first, *again)] == [
+        ("0=0.5,1=0.5", "5"),
+        ("1=0.25,2=0.5", ""),
+    ]
     assert first[0]["pid"] == again[0]["pid"]
 
 
@@ -143,10 +155,16 @@ def test_a_killed_worker_is_replaced_and_is_shown_everything_again(pool: Workers
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGKILL)
     (after,) = echo.propose([trial(0), trial(1)], [], NEXT)
-    assert (after["shown"], after["pid"] == before["pid"], pool.restarts) == ("0=0.5,1=0.5", False, 1)
+    assert (after["shown"], after["pid"] == before["pid"], pool.restarts) == (
+        "0=0.5,1=0.5",
+        False,
+        1,
+    )
 
 
-def test_a_worker_killed_in_the_middle_of_a_proposal_costs_one_retry(pool: Workers, tmp_path: Path) -> None:
+def test_a_worker_killed_in_the_middle_of_a_proposal_costs_one_retry(
+    pool: Workers, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
     waits = model(pool, "Waits", file)
     with ThreadPoolExecutor(1) as thread:
@@ -172,13 +190,17 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
     def patient() -> None:
         monkeypatch.setattr(workers, "HANG_S", 60.0)  # of the one that takes its place
 
-    threading.Timer(0.0, lambda: eventually(lambda: not lives(int(str(before["pid"])))) or patient()).start()
+    threading.Timer(
+        0.0, lambda: eventually(lambda: not lives(int(str(before["pid"])))) or patient()
+    ).start()
     (after,) = echo.propose([trial(0)], [], NEXT)
     assert (after["shown"], after["pid"] == before["pid"]) == ("0=0.5", False)
     assert not lives(before["pid"])
 
 
-def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_reads_no_request_is_killed_and_replaced(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     echo = model(pool, "EchoModel")
     with monkeypatch.context() as patched:
         patched.setattr(workers, "HANG_S", 0.3)
@@ -186,7 +208,8 @@ def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, mo
     (before,) = echo.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)
-    (after,) = echo.propose([trial(number) for number in range(20_000)], [], NEXT)  # more than the socket holds
+    # more than the socket holds
+    (after,) = echo.propose([trial(number) for number in range(20_000)], [], NEXT)
     assert (after["pid"] == before["pid"], pool.restarts) == (False, 1)
 
 
@@ -200,7 +223,9 @@ def test_a_worker_imports_nothing_from_the_current_directory(
 
 
 def test_a_model_that_kills_its_worker_twice_fails_its_call_and_no_other(pool: Workers) -> None:
-    with pytest.raises(Unavailable, match=r"a worker process has ended \(exit code 3\), twice in a row"):
+    with pytest.raises(
+        Unavailable, match=r"a worker process has ended \(exit code 3\), twice in a row"
+    ):
         model(pool, "Dies").propose([trial(0)], [], NEXT)
     (point,) = model(pool, "EchoModel").propose([trial(0)], [], NEXT)
     assert point["shown"] == "0=0.5"
@@ -208,13 +233,16 @@ def test_a_model_that_kills_its_worker_twice_fails_its_call_and_no_other(pool: W
 
 def test_an_error_of_a_model_is_raised_here_with_its_traceback(pool: Workers) -> None:
     with pytest.raises(
-        RuntimeError, match=r"(?s)in a worker process:.*slow_models\.py.*ZeroDivisionError: in the model"
+        RuntimeError,
+        match=r"(?s)in a worker process:.*slow_models\.py.*ZeroDivisionError: in the model",
     ):
         model(pool, "Raises").propose([trial(0)], [], NEXT)
     assert pool.restarts == 0
 
 
-def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Workers, tmp_path: Path) -> None:
+def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(
+    pool: Workers, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
     waits, told = model(pool, "Waits", file), model(pool, "EchoModel")
 
@@ -234,7 +262,9 @@ def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def test_a_call_that_was_given_up_keeps_its_worker_until_the_worker_has_answered(pool: Workers, tmp_path: Path) -> None:
+def test_a_call_that_was_given_up_keeps_its_worker_until_the_worker_has_answered(
+    pool: Workers, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
     deaf, told = model(pool, "IgnoresDeadline", file), model(pool, "EchoModel")
 
@@ -286,19 +316,33 @@ def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_anoth
     pair: Workers, tmp_path: Path
 ) -> None:
     file = tmp_path / "pid"
-    echo, other, waits = model(pair, "EchoModel"), model(pair, "EchoModel"), model(pair, "Waits", file)
-    (before,), (elsewhere,) = echo.propose([trial(0)], [], NEXT), other.propose([trial(0)], [], NEXT)
+    echo, other, waits = (
+        model(pair, "EchoModel"),
+        model(pair, "EchoModel"),
+        model(pair, "Waits", file),
+    )
+    (before,), (elsewhere,) = (
+        echo.propose([trial(0)], [], NEXT),
+        other.propose([trial(0)], [], NEXT),
+    )
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
         assert pid_in(file) == before["pid"]
-        (moved,) = echo.propose([trial(0), trial(1)], [], NEXT)  # the file is there: the long one continues
-        assert (moved["shown"], moved["pid"], file.exists()) == ("0=0.5,1=0.5", elsewhere["pid"], True)
+        # the file is there: the long one continues
+        (moved,) = echo.propose([trial(0), trial(1)], [], NEXT)
+        assert (moved["shown"], moved["pid"], file.exists()) == (
+            "0=0.5,1=0.5",
+            elsewhere["pid"],
+            True,
+        )
         file.unlink()
         asked.result(timeout=60)
     assert (pair.waiting, pair.restarts) == (0, 0)
 
 
-def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(pair: Workers, tmp_path: Path) -> None:
+def test_a_study_that_returns_to_a_worker_gets_the_missed_changes(
+    pair: Workers, tmp_path: Path
+) -> None:
     file = tmp_path / "pid"
     echo, waits = model(pair, "EchoModel"), model(pair, "Waits", file)
     (first,) = echo.propose([trial(0), trial(1), trial(2)], [], NEXT)
@@ -382,10 +426,14 @@ def test_a_worker_with_too_little_memory_evicts_the_model_that_was_not_used_for_
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_most(monkeypatch, 400 << 20)
-    one, other = model(pool, "AllocatesMemory", 150 << 20), model(pool, "AllocatesMemory", 150 << 20)
+    one, other = (
+        model(pool, "AllocatesMemory", 150 << 20),
+        model(pool, "AllocatesMemory", 150 << 20),
+    )
     third = model(pool, "AllocatesMemory", 150 << 20)
     asked = [
-        (*each.propose([trial(0), trial(1)], [], NEXT),)[0] for each in (one, other, one, third, one, third, other)
+        (*each.propose([trial(0), trial(1)], [], NEXT),)[0]
+        for each in (one, other, one, third, one, third, other)
     ]
     assert [point["asked"] for point in asked] == [1, 1, 2, 1, 3, 2, 1]
     assert {point["shown"] for point in asked} == {"0=0.5,1=0.5"}
@@ -397,25 +445,36 @@ def test_a_worker_whose_only_model_takes_too_much_memory_ends_and_is_replaced(
 ) -> None:
     at_most(monkeypatch, 150 << 20)
     large = model(pool, "AllocatesMemory", 200 << 20)
-    points = [(*large.propose([trial(number) for number in range(n)], [], NEXT),)[0] for n in (1, 2, 3)]
+    points = [
+        (*large.propose([trial(number) for number in range(n)], [], NEXT),)[0] for n in (1, 2, 3)
+    ]
     assert [point["shown"] for point in points] == ["0=0.5", "0=0.5,1=0.5", "0=0.5,1=0.5,2=0.5"]
     assert len({point["pid"] for point in points}) == 3
     assert pool.restarts == 0
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is set above what /proc says is mapped")
-def test_a_model_that_exceeds_its_memory_limit_fails_its_call_and_not_its_study(pool: Workers, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the limit is set above what /proc says is mapped"
+)
+def test_a_model_that_exceeds_its_memory_limit_fails_its_call_and_not_its_study(
+    pool: Workers, tmp_path: Path
+) -> None:
     file = tmp_path / "allocates"
     file.touch()
     overflows, told = model(pool, "Overflows", file), model(pool, "EchoModel")
     (before,) = told.propose([trial(0)], [], NEXT)
-    with pytest.raises(LimitReached, match="needs more memory than a worker process of this server may have") as raised:
+    with pytest.raises(
+        LimitReached, match="needs more memory than a worker process of this server may have"
+    ) as raised:
         overflows.propose([trial(0)], [], NEXT)
     assert code_of(raised.value) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert pool.restarts == 1
     assert not lives(int(str(before["pid"])))
     file.unlink()
-    (after,), (other,) = overflows.propose([trial(0)], [], NEXT), told.propose([trial(0), trial(1)], [], NEXT)
+    (after,), (other,) = (
+        overflows.propose([trial(0)], [], NEXT),
+        told.propose([trial(0), trial(1)], [], NEXT),
+    )
     assert (after["shown"], other["shown"], pool.restarts) == ("0=0.5", "0=0.5,1=0.5", 1)
 
 
@@ -425,13 +484,17 @@ def test_a_worker_that_cannot_be_started_makes_the_server_unavailable_until_it_c
     echo = model(pool, "EchoModel")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/nowhere/python")
-        with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*/nowhere/python.*; try again"):
+        with pytest.raises(
+            Unavailable, match=r"a worker process cannot be started: .*/nowhere/python.*; try again"
+        ):
             echo.propose([trial(0)], [], NEXT)
         assert pool.running == 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
-        with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*Too many open files"):
+        with pytest.raises(
+            Unavailable, match=r"a worker process cannot be started: .*Too many open files"
+        ):
             echo.propose([trial(0)], [], NEXT)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -439,7 +502,9 @@ def test_a_worker_that_cannot_be_started_makes_the_server_unavailable_until_it_c
     assert (point["shown"], pool.restarts) == ("0=0.5", 0)
 
 
-def test_a_failed_start_leaves_no_descriptor_open(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_leaves_no_descriptor_open(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     echo = model(pool, "EchoModel")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
@@ -455,7 +520,9 @@ def test_a_failed_start_leaves_no_descriptor_open(pool: Workers, monkeypatch: py
 
 
 def test_a_model_that_exits_is_not_started_again_without_end(pool: Workers) -> None:
-    with pytest.raises(Unavailable, match=r"a worker process has ended \(exit code 0\), twice in a row"):
+    with pytest.raises(
+        Unavailable, match=r"a worker process has ended \(exit code 0\), twice in a row"
+    ):
         model(pool, "Exits").propose([trial(0)], [], NEXT)
 
 
@@ -502,7 +569,13 @@ def test_a_worker_ends_with_its_parent_also_in_the_middle_of_a_proposal(tmp_path
 def test_an_idle_worker_ends_and_the_next_request_starts_another(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", "import suggest.worker_process as w; w.IDLE_S = 0.05; main(int"))  # noqa: E501  # fmt: skip
+    monkeypatch.setattr(
+        workers,
+        "_BOOT",
+        workers._BOOT.replace(
+            "main(int", "import suggest.worker_process as w; w.IDLE_S = 0.05; main(int"
+        ),
+    )
     echo = model(pool, "EchoModel")
     (before,) = echo.propose([trial(0)], [], NEXT)
     eventually(lambda: not lives(int(str(before["pid"]))))

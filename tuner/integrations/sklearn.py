@@ -111,7 +111,8 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             return_train_score=return_train_score,
         )
 
-    def fit(self, X: object, y: object = None, **params: object) -> TunerSearchCV:  # noqa: N803  # scikit-learn's name
+    # scikit-learn's name
+    def fit(self, X: object, y: object = None, **params: object) -> TunerSearchCV:  # noqa: N803
         """Evaluate candidates and refit the best one, as RandomizedSearchCV.
 
         Raises:
@@ -177,8 +178,11 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             )
         in_order = [scored[number] for number in sorted(scored)]
         score_of_failure = math.nan if self.error_score == "raise" else float(self.error_score)
-        fits = [candidate.fit(split, like=self._fits[0], score_of_failure=score_of_failure)
-                for candidate in in_order for split in range(self.n_splits_)]  # fmt: skip
+        fits = [
+            candidate.fit(split, like=self._fits[0], score_of_failure=score_of_failure)
+            for candidate in in_order
+            for split in range(self.n_splits_)
+        ]
         # The dictionary is the one that BaseSearchCV keeps as cv_results_.
         results.update(
             super()._format_results(

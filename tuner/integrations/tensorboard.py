@@ -43,8 +43,10 @@ class TensorBoardLog(TrialLog):
         part = self._root / f".{search}-{result.number}.part"
         shutil.rmtree(part, ignore_errors=True)
         start_s, end_s = seconds(result.start_time), seconds(result.end_time)
-        parameters = {name: value if isinstance(value, bool | int | float) else f"{value}"
-                      for name, value in result.parameters.items()}  # fmt: skip
+        parameters = {
+            name: value if isinstance(value, bool | int | float) else f"{value}"
+            for name, value in result.parameters.items()
+        }
         writer = EventFileWriter(f"{part}")
         try:
             begin = summary_v2.hparams_pb(parameters, f"{search}-{result.number}", start_s)

@@ -47,8 +47,12 @@ class TrialLog(ABC):
                 log.warning(
                     "%s: trial %d of %s was not logged, and is tried again after a later trial: "
                     "%s: %s",
-                    self.tool, result.number, study.name, type(error).__name__, error,
-                )  # fmt: skip
+                    self.tool,
+                    result.number,
+                    study.name,
+                    type(error).__name__,
+                    error,
+                )
             self._warned = True
 
     def copy_all(self, study: Study) -> None:

@@ -49,8 +49,12 @@ class WandbLog(TrialLog):
         by_step: dict[int, dict[str, float]] = defaultdict(dict)
         for step, metric, value in measurements:
             by_step[step][metric] = value
-        outcome = {"tuner/trial": result.number, "tuner/state": result.state, "tuner/reason": result.reason or None,
-                   "tuner/value": result.value}  # fmt: skip
+        outcome = {
+            "tuner/trial": result.number,
+            "tuner/state": result.state,
+            "tuner/reason": result.reason or None,
+            "tuner/value": result.value,
+        }
         with wandb.init(
             id=name,
             name=name,

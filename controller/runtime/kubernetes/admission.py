@@ -1,15 +1,17 @@
-"""Admission: which attempts wait for room in their namespace, and the creation of the objects of those admitted.
+"""Admission: which attempts wait for room in their namespace, and the creation of the objects of
+those admitted.
 
-`AdmissionQueue` decides without asking the cluster, oldest attempt first. Room is what the quotas leave after the
-attempts that were admitted and are not counted there yet (`resource_quota`). With a Kueue queue, Kueue decides about
-room, and every attempt is admitted at once.
+`AdmissionQueue` decides without asking the cluster, oldest attempt first. Room is what the quotas
+leave after the attempts that were admitted and are not counted there yet (`resource_quota`). With a
+Kueue queue, Kueue decides about room, and every attempt is admitted at once.
 
-Experiments that share a namespace do not know each other: the quota's room goes to whoever asks first, which is now one
-and now the other.
+Experiments that share a namespace do not know each other: the quota's room goes to whoever asks
+first, which is now one and now the other.
 
-`JobCreations` creates in the background: a create may take long, because of a webhook or a throttling server, and
-running trials must not wait for it. The anchor is created once, then the attempt's objects. Every call may be repeated,
-also after a crash at any point: names are computed, and an existing object under a name is adopted or rejected.
+`JobCreations` creates in the background: a create may take long, because of a webhook or a
+throttling server, and running trials must not wait for it. The anchor is created once, then the
+attempt's objects. Every call may be repeated, also after a crash at any point: names are computed,
+and an existing object under a name is adopted or rejected.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from controller.runtime.kubernetes.resource_quota import (
 )
 from controller.runtime.protocol import CannotStart, Launch
 
-_AGAIN_S = 1.0  # after a pod was refused although there seemed to be room: another client was faster
+# after a pod was refused although there seemed to be room: another client was faster
+_AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -68,8 +71,13 @@ class AdmissionQueue:
     def waiting(self) -> Mapping[str, str]:
         return {name: launch.reason for name, launch in (self._admitted | self._queue).items()}
 
-    def add(self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[LimitRange]) -> None:
-        """Queue an attempt with the objects to create for it. Raises ValueError: a resource is not a quantity."""
+    def add(
+        self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[LimitRange]
+    ) -> None:
+        """Queue an attempt with the objects to create for it.
+
+        Raises ValueError: a resource is not a quantity.
+        """
         waiting = _Waiting(launch, objects, with_defaults(demand_of(objects), limit_ranges))
         if (refused := self._refused.pop(launch.name, None)) is not None:
             waiting.not_before_s, waiting.reason = refused
@@ -84,7 +92,8 @@ class AdmissionQueue:
     def next(
         self, quotas: Sequence[ResourceQuota], pods: Iterable[Pod], *, running: int
     ) -> tuple[Launch, Sequence[Raw]] | None:
-        """Admit and return the oldest waiting attempt if there is room for it; younger ones never overtake it.
+        """Admit and return the oldest waiting attempt if there is room for it; younger ones never
+        overtake it.
 
         running: attempts on the cluster that have not ended.
         """
@@ -119,7 +128,10 @@ class AdmissionQueue:
         self._reservations.ended(name)
 
     def wait(self, launch: Launch, reason: str = "") -> None:
-        """Queue an admitted attempt again. A reason means that the cluster refused it, so it is not retried at once."""
+        """Queue an admitted attempt again.
+
+        A reason means that the cluster refused it, so it is not retried at once.
+        """
         waiting = self._admitted.pop(launch.name, None)
         if waiting is not None:
             self._reservations.forget(launch.name)
@@ -128,7 +140,9 @@ class AdmissionQueue:
             self._put(waiting)
 
     def refused(self, name: str, message: str) -> bool:
-        """Note a refused pod. Return True if the quota was why: delete the object, and the attempt waits again."""
+        """Note a refused pod. Return True if the quota was why: delete the object, and the attempt
+        waits again.
+        """
         if not self._own or (reason := out_of_room(message)) is None:
             return False
         self._refused[name] = time.monotonic() + _AGAIN_S, reason
@@ -185,7 +199,8 @@ class JobCreations:
     async def admit(self, *, running: int) -> None:
         """Start to create the attempts that there is room for, oldest first.
 
-        running: attempts on the cluster that have not ended. Raises the error of an earlier creation while it lasts.
+        running: attempts on the cluster that have not ended. Raises the error of an earlier
+        creation while it lasts.
         """
         while admitted := self._queue.next(
             self._informer.quotas, self._informer.pods.objects.values(), running=running
@@ -228,13 +243,19 @@ _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
 class TemporarilyRefused(Exception):
-    """The object was refused for a temporary reason: a full quota, a predecessor that is being deleted, a webhook."""
+    """The object was refused for a temporary reason: a full quota, a predecessor that is being
+    deleted, a webhook.
+    """
 
 
 class JobCreator:
-    """Creates or adopts objects. anchor: the manifest of the object that owns everything of the experiment."""
+    """Creates or adopts objects. anchor: the manifest of the object that owns everything of the
+    experiment.
+    """
 
-    def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, lease: FencingLease) -> None:
+    def __init__(
+        self, client: KubernetesClient, namespace: str, anchor: Raw, lease: FencingLease
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._manifest = anchor
@@ -243,8 +264,11 @@ class JobCreator:
         self._owning = asyncio.Lock()
         self._files: set[str] = set()  # names of the ConfigMaps with files that exist
 
-    async def make(self, objects: Sequence[Raw], *, files: Raw | None = None) -> tuple[Kind, AttemptObject]:
-        """Create or adopt an attempt's objects, and return the last one, which is the attempt's own.
+    async def make(
+        self, objects: Sequence[Raw], *, files: Raw | None = None
+    ) -> tuple[Kind, AttemptObject]:
+        """Create or adopt an attempt's objects, and return the last one, which is the attempt's
+        own.
 
         files: the ConfigMap that the attempt shares with others.
 
@@ -258,12 +282,15 @@ class JobCreator:
         created: tuple[Kind, AttemptObject] | None = None
         for manifest in objects:
             kind = await self._kind_of(manifest)
-            created = kind, cast(AttemptObject, await self._create(kind, owned(manifest, owner)))  # as created
+            # as created
+            created = kind, cast(AttemptObject, await self._create(kind, owned(manifest, owner)))
         assert created is not None
         return created
 
     def forget_anchor(self) -> None:
-        """Look the anchor up again before the next creation: objects whose owner is gone are deleted at once."""
+        """Look the anchor up again before the next creation: objects whose owner is gone are
+        deleted at once.
+        """
         self._owner = None
         self._files.clear()
 
@@ -274,7 +301,9 @@ class JobCreator:
             if error.status != _NOT_FOUND:
                 raise
             preset = preset_of(manifest)
-            preset_hint = "" if preset is None else f" ({preset.api_version} is that of {preset.operator})"
+            preset_hint = (
+                "" if preset is None else f" ({preset.api_version} is that of {preset.operator})"
+            )
             raise CannotStart(
                 f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; "
                 f"install its operator{preset_hint}"
@@ -293,7 +322,10 @@ class JobCreator:
             return await self._adopted(kind, manifest, error)
 
     async def _adopted(self, kind: Kind, manifest: Raw, error: ApiError) -> Raw:
-        """Return the existing object of that name if it is ours. Raises what the error means otherwise."""
+        """Return the existing object of that name if it is ours.
+
+        Raises what the error means otherwise.
+        """
         about = manifest["metadata"]
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
@@ -332,7 +364,9 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
     if rule_for(error):
         return error  # a missing right is not the trial's fault
     if error.status == _NOT_FOUND:
-        return CannotStart(f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind")
+        return CannotStart(
+            f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind"
+        )
     if error.status in (400, 403, 422):
         return CannotStart(f"the cluster does not accept {kind.kind} {name}: {error.message}")
     if silent := unavailable_webhook(error):
@@ -347,7 +381,9 @@ _PATIENCE_S = 5.0
 
 
 class BackgroundRequests:
-    """Requests under way, by name. failed: called after each failure; the caller sends the request again."""
+    """Requests under way, by name. failed: called after each failure; the caller sends the request
+    again.
+    """
 
     def __init__(self, *, failed: Callable[[], None]) -> None:
         self._failed = failed
@@ -356,7 +392,8 @@ class BackgroundRequests:
         self._error: Exception | None = None
 
     async def send(self, name: str, work: Coroutine[Any, Any, None], *, wait: bool = False) -> None:
-        """Start a request under a name that is not under way. wait: wait for all requests under way.
+        """Start a request under a name that is not under way. wait: wait for all requests under
+        way.
 
         Raises the error of a request that was waited for.
         """

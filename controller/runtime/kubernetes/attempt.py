@@ -1,4 +1,5 @@
-"""One attempt on the cluster: its object and pods as last seen, the copies of its logs, and its status.
+"""One attempt on the cluster: its object and pods as last seen, the copies of its logs, and its
+status.
 
 It reads and derives; it writes nothing to the cluster. `KubernetesRuntime` has a table of these.
 """
@@ -35,8 +36,8 @@ from controller.runtime.kubernetes.records import Record, Records
 # Finds the container whose log is followed, among the pods of an object.
 FindSource: TypeAlias = Callable[[AttemptObject | None, Sequence[Pod]], PodContainer | None]
 
-# A kubelet ends a sidecar within seconds of its trial. It never does where the trial cannot start, where its container
-# is restarted again and again, and where its node is lost.
+# A kubelet ends a sidecar within seconds of its trial. It never does where the trial cannot start,
+# where its container is restarted again and again, and where its node is lost.
 SIDECAR_S = 60.0
 
 
@@ -45,7 +46,8 @@ class AttemptOnCluster:
 
     Attributes:
         directory: The attempt's folder on this machine.
-        existing: The kind and the object, as last seen; None: the object is gone, or not created yet.
+        existing: The kind and the object, as last seen; None: the object is gone, or not created
+            yet.
         pods: The attempt's pods as last seen, including deleted ones.
         created: This process has seen the attempt on the cluster.
         ended: Its pods have ended.
@@ -78,7 +80,8 @@ class AttemptOnCluster:
         self._informer = informer
         self._server_clock = server_clock
         self._clock = clock
-        self._end_seen_s: float | None = None  # when an end was first derived, while the sidecar may still print
+        # when an end was first derived, while the sidecar may still print
+        self._end_seen_s: float | None = None
         self._cache = StatusCache()
 
     @property
@@ -103,7 +106,10 @@ class AttemptOnCluster:
 
     @property
     def ends_by_pods(self) -> bool:
-        """Whether the attempt ends with its pods. An object that would replace a deleted pod must go itself."""
+        """Whether the attempt ends with its pods.
+
+        An object that would replace a deleted pod must go itself.
+        """
         if self.existing is None:
             return True
         kind, obj = self.existing
@@ -147,7 +153,11 @@ class AttemptOnCluster:
             return status
         obj = self.existing[1]
         if status.suspended:
-            return replace(status, waiting=self._informer.workloads.why(obj)) if queue_of(obj) else status
+            return (
+                replace(status, waiting=self._informer.workloads.why(obj))
+                if queue_of(obj)
+                else status
+            )
         refusal = self.refusal(status)
         mount_trouble = self._informer.events.mount_trouble(self.pods)
         if refusal or mount_trouble:
@@ -155,14 +165,19 @@ class AttemptOnCluster:
         return status
 
     def refusal(self, status: AttemptStatus) -> str:
-        """Return why the attempt's pods could not be created; "" if that is not known, or there are some."""
+        """Return why the attempt's pods could not be created; "" if that is not known, or there are
+        some.
+        """
         obj = self.obj
         if obj is None or self.pods or status.suspended:
             return ""
         return self._informer.events.refusal(obj["metadata"]["uid"])
 
     def shown_status(self, status: AttemptStatus) -> AttemptStatus:
-        """Return the status to show. An end is shown once the logs are complete: their last lines classify the end."""
+        """Return the status to show.
+
+        An end is shown once the logs are complete: their last lines classify the end.
+        """
         if status.exit is None:
             return status
         is_whole = self.collected.is_whole(self._source(collector_source, self.collected))
@@ -172,7 +187,9 @@ class AttemptOnCluster:
             return status  # it was ended from outside, so nobody misses its last lines
         lost, metrics_lost = self.log.trouble, self.collected.trouble
         if lost or metrics_lost:
-            return replace(status, exit=replace(status.exit, log_end_lost=lost, metrics_end_lost=metrics_lost))
+            return replace(
+                status, exit=replace(status.exit, log_end_lost=lost, metrics_end_lost=metrics_lost)
+            )
         return status
 
     def explain_wait(self, status: AttemptStatus) -> None:
@@ -183,7 +200,9 @@ class AttemptOnCluster:
         elif status.start_time is not None or status.exit is not None:
             events.note_running(self.name)
         elif self.existing is not None:
-            events.note_waiting(self.name, self.existing[0], self.pods, has_quota=self._informer.has_quota)
+            events.note_waiting(
+                self.name, self.existing[0], self.pods, has_quota=self._informer.has_quota
+            )
             now = self._server_clock.now()
             if any(unschedulable_s(pod, now=now) >= NO_NODE_S for pod in self.pods):
                 self._informer.nodes.refresh()
@@ -195,7 +214,11 @@ class AttemptOnCluster:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         collector = self._source(collector_source, self.collected)
         collected = collector is None or self.collected.is_of(collector)
-        if self.existing is not None and collected and (not self.log.is_followed or self.log.is_of(source)):
+        if (
+            self.existing is not None
+            and collected
+            and (not self.log.is_followed or self.log.is_of(source))
+        ):
             self._cache.put(self.existing[1], self.pods, status, left_s=left_s)
 
     def forget_status(self) -> None:
@@ -207,7 +230,9 @@ class AttemptOnCluster:
         """Follow the logs of the containers that count now; read the rest of those that have ended."""
         self.log.follow(self._source(log_source, self.log), at_once=at_once)
         self.collected.follow(self._source(collector_source, self.collected), at_once=at_once)
-        if self.collected.is_followed and (collector_ended(self.obj, self.pods) or self._outlived(status)):
+        if self.collected.is_followed and (
+            collector_ended(self.obj, self.pods) or self._outlived(status)
+        ):
             self.collected.ended()
         if status.exit is not None:
             self.log.ended()
@@ -239,7 +264,8 @@ class AttemptOnCluster:
         if status.exit is None:
             self._end_seen_s = None
             return False
-        # Not the attempt's start time, which waits for all workers: the first one may have run and reported before.
+        # Not the attempt's start time, which waits for all workers: the first one may have run and
+        # reported before.
         has_run = log_source(self.obj, self.pods) is not None
         if not has_run and status.exit.failure_class is not None:
             return True

@@ -1,7 +1,9 @@
-"""Derive an attempt's status from its object, its pods and its Kueue Workload. Pure, but for the cache's clock.
+"""Derive an attempt's status from its object, its pods and its Kueue Workload. Pure, but for the
+cache's clock.
 
-One of our own Jobs ends with its container, which is visible a second before the Job's condition. Every other kind, and
-a Job that may retry, ends when its conditions say so. Several workers end as one: the first failure is the attempt's.
+One of our own Jobs ends with its container, which is visible a second before the Job's condition.
+Every other kind, and a Job that may retry, ends when its conditions say so. Several workers end as
+one: the first failure is the attempt's.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itse
 from controller.core.model import FailureClass
 from controller.kube.objects import AdmissionCheck, AnyObject, AttemptObject, Node, Pod, Workload
 from controller.runtime.kubernetes.collector import collector_status
-from controller.runtime.kubernetes.kinds import JOB, StatusRules, is_suspended, preset_of, status_rules_of
+from controller.runtime.kubernetes.kinds import (
+    JOB,
+    StatusRules,
+    is_suspended,
+    preset_of,
+    status_rules_of,
+)
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.node_fit import why_on_no_node
@@ -69,8 +77,10 @@ def status_of(
 ) -> AttemptStatus:
     """Return the status of the attempt of that name.
 
-    obj: None if it is gone; `pods` are then its last known pods. stopped: we have ended the attempt.
-    refusal: the event that says why a pod could not be created. mount_trouble: a pod's event about a volume.
+    obj: None if it is gone; `pods` are then its last known pods. stopped: we have ended the
+    attempt.
+    refusal: the event that says why a pod could not be created. mount_trouble: a pod's event about
+    a volume.
     nodes: those of the cluster, if they are known.
     """
     rules = status_rules_of(obj)
@@ -90,13 +100,17 @@ def status_of(
         return status
     waiting = _waiting(obj, members, refusal, mount_trouble, nodes, now)
     if waiting.start_failure and not stopped:
-        start_failure = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.start_failure)
+        start_failure = Exit(
+            now, failure_class=FailureClass.CONFIGURATION, reason=waiting.start_failure
+        )
         return replace(status, exit=start_failure)
     return replace(status, waiting=waiting.text)
 
 
 def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Return the container whose log is the attempt's: the primary pod's or the first worker's; None: not started."""
+    """Return the container whose log is the attempt's: the primary pod's or the first worker's;
+    None: not started.
+    """
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None:
         return None
@@ -104,20 +118,29 @@ def log_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer |
     started = started_at(main, container)
     if started is None and terminated(main, container) is None:
         return None
-    return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")), started)
+    return PodContainer(
+        main["metadata"]["name"], container, str(main["metadata"].get("uid", "")), started
+    )
 
 
 def collector_source(obj: AttemptObject | None, pods: Sequence[Pod]) -> PodContainer | None:
-    """Return the sidecar whose log has the attempt's measurements; None: there is none, or it has not started."""
+    """Return the sidecar whose log has the attempt's measurements; None: there is none, or it has
+    not started.
+    """
     main = main_of(ranks_of(pods), status_rules_of(obj))
     state = {} if main is None else collector_status(main).get("state") or {}
     if main is None or not ("running" in state or "terminated" in state):
         return None
-    return PodContainer(main["metadata"]["name"], COLLECTOR_CONTAINER, str(main["metadata"].get("uid", "")))
+    return PodContainer(
+        main["metadata"]["name"], COLLECTOR_CONTAINER, str(main["metadata"].get("uid", ""))
+    )
 
 
 def collector_ended(obj: AttemptObject | None, pods: Sequence[Pod]) -> bool:
-    """Whether the sidecar prints nothing more. It ends after the trial, and would be restarted before."""
+    """Whether the sidecar prints nothing more.
+
+    It ends after the trial, and would be restarted before.
+    """
     main = main_of(ranks_of(pods), status_rules_of(obj))
     if main is None or phase_of(main) in ENDED:
         return True
@@ -134,7 +157,12 @@ def _queued(obj: AttemptObject) -> str:
 
 
 def _end(
-    obj: AttemptObject | None, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
+    obj: AttemptObject | None,
+    members: tuple[Member, ...],
+    rules: StatusRules,
+    *,
+    stopped: bool,
+    now: datetime,
 ) -> Exit | None:
     if obj is not None and not stopped and (deadline := _deadline(obj, rules, now)):
         return deadline
@@ -145,7 +173,8 @@ def _end(
     failed = [member for member in members if member.failed]
     over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
     if len(ended) < len(members) and not (failed and over):
-        return None  # the GPUs are free only after the last worker's end, which may also be the cause
+        # the GPUs are free only after the last worker's end, which may also be the cause
+        return None
     if failed:
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
@@ -165,13 +194,20 @@ def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | N
 
 
 def _by_condition(
-    obj: AttemptObject, members: tuple[Member, ...], rules: StatusRules, *, stopped: bool, now: datetime
+    obj: AttemptObject,
+    members: tuple[Member, ...],
+    rules: StatusRules,
+    *,
+    stopped: bool,
+    now: datetime,
 ) -> Exit | None:
     if (condition_met := rules.succeeded(obj)) is not None:
         return Exit(_time_of(condition_met) or now, code=0)
     failed = [member for member in members if member.failed]
     if (condition_met := rules.failed(obj)) is None:
-        looping = [member for member in failed if crash_loop(member.pod, member.container, now) is not None]
+        looping = [
+            member for member in failed if crash_loop(member.pod, member.container, now) is not None
+        ]
         if stopped:
             return None
         return (
@@ -184,8 +220,12 @@ def _by_condition(
     return _without_pods(obj, rules, stopped=stopped, now=now)
 
 
-def _missing_condition(obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime) -> Exit | None:
-    """Return a failure if all pods ended long ago and no condition holds: nothing else would end the attempt."""
+def _missing_condition(
+    obj: AttemptObject, members: Sequence[Member], rules: StatusRules, now: datetime
+) -> Exit | None:
+    """Return a failure if all pods ended long ago and no condition holds: nothing else would end
+    the attempt.
+    """
     ends = [member.end.time for member in members if member.end is not None]
     if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < NO_CONDITION_S:
         return None
@@ -201,22 +241,31 @@ def _missing_condition(obj: AttemptObject, members: Sequence[Member], rules: Sta
 
 
 def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
-    """Return the members that failed before their object did, at the time `over`; the operator deletes the rest then.
+    """Return the members that failed before their object did, at the time `over`; the operator
+    deletes the rest then.
 
-    Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
+    Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed
+    by itself.
     """
     asked_at = [(member, _first_asked(member)) for member in failed]
     by_themselves = [member for member, time in asked_at if time is None or time < over]
-    return by_themselves or [member for member, time in asked_at if time is not None and time <= over]
+    return by_themselves or [
+        member for member, time in asked_at if time is not None and time <= over
+    ]
 
 
 def _first_asked(member: Member) -> datetime | None:
     """Return when the pod's deletion was first requested; None: it was not deleted.
 
-    Once its containers have ended, the kubelet deletes the pod again without grace, and the pod shows that later time.
+    Once its containers have ended, the kubelet deletes the pod again without grace, and the pod
+    shows that later time.
     """
     asked_at = deletion_asked(member.pod)
-    disrupted = condition(member.pod, "DisruptionTarget") if is_true(member.pod, "DisruptionTarget") else None
+    disrupted = (
+        condition(member.pod, "DisruptionTarget")
+        if is_true(member.pod, "DisruptionTarget")
+        else None
+    )
     candidates = (
         asked_at,
         parse_time((disrupted or {}).get("lastTransitionTime")),
@@ -225,7 +274,9 @@ def _first_asked(member: Member) -> datetime | None:
     return None if asked_at is None else min(filter(None, candidates))
 
 
-def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime) -> Exit | None:
+def _without_pods(
+    obj: AttemptObject, rules: StatusRules, *, stopped: bool, now: datetime
+) -> Exit | None:
     """Return the end of an object that has ended while no pod tells how."""
     success = rules.succeeded(obj)
     end_condition = (rules.failed(obj) if success is None else success) or {}
@@ -240,15 +291,26 @@ def _without_pods(obj: AttemptObject, rules: StatusRules, *, stopped: bool, now:
     if ends_by_pods(obj, rules):
         return lost(time, "its pod is gone, and how it ended is unknown")
     message = end_condition.get("message") or end_condition.get("reason") or "it does not say why"
-    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {message}")
+    return Exit(
+        time,
+        failure_class=FailureClass.USER_ERROR,
+        reason=f"its {obj.get('kind', 'Job')} failed: {message}",
+    )
 
 
 def _gone(stopped: bool, now: datetime) -> Exit:
-    return Exit(now, unknown=True, stopped=True) if stopped else lost(now, "its Job was deleted by someone else")
+    return (
+        Exit(now, unknown=True, stopped=True)
+        if stopped
+        else lost(now, "its Job was deleted by someone else")
+    )
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
-    """Return a worker's end as the attempt's. Its log is not the attempt's log, so the reason has its last line."""
+    """Return a worker's end as the attempt's.
+
+    Its log is not the attempt's log, so the reason has its last line.
+    """
     end = member.end
     assert end is not None
     if member is main or end.stopped:
@@ -266,7 +328,11 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
     if end.code is None:
         return end
     reason = f"{member.label}: {called(end.code)}" + (f": {message}" if message else "")
-    return Exit(end.time, failure_class=class_by_itself(end.code, message) or FailureClass.USER_ERROR, reason=reason)
+    return Exit(
+        end.time,
+        failure_class=class_by_itself(end.code, message) or FailureClass.USER_ERROR,
+        reason=reason,
+    )
 
 
 # What is shown
@@ -308,7 +374,9 @@ def _waiting(
                 on_no_node=why_on_no_node(member.pod, nodes) if is_overdue else "",
             )
             if waiting.text and member.label:
-                start_failure = f"{member.label}: {waiting.start_failure}" if waiting.start_failure else ""
+                start_failure = (
+                    f"{member.label}: {waiting.start_failure}" if waiting.start_failure else ""
+                )
                 return WaitingReason(f"{member.label}: {waiting.text}", start_failure)
             if waiting.text:
                 return waiting
@@ -317,7 +385,12 @@ def _waiting(
 
 def _untouched(obj: AttemptObject | None, now: datetime) -> str:
     created = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
-    if obj is None or created is None or obj.get("status") or (now - created).total_seconds() < UNTOUCHED_S:
+    if (
+        obj is None
+        or created is None
+        or obj.get("status")
+        or (now - created).total_seconds() < UNTOUCHED_S
+    ):
         return ""
     kind = obj.get("kind", "Job")
     return f"no pods and no status after {UNTOUCHED_S:.0f} s; is the operator of {kind} running?"
@@ -326,7 +399,8 @@ def _untouched(obj: AttemptObject | None, now: datetime) -> str:
 def _time_of(condition: AnyObject) -> datetime | None:
     """Return the time of a condition; None for a custom field without a time beside it."""
     times = (
-        parse_time(condition.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime", "finishedAt")
+        parse_time(condition.get(key))
+        for key in ("lastTransitionTime", "endTime", "completionTime", "finishedAt")
     )
     return next(filter(None, times), None)
 
@@ -353,7 +427,10 @@ class Member:
 
 
 def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the newest pod of each rank, in order. An attempt that was evicted and requeued has older ones."""
+    """Return the newest pod of each rank, in order.
+
+    An attempt that was evicted and requeued has older ones.
+    """
     newest: dict[tuple[str, int, str], Pod] = {}
     for pod in sorted(pods, key=newest_first):
         about = pod["metadata"]
@@ -364,14 +441,22 @@ def ranks_of(pods: Sequence[Pod]) -> list[Pod]:
 
 def main_of(ranks: Sequence[Pod], rules: StatusRules) -> Pod | None:
     for pod in ranks:
-        marks = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
+        marks = {
+            **(pod["metadata"].get("annotations") or {}),
+            **(pod["metadata"].get("labels") or {}),
+        }
         if all(marks.get(key) == value for key, value in rules.labels.items()):
             return pod
     return None
 
 
 def members_of(
-    obj: AttemptObject | None, pods: Sequence[Pod], rules: StatusRules, *, stopped: bool, now: datetime
+    obj: AttemptObject | None,
+    pods: Sequence[Pod],
+    rules: StatusRules,
+    *,
+    stopped: bool,
+    now: datetime,
 ) -> tuple[Member, ...]:
     """Return the members, the main one first."""
     ranks = ranks_of(pods)
@@ -395,7 +480,8 @@ def members_of(
 
 
 def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stopped: bool) -> bool:
-    """Whether Kueue may be evicting the attempt: it suspends the Job, and the deletion of its pods may show first.
+    """Whether Kueue may be evicting the attempt: it suspends the Job, and the deletion of its pods
+    may show first.
 
     A pod that is being deleted then does not count before the Job's state is known.
     """
@@ -407,18 +493,27 @@ def _taken_back(obj: AttemptObject | None, pod: Pod, end: Exit | None, *, stoppe
 
 def workers_in(obj: AttemptObject | None) -> int:
     spec = (obj or {}).get("spec", {})
-    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also for an object that is gone
+    # 1 also for an object that is gone
+    return int(spec.get("completions") or spec.get("parallelism") or 1)
 
 
 def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
-    """Whether the attempt ends with its pods: a Job without retries that waits for all pods, or a deleted object."""
+    """Whether the attempt ends with its pods: a Job without retries that waits for all pods, or a
+    deleted object.
+    """
     if obj is None:
         return True
     spec = obj.get("spec", {})
-    as_a_job = preset_of(obj) is JOB and (rules.success, rules.failure) == (JOB.success, JOB.failure)
+    as_a_job = preset_of(obj) is JOB and (rules.success, rules.failure) == (
+        JOB.success,
+        JOB.failure,
+    )
     if not as_a_job or rules.labels or spec.get("backoffLimit") != 0:
         return False
-    if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
+    if any(
+        spec.get(key) is not None
+        for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")
+    ):
         return False
     several = workers_in(obj) > 1
     return (spec.get("parallelism") or 1) == workers_in(obj) and (
@@ -429,9 +524,9 @@ def ends_by_pods(obj: AttemptObject | None, rules: StatusRules) -> bool:
 def first_of(failed: Sequence[Member]) -> Member:
     """Return the member whose failure is the cause: the first one.
 
-    Times are whole seconds. Of several failures in one second, the cause is the one after which a Job gave up and
-    deleted the others, or else the one from outside. A worker that ends with EX_TEMPFAIL reports the loss of another
-    worker, so it comes last, whatever the clocks say.
+    Times are whole seconds. Of several failures in one second, the cause is the one after which a
+    Job gave up and deleted the others, or else the one from outside. A worker that ends with
+    EX_TEMPFAIL reports the loss of another worker, so it comes last, whatever the clocks say.
     """
 
     def order(member: Member) -> tuple[bool, datetime, bool, bool]:
@@ -440,7 +535,12 @@ def first_of(failed: Sequence[Member]) -> Member:
         # The exit code counts also if the Job deleted the pod in the same second.
         exit_code = (terminated(member.pod, member.container) or {}).get("exitCode")
         by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
-        return exit_code == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
+        return (
+            exit_code == os.EX_TEMPFAIL,
+            end.time,
+            given_up(member.pod, member.container) is None,
+            by_itself,
+        )
 
     return min(failed, key=order)
 
@@ -448,11 +548,14 @@ def first_of(failed: Sequence[Member]) -> Member:
 # Why Kueue keeps it waiting
 
 _POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
-_WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the uids and paths of the other workload
+# the uids and paths of the other workload
+_WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")
 
 
 def why_queued(queue: str, workload: Workload | None) -> str:
-    """Return why Kueue keeps an object waiting. workload None: not visible, or Kueue has not created it yet."""
+    """Return why Kueue keeps an object waiting. workload None: not visible, or Kueue has not
+    created it yet.
+    """
     if workload is None:
         return f"queued by Kueue (queue {queue})"
     evicted = (condition(workload, "Evicted") or {}) if is_true(workload, "Evicted") else {}
@@ -474,14 +577,24 @@ def _why_pending(workload: Workload) -> str:
     if reserved.get("status") == "True":
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
         pending = [_pending_check(check) for check in checks if check.get("state") != "Ready"]
-        return f"its quota is reserved; pending admission checks: {', '.join(pending)}" if pending else ""
+        return (
+            f"its quota is reserved; pending admission checks: {', '.join(pending)}"
+            if pending
+            else ""
+        )
     message = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
-    message = _POD_SET.sub(lambda match: "" if match[1] == "main" else f"pod set {match[1]}: ", message)
+    message = _POD_SET.sub(
+        lambda match: "" if match[1] == "main" else f"pod set {match[1]}: ", message
+    )
     if message.startswith("LocalQueue ") and message.endswith(" doesn't exist"):
         message += "; create it, or name another one in spec.trial.queue"
     requeued = condition(workload, "Requeued") or {}
     again_at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
-    return f"{message}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else message
+    return (
+        f"{message}; queued again at {again_at}"
+        if again_at and requeued.get("status") == "False"
+        else message
+    )
 
 
 def _pending_check(check: AdmissionCheck) -> str:
@@ -493,17 +606,20 @@ def _pending_check(check: AdmissionCheck) -> str:
 
 
 class StatusCache:
-    """The status of an attempt whose object has not changed: a thousand are read many times a second.
+    """The status of an attempt whose object has not changed: a thousand are read many times a
+    second.
 
-    A changed object is a new dict in the informer, so the same dicts mean the same status, except where it depends on
-    the time; therefore no status is kept for long.
+    A changed object is a new dict in the informer, so the same dicts mean the same status, except
+    where it depends on the time; therefore no status is kept for long.
     """
 
     def __init__(self) -> None:
         self._known: tuple[float, AttemptObject, Sequence[Pod], AttemptStatus] | None = None
 
     def get(self, obj: AttemptObject, pods: Sequence[Pod], *, quiet: bool) -> AttemptStatus | None:
-        """Return the cached status; None: derive it again. quiet: no event is known that explains a wait."""
+        """Return the cached status; None: derive it again. quiet: no event is known that explains a
+        wait.
+        """
         if self._known is None:
             return None
         until_s, same, same_pods, status = self._known
@@ -513,7 +629,14 @@ class StatusCache:
             return None
         return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
 
-    def put(self, obj: AttemptObject, pods: Sequence[Pod], status: AttemptStatus, *, left_s: float | None) -> None:
+    def put(
+        self,
+        obj: AttemptObject,
+        pods: Sequence[Pod],
+        status: AttemptStatus,
+        *,
+        left_s: float | None,
+    ) -> None:
         """Keep a status. left_s: seconds until the attempt's timeout."""
         if status.exit is not None:
             self.forget()

@@ -1,9 +1,10 @@
 """The sidecar that reads a trial's metrics on a cluster, and its state in a pod. Pure.
 
-It is a native sidecar, an init container with `restartPolicy: Always`: it starts before the trial, does not keep the
-Job from completing, and is sent SIGTERM once the trial has ended. Its log has the collected lines, which the controller
-follows like the trial's own. It needs no shell, no shared process namespace and no right on the cluster, and mounts
-only the volume with the files, read-only. `trial_image/collector` is its program.
+It is a native sidecar, an init container with `restartPolicy: Always`: it starts before the trial,
+does not keep the Job from completing, and is sent SIGTERM once the trial has ended. Its log has the
+collected lines, which the controller follows like the trial's own. It needs no shell, no shared
+process namespace and no right on the cluster, and mounts only the volume with the files, read-only.
+`trial_image/collector` is its program.
 """
 
 from __future__ import annotations
@@ -13,21 +14,31 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import assert_never
 
-from controller.core.model import Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
+from controller.core.model import (
+    Collection,
+    KatibReports,
+    MetricsFile,
+    MetricsFormat,
+    PrometheusEndpoint,
+)
 from controller.kube.objects import ContainerStatus, Pod, Raw
 from controller.runtime.kubernetes.kinds import JOB, at, mappings, preset_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
 from controller.runtime.local.report_address import DB_MANAGER_NAMES, IN_POD
 
-OUTPUT, PORT = "/tuner/output", 8080  # the trial's output folder, and its endpoint's port unless the file has another
+# the trial's output folder, and its endpoint's port unless the file has another
+OUTPUT, PORT = "/tuner/output", 8080
 VOLUME, NAMESPACE_VOLUME = "tuner-metrics", "tuner-namespace"
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-# Limits equal requests, so that the pod keeps its quality of service. It takes 5 MB and a hundredth of a CPU.
+# Limits equal requests, so that the pod keeps its quality of service. It takes 5 MB and a hundredth
+# of a CPU.
 RESOURCES = {"cpu": "100m", "memory": "32Mi"}
 
 
 def has_collector(obj: Raw) -> bool:
-    """Whether the user has put the sidecar into a pod template, or names it in a change of one on the cluster."""
+    """Whether the user has put the sidecar into a pod template, or names it in a change of one on
+    the cluster.
+    """
     preset = preset_of(obj) or JOB
     return any(
         container.get("name") == COLLECTOR_CONTAINER
@@ -63,7 +74,8 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
         **({"volumeMounts": mounts} if mounts else {}),
     }
     if isinstance(collection.source, KatibReports):
-        # Katib's SDK reports to a name, which is the sidecar's own address in this pod: nothing leaves it.
+        # Katib's SDK reports to a name, which is the sidecar's own address in this pod: nothing
+        # leaves it.
         alias = {"ip": IN_POD.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
         spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
         if spec.get("automountServiceAccountToken") is False:
@@ -73,19 +85,25 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
 
 
 def _show_namespace(spec: Raw) -> None:
-    """Give the containers the file with their namespace, which Katib's SDK reads where a token would be mounted.
+    """Give the containers the file with their namespace, which Katib's SDK reads where a token
+    would be mounted.
 
     A container with a volume of its own there, such as a projected token, keeps it.
     """
     without = [
         container
         for container in spec["containers"]
-        if all(mount["mountPath"].rstrip("/") != _ACCOUNT for mount in container.get("volumeMounts") or ())
+        if all(
+            mount["mountPath"].rstrip("/") != _ACCOUNT
+            for mount in container.get("volumeMounts") or ()
+        )
     ]
     if not without:
         return
     field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
-    spec.setdefault("volumes", []).append({"name": NAMESPACE_VOLUME, "downwardAPI": {"items": [field]}})
+    spec.setdefault("volumes", []).append(
+        {"name": NAMESPACE_VOLUME, "downwardAPI": {"items": [field]}}
+    )
     mount = {"name": NAMESPACE_VOLUME, "mountPath": _ACCOUNT, "readOnly": True}
     for each in without:
         each["volumeMounts"] = [*(each.get("volumeMounts") or ()), mount]
@@ -108,13 +126,15 @@ def _arguments(collection: Collection) -> Iterator[str]:
 def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
     """Return the mount of the trial's container that holds the folder; a new one if there is none.
 
-    A volume of the user's that holds it is shared. Below one of ours the folder would be missing, so it is a volume of
-    its own.
+    A volume of the user's that holds it is shared. Below one of ours the folder would be missing,
+    so it is a volume of its own.
     """
     mounts: list[Raw] = trial.setdefault("volumeMounts", [])
     around = [mount for mount in mounts if PurePosixPath(folder).is_relative_to(mount["mountPath"])]
     nearest = max(around, key=lambda mount: len(mount["mountPath"]), default=None)
-    if nearest is not None and (nearest["mountPath"] == folder or not nearest["name"].startswith("tuner-")):
+    if nearest is not None and (
+        nearest["mountPath"] == folder or not nearest["name"].startswith("tuner-")
+    ):
         return nearest
     spec.setdefault("volumes", []).append({"name": VOLUME, "emptyDir": {}})
     mounts.append({"name": VOLUME, "mountPath": folder})
@@ -124,4 +144,7 @@ def _shared_mount(spec: Raw, trial: Raw, folder: str) -> Raw:
 def collector_status(pod: Pod) -> ContainerStatus:
     """Return the status of the sidecar; {} until the kubelet has reported one."""
     statuses: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
-    return next((status for status in statuses if status.get("name") == COLLECTOR_CONTAINER), ContainerStatus())
+    return next(
+        (status for status in statuses if status.get("name") == COLLECTOR_CONTAINER),
+        ContainerStatus(),
+    )

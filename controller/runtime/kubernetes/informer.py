@@ -1,24 +1,27 @@
-"""The informer cache of one experiment: its objects, their pods, the namespace's quotas, events, and Kueue's Workloads.
+"""The informer cache of one experiment: its objects, their pods, the namespace's quotas, events,
+and Kueue's Workloads.
 
-It is a view of the cluster's reflectors, which all experiments of a process share; those of Jobs, pods and quotas are
-started together. This module decides nothing and writes nothing.
+It is a view of the cluster's reflectors, which all experiments of a process share; those of Jobs,
+pods and quotas are started together. This module decides nothing and writes nothing.
 
-Predicates select the changes that wake the reader: an attempt's Job and pod change a dozen times, and three of these
-changes show what becomes of the attempt. No other change is lost: a reader sees the whole state, and reads at least
-every half second.
+Predicates select the changes that wake the reader: an attempt's Job and pod change a dozen times,
+and three of these changes show what becomes of the attempt. No other change is lost: a reader sees
+the whole state, and reads at least every half second.
 
-Events say why pods could not be created or volumes not mounted. The API server reads every event of the namespace from
-its store for each new watch of them, and there are as many events as all other changes together. So `EventWatcher`
-watches them only once something has waited for long or may be refused by a quota; its first list shows earlier events.
-There is one watch per reason, because a field selector takes one value.
+Events say why pods could not be created or volumes not mounted. The API server reads every event of
+the namespace from its store for each new watch of them, and there are as many events as all other
+changes together. So `EventWatcher` watches them only once something has waited for long or may be
+refused by a quota; its first list shows earlier events. There is one watch per reason, because a
+field selector takes one value.
 
-A TrainJob creates a JobSet, which creates Jobs, and the event that says why pods are refused is about a Job. Not every
-operator copies our labels to such children, so `OwnerLookup` follows owner references upwards: one GET per object, in
-the background, remembered by uid. It looks up only names that begin like our attempts' names: operators derive a
-child's name from its parent's. A name alone proves nothing: after a restart a child of the same name has another owner.
+A TrainJob creates a JobSet, which creates Jobs, and the event that says why pods are refused is
+about a Job. Not every operator copies our labels to such children, so `OwnerLookup` follows owner
+references upwards: one GET per object, in the background, remembered by uid. It looks up only names
+that begin like our attempts' names: operators derive a child's name from its parent's. A name alone
+proves nothing: after a restart a child of the same name has another owner.
 
-Kueue's Workloads are watched from the first attempt that waits in a queue. They carry no label of ours and are found by
-the uid of the object that owns them.
+Kueue's Workloads are watched from the first attempt that waits in a queue. They carry no label of
+ours and are found by the uid of the object that owns them.
 """
 
 from __future__ import annotations
@@ -54,7 +57,15 @@ from controller.kube.objects import (
     Workload,
     WorkloadStatus,
 )
-from controller.kube.reflector import AGAIN_S, LazyView, MissingRights, ObjectT, Reflector, View, always
+from controller.kube.reflector import (
+    AGAIN_S,
+    LazyView,
+    MissingRights,
+    ObjectT,
+    Reflector,
+    View,
+    always,
+)
 from controller.runtime.kubernetes.attempt_status import why_queued
 from controller.runtime.kubernetes.kinds import NOT_INSTALLED, kind_of, served
 from controller.runtime.kubernetes.labels import (
@@ -66,7 +77,13 @@ from controller.runtime.kubernetes.labels import (
     attempt_of,
     queue_of,
 )
-from controller.runtime.kubernetes.pod_status import ENDED, NO_CAUSE, as_deleted, keep_first_deletion, phase_of
+from controller.runtime.kubernetes.pod_status import (
+    ENDED,
+    NO_CAUSE,
+    as_deleted,
+    keep_first_deletion,
+    phase_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +96,8 @@ _FIRST_S = 1.0  # for the first pod of a run: a problem of that one affects all
 
 _NOT_MOUNTED = ("FailedMount",)
 _REFUSED = "FailedCreate"  # the reason used by the Job controller and most operators
-# By API group: the reasons of the Training Operator for a pod, of JobSet for a Job, and of KubeRay for its pods.
+# By API group: the reasons of the Training Operator for a pod, of JobSet for a Job, and of KubeRay
+# for its pods.
 _OTHERS = {
     KUBEFLOW_GROUP: ("FailedCreatePod", "MPIJobFailed"),
     JOBSET_GROUP: ("JobCreationFailed",),
@@ -87,7 +105,12 @@ _OTHERS = {
     RAY_GROUP: ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
 }
 _USUAL = ("FailedCreatePod",)
-_REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values() for each in group), *_NOT_MOUNTED)
+_REASONS = (
+    _REFUSED,
+    *_USUAL,
+    *dict.fromkeys(each for group in _OTHERS.values() for each in group),
+    *_NOT_MOUNTED,
+)
 
 
 class EventWatcher:
@@ -106,7 +129,9 @@ class EventWatcher:
 
         def watched(reason: str) -> LazyView[EventObject]:
             async def make() -> View[EventObject]:
-                events: Reflector[EventObject] = cluster.reflector(EVENTS, namespace, fields=f"reason={reason}")
+                events: Reflector[EventObject] = cluster.reflector(
+                    EVENTS, namespace, fields=f"reason={reason}"
+                )
                 return events.view(namespace, changed=changed)
 
             return LazyView(make, notices, without="why a pod is refused, or not started")
@@ -146,9 +171,13 @@ class EventWatcher:
         return not any(watched.objects for watched in self._watched.values())
 
     def refusal(self, uid: str) -> str:
-        """Return why a pod could not be created for the object of that uid or for an object it owns; "" if unknown."""
+        """Return why a pod could not be created for the object of that uid or for an object it
+        owns; "" if unknown.
+        """
         reasons = [reason for reason in self._watched if reason not in _NOT_MOUNTED]
-        return self._newest(reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about))
+        return self._newest(
+            reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about)
+        )
 
     def mount_trouble(self, pods: Sequence[Pod]) -> str:
         """Return why a volume of one of the pods cannot be mounted; "" if unknown."""
@@ -160,10 +189,14 @@ class EventWatcher:
             watched.clear_deleted()
 
     async def close(self) -> None:
-        await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
+        await asyncio.gather(
+            self._owners.close(), *(watched.close() for watched in self._watched.values())
+        )
 
     def _newest(self, reasons: Sequence[str], is_meant: Callable[[ObjectReference], bool]) -> str:
-        """Return the message of the newest matching event with one of these reasons; "" if there is none."""
+        """Return the message of the newest matching event with one of these reasons; "" if there is
+        none.
+        """
         events = [
             event
             for reason in reasons
@@ -190,9 +223,13 @@ NODES_S = 300.0  # between two lists of the nodes, which are large
 
 
 class NodeList:
-    """The cluster's nodes, listed while a pod waits for one; empty until then, and without the right to list them."""
+    """The cluster's nodes, listed while a pod waits for one; empty until then, and without the
+    right to list them.
+    """
 
-    def __init__(self, client: KubernetesClient, notices: MissingRights, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, client: KubernetesClient, notices: MissingRights, *, changed: Callable[[], None]
+    ) -> None:
         self.objects: Sequence[Node] = ()
         self._client = client
         self._notices = notices
@@ -228,18 +265,27 @@ class NodeList:
 
 
 DEPTH = 4  # TrainJob, JobSet, Job, and one to spare
-_AT_ONCE = 8  # requests in parallel: all attempts of a large experiment may be refused in the same second
+# requests in parallel: all attempts of a large experiment may be refused in the same second
+_AT_ONCE = 8
 
 
 class OwnerLookup:
     """Finds the owners of objects that events are about.
 
-    stem: the common prefix of our attempts' names. is_attempt: whether an attempt's object has that uid; nothing above
-    it is looked up. on_found: called when `above` has something new.
+    stem: the common prefix of our attempts' names. is_attempt: whether an attempt's object has that
+    uid; nothing above it is looked up. on_found: called when `above` has something new.
     """
 
-    def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,
-                 is_attempt: Callable[[str], bool], on_found: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        stem: str,
+        notices: MissingRights,
+        *,
+        is_attempt: Callable[[str], bool],
+        on_found: Callable[[], None],
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._stem = stem
@@ -272,7 +318,9 @@ class OwnerLookup:
                 owner = await self._owner_of(at)
             except ApiError as error:
                 if error.status == 403:
-                    self._notices.denied(error, without=f"why the pods of a {at.get('kind')} are refused")
+                    self._notices.denied(
+                        error, without=f"why the pods of a {at.get('kind')} are refused"
+                    )
                     return
                 return await self._forget(uid)
             except Exception:  # whatever the error is, the next event or the next turn asks again
@@ -286,10 +334,15 @@ class OwnerLookup:
             at = owner
 
     async def _owner_of(self, at: ObjectReference) -> ObjectReference | None:
-        """Return the owner; None if there is none or the object is gone. Raises what the client raises."""
+        """Return the owner; None if there is none or the object is gone.
+
+        Raises what the client raises.
+        """
         try:
             async with self._slots:
-                owned_object = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
+                owned_object = await self._client.get(
+                    await kind_of(self._client, at), self._namespace, at["name"]
+                )
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -298,7 +351,9 @@ class OwnerLookup:
         if about["uid"] != at["uid"]:
             return None
         owners = about.get("ownerReferences") or []
-        return next((owner for owner in owners if owner.get("controller")), owners[0] if owners else None)
+        return next(
+            (owner for owner in owners if owner.get("controller")), owners[0] if owners else None
+        )
 
     async def _forget(self, uid: str) -> None:
         await asyncio.sleep(AGAIN_S)
@@ -311,11 +366,19 @@ class OwnerLookup:
 class Workloads:
     """Kueue's Workloads of the namespace, by the object that owns them.
 
-    is_attempt: whether an attempt's object has that uid. changed: called when the Workload of an attempt changed.
+    is_attempt: whether an attempt's object has that uid. changed: called when the Workload of an
+    attempt changed.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, notices: MissingRights, *,
-                 is_attempt: Callable[[str], bool], changed: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        notices: MissingRights,
+        *,
+        is_attempt: Callable[[str], bool],
+        changed: Callable[[], None],
+    ) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._is_attempt = is_attempt
@@ -325,13 +388,18 @@ class Workloads:
         self._watched = LazyView(self._make, notices, without="why Kueue keeps a trial waiting")
 
     def why(self, obj: AttemptObject) -> str:
-        """Return why this object, which is suspended and has a queue, waits. The first call starts the watch."""
+        """Return why this object, which is suspended and has a queue, waits.
+
+        The first call starts the watch.
+        """
         self._watched.open()
         if not self._installed:
             return f"{why_queued(queue_of(obj), None)}: {NOT_INSTALLED}"
         if self._by_owner is None:
             workloads = self._watched.objects.values()
-            self._by_owner = {uid: workload for workload in workloads for uid in _owners_of(workload)}
+            self._by_owner = {
+                uid: workload for workload in workloads for uid in _owners_of(workload)
+            }
         return why_queued(queue_of(obj), self._by_owner.get(obj["metadata"]["uid"]))
 
     def clear_deleted(self) -> None:
@@ -354,22 +422,29 @@ class Workloads:
         self._changed()
 
     def _matters(self, before: Workload | None, after: Workload | None) -> bool:
-        """Wake the reader only for our own attempts: the namespace may have many Workloads of others."""
+        """Wake the reader only for our own attempts: the namespace may have many Workloads of
+        others.
+        """
         self._by_owner = None
         workload = after or before or {}
-        return any(map(self._is_attempt, _owners_of(workload))) and _workload_state(before) != _workload_state(after)
+        return any(map(self._is_attempt, _owners_of(workload))) and _workload_state(
+            before
+        ) != _workload_state(after)
 
 
 # All kinds of one experiment
 
 
 class Informer:
-    """The view of the cluster. `open` it before reading; `changed` is called after every change that matters.
+    """The view of the cluster. `open` it before reading; `changed` is called after every change
+    that matters.
 
     stem: the common prefix of the names of all objects of the experiment.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]
+    ) -> None:
         client = cluster.client
         self._cluster = cluster
         self._namespace = namespace
@@ -380,9 +455,13 @@ class Informer:
         self._quotas = quotas.view(namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
-        owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, on_found=changed)
+        owners = OwnerLookup(
+            client, namespace, stem, notices, is_attempt=self._has, on_found=changed
+        )
         self.events = EventWatcher(cluster, namespace, notices, owners, changed=changed)
-        self.workloads = Workloads(cluster, namespace, notices, is_attempt=self._has, changed=changed)
+        self.workloads = Workloads(
+            cluster, namespace, notices, is_attempt=self._has, changed=changed
+        )
         self.nodes = NodeList(client, notices, changed=changed)
         self._objects: dict[Kind, View[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
@@ -404,10 +483,13 @@ class Informer:
     async def open(self) -> None:
         """Return after every kind was listed once. Raises what the client raises."""
         needed = [self.pods.start(), *(view.start() for view in self._objects.values())]
-        # Trials also run without the right to see quotas; a refusal then shows when a pod is created.
+        # Trials also run without the right to see quotas; a refusal then shows when a pod is
+        # created.
         limits = list_allowed(self._cluster.client, LIMIT_RANGES, self._namespace)
         # Wait for all, whatever one raises: what is still starting could not be closed.
-        answers = await asyncio.gather(limits, *needed, self._start_quotas(), return_exceptions=True)
+        answers = await asyncio.gather(
+            limits, *needed, self._start_quotas(), return_exceptions=True
+        )
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -446,13 +528,17 @@ class Informer:
 
     @property
     def quotas(self) -> list[ResourceQuota]:
-        """Return no quotas without the right to see them: a wait based on an old state would never end."""
+        """Return no quotas without the right to see them: a wait based on an old state would never
+        end.
+        """
         return [] if self._quotas.error is not None else list(self._quotas.objects.values())
 
     @property
     def has_quota(self) -> bool:
         """Whether the namespace has a quota, or this is unknown."""
-        return not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
+        return (
+            not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
+        )
 
     def objects(self) -> Iterator[tuple[Kind, str, AttemptObject]]:
         for kind, view in self._objects.items():
@@ -477,12 +563,17 @@ class Informer:
         self._objects[kind].drop(name)
 
     def pods_by_attempt(self) -> dict[AttemptKey, list[Pod]]:
-        """Return the pods, including deleted ones as last seen: the deletion often brings how a container ended."""
+        """Return the pods, including deleted ones as last seen: the deletion often brings how a
+        container ended.
+        """
         by_attempt: dict[AttemptKey, list[Pod]] = {}
         existing = self.pods.objects
         # A deleted pod does not count once another pod has its name.
-        deleted = [as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing]
-        # Of pods created in the same second the last in the list counts: existing ones, not deleted ones.
+        deleted = [
+            as_deleted(pod) for name, pod in self.pods.deleted.items() if name not in existing
+        ]
+        # Of pods created in the same second the last in the list counts: existing ones, not deleted
+        # ones.
         for pod in (*deleted, *existing.values()):
             if (attempt := attempt_of(pod)) is not None:
                 by_attempt.setdefault(attempt, []).append(pod)
@@ -491,7 +582,11 @@ class Informer:
     def pods_of(self, attempt: AttemptKey) -> list[Pod]:
         """Return the existing pods of an attempt that are not being deleted."""
         existing = self.pods.objects.values()
-        return [pod for pod in existing if attempt_of(pod) == attempt and "deletionTimestamp" not in pod["metadata"]]
+        return [
+            pod
+            for pod in existing
+            if attempt_of(pod) == attempt and "deletionTimestamp" not in pod["metadata"]
+        ]
 
     def clear_deleted(self) -> None:
         """Clear the deleted objects of every kind but pods: nothing reads them."""
@@ -521,7 +616,11 @@ def pod_matters(before: Pod | None, after: Pod | None) -> bool:
 
 def _job_state(job: AttemptObject) -> tuple[object, ...]:
     suspended = job.get("spec", {}).get("suspend") or False
-    return suspended, job.get("status", {}).get("conditions"), "deletionTimestamp" in job.get("metadata", {})
+    return (
+        suspended,
+        job.get("status", {}).get("conditions"),
+        "deletionTimestamp" in job.get("metadata", {}),
+    )
 
 
 def _pod_state(pod: Pod) -> tuple[object, ...]:
@@ -537,7 +636,14 @@ def _pod_state(pod: Pod) -> tuple[object, ...]:
     ]
     going = pod.get("metadata", {}).get("deletionTimestamp")
     begins = phase in ("", "Pending")
-    return begins or phase, status.get("reason"), containers, status.get("initContainerStatuses"), troubles, going
+    return (
+        begins or phase,
+        status.get("reason"),
+        containers,
+        status.get("initContainerStatuses"),
+        troubles,
+        going,
+    )
 
 
 def _owners_of(workload: Workload) -> Iterator[str]:
@@ -547,4 +653,8 @@ def _owners_of(workload: Workload) -> Iterator[str]:
 
 def _workload_state(workload: Workload | None) -> tuple[object, ...]:
     status: WorkloadStatus = (workload or {}).get("status") or {}
-    return (workload or {}).get("spec", {}).get("active"), status.get("conditions"), status.get("admissionChecks")
+    return (
+        (workload or {}).get("spec", {}).get("active"),
+        status.get("conditions"),
+        status.get("admissionChecks"),
+    )

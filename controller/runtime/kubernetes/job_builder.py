@@ -1,14 +1,16 @@
 """Build the objects of one attempt: our own Job, or the user's template of any kind. Pure.
 
-A dry run prints exactly what is sent. Our Job has no retries: each attempt is one Job with one pod (or one pod per rank
-and a headless Service), and the controller decides what follows its end. One lost worker ends the attempt as a whole.
-The Job has no deadline either: time in a queue does not count, so the controller keeps the time. Its pods follow the
-restricted profile of the pod security standards, which every namespace accepts.
+A dry run prints exactly what is sent. Our Job has no retries: each attempt is one Job with one pod
+(or one pod per rank and a headless Service), and the controller decides what follows its end. One
+lost worker ends the attempt as a whole. The Job has no deadline either: time in a queue does not
+count, so the controller keeps the time. Its pods follow the restricted profile of the pod security
+standards, which every namespace accepts.
 
-A template stays as the user wrote it. The builder sets its name, namespace and owner, our labels on it and on its pods,
-the identity of the trial in the environment of its containers, and the defaults of its kind's preset where the user has
-set nothing. A Job, alone or in a JobSet, that does not mention retries gets none: the controller retries attempts. The
-namespace's own policy decides whether a template may run.
+A template stays as the user wrote it. The builder sets its name, namespace and owner, our labels on
+it and on its pods, the identity of the trial in the environment of its containers, and the defaults
+of its kind's preset where the user has set nothing. A Job, alone or in a JobSet, that does not
+mention retries gets none: the controller retries attempts. The namespace's own policy decides
+whether a template may run.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def build_objects(launch: Launch, *, pod_field: str | None = "") -> list[Raw]:
 
 
 def build_files(launch: Launch) -> Raw | None:
-    """Return the ConfigMap with the files of the launch, which all attempts with the same files share; None without."""
+    """Return the ConfigMap with the files of the launch, which all attempts with the same files
+    share; None without.
+    """
     part = _part(launch)
     if part.files is None:
         return None
@@ -89,7 +93,10 @@ def _name_of_files(part: ClusterPart, files: TrialFiles) -> str:
 
 @lru_cache(maxsize=1)
 def _binary_data(digest: str, contents: tuple[tuple[str, bytes], ...]) -> dict[str, str]:
-    return {_key(place, path): base64.b64encode(content).decode() for place, (path, content) in enumerate(contents)}
+    return {
+        _key(place, path): base64.b64encode(content).decode()
+        for place, (path, content) in enumerate(contents)
+    }
 
 
 def _key(place: int, path: str) -> str:
@@ -143,8 +150,9 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "terminationGracePeriodSeconds": max(1, round(launch.grace_s)),
         "automountServiceAccountToken": "serviceAccount" in cluster,
         "enableServiceLinks": False,
-        # Process 1 of a PID namespace ignores SIGTERM unless it handles it. In a namespace shared with the pause
-        # container an ordinary program ends at once and frees its GPU, instead of using up its grace period.
+        # Process 1 of a PID namespace ignores SIGTERM unless it handles it. In a namespace shared
+        # with the pause container an ordinary program ends at once and frees its GPU, instead of
+        # using up its grace period.
         "shareProcessNamespace": True,
         "securityContext": pod_security(cluster),
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
@@ -161,7 +169,9 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
     if part.avoid_nodes:
         prefer_others(spec, part.avoid_nodes)
     if constraints := cluster.get("topologySpread"):
-        spec["topologySpreadConstraints"] = [_spread(constraint, part) for constraint in _list(constraints)]
+        spec["topologySpreadConstraints"] = [
+            _spread(constraint, part) for constraint in _list(constraints)
+        ]
     if names := cluster.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": name} for name in _list(names)]
     for ours, theirs in (
@@ -178,20 +188,27 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
 
 
 def _spread(constraint: Raw, part: ClusterPart) -> Raw:
-    """Return the constraint of the pod. Without a selector it would count no pods: count those of the experiment."""
+    """Return the constraint of the pod.
+
+    Without a selector it would count no pods: count those of the experiment.
+    """
     return {"labelSelector": {"matchLabels": {UID: part.uid}}, **constraint}
 
 
 def _marked(about: object, part: ClusterPart) -> Raw:
-    """Return the metadata of an object or its pods, with the file's labels and annotations, and our labels.
+    """Return the metadata of an object or its pods, with the file's labels and annotations, and our
+    labels.
 
     Those of a template take precedence over the file's others, and our labels over all.
     """
     theirs = about if isinstance(about, dict) else {}
     cluster = part.template.cluster
     labels = {
-        **part.labels, **_mapping(cluster.get("labels")), **_mapping(theirs.get("labels")), **labels_of(part),
-    }  # fmt: skip
+        **part.labels,
+        **_mapping(cluster.get("labels")),
+        **_mapping(theirs.get("labels")),
+        **labels_of(part),
+    }
     annotations = {**_mapping(cluster.get("annotations")), **_mapping(theirs.get("annotations"))}
     return {**theirs, "labels": labels, **({"annotations": annotations} if annotations else {})}
 
@@ -216,8 +233,8 @@ def _container(launch: Launch, part: ClusterPart) -> Raw:
 
 
 PARENT_COPIER = "tuner-parent"
-# The copy gets its name when it is complete: the container may be killed, or its node lost, at any moment. The first
-# rank copies for all.
+# The copy gets its name when it is complete: the container may be killed, or its node lost, at any
+# moment. The first rank copies for all.
 _COPY = """\
 set -e
 from=$1 to=$2 partial=$3
@@ -231,19 +248,26 @@ if [ -d "$from" ]; then cp -Rp "$from" "$partial"; else mkdir "$partial"; fi
 """
 
 
-_COPIED = ("image", "imagePullPolicy", "securityContext")  # what the copier has of the trial's container
-_QUOTA = ("cpu", "memory", "ephemeral-storage")  # resources that a quota may require of each container
+# what the copier has of the trial's container
+_COPIED = ("image", "imagePullPolicy", "securityContext")
+# resources that a quota may require of each container
+_QUOTA = ("cpu", "memory", "ephemeral-storage")
 
 
 def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     """Return the init container that makes the trial's folder on the claim: a copy of its parent's.
 
-    It runs the trial's own image, whose user and security it shares, so that no other image has to be pulled. The
-    kubelet makes the folder that the trial's container mounts only after this one has ended.
+    It runs the trial's own image, whose user and security it shares, so that no other image has to
+    be pulled. The kubelet makes the folder that the trial's container mounts only after this one
+    has ended.
     """
     to = launch.env["TUNER_CHECKPOINT_DIR"]
     folder = to.rpartition("/")[0]
-    whole = {"name": _CHECKPOINTS, "mountPath": folder, "subPath": short_name(part.experiment, part.uid)}
+    whole = {
+        "name": _CHECKPOINTS,
+        "mountPath": folder,
+        "subPath": short_name(part.experiment, part.uid),
+    }
     resources = {
         kind: {name: amounts[name] for name in _QUOTA if name in amounts}
         for kind, amounts in _mapping(trial.get("resources")).items()
@@ -252,7 +276,15 @@ def _parent_copier(launch: Launch, part: ClusterPart, trial: Raw) -> Raw:
     return {
         "name": PARENT_COPIER,
         **{key: trial[key] for key in _COPIED if key in trial},
-        "command": ["sh", "-c", _COPY, "sh", part.parent_checkpoint, to, f"{folder}/{launch.name}.partial"],
+        "command": [
+            "sh",
+            "-c",
+            _COPY,
+            "sh",
+            part.parent_checkpoint,
+            to,
+            f"{folder}/{launch.name}.partial",
+        ],
         **({"resources": resources} if any(resources.values()) else {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [whole],
@@ -293,7 +325,11 @@ MASTER_PORT = "29500"
 
 def indexed(count: int) -> Raw:
     """Return the fields that give a Job `count` ranks."""
-    return {} if count == 1 else {"completionMode": "Indexed", "completions": count, "parallelism": count}
+    return (
+        {}
+        if count == 1
+        else {"completionMode": "Indexed", "completions": count, "parallelism": count}
+    )
 
 
 def service_for(launch: Launch, part: ClusterPart) -> Raw:
@@ -303,11 +339,19 @@ def service_for(launch: Launch, part: ClusterPart) -> Raw:
         "publishNotReadyAddresses": True,
         "selector": {JOB_NAME: launch.name},
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _marked(metadata(launch, part), part), "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _marked(metadata(launch, part), part),
+        "spec": spec,
+    }
 
 
 def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
-    """Return the rendezvous variables by name; none for a single pod. `port`: overrides MASTER_PORT."""
+    """Return the rendezvous variables by name; none for a single pod.
+
+    `port`: overrides MASTER_PORT.
+    """
     if count == 1:
         return {}
     rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}}
@@ -328,8 +372,12 @@ def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
 
 
 def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
-    """Return the environment: rendezvous, then the file's variables and the trial's identity, then secrets."""
-    env: dict[str, Raw] = rendezvous(launch.name, workers_of(part), port=launch.env.get("MASTER_PORT", ""))
+    """Return the environment: rendezvous, then the file's variables and the trial's identity, then
+    secrets.
+    """
+    env: dict[str, Raw] = rendezvous(
+        launch.name, workers_of(part), port=launch.env.get("MASTER_PORT", "")
+    )
     env |= {name: {"value": as_is(value)} for name, value in launch.env.items()}
     env |= {
         name: {"valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
@@ -344,13 +392,18 @@ _EXECUTABLE = 0o555  # a ConfigMap keeps no modes, and a file may be a script
 
 
 def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
-    """Return (volumes of the pod, mounts of its container). A volume of the user replaces ours at the same path."""
+    """Return (volumes of the pod, mounts of its container).
+
+    A volume of the user replaces ours at the same path.
+    """
     of_trial = [
         _declared_mount(name, cast(Raw, volume))
         for name, volume in _mapping(part.template.cluster.get("volumes")).items()
     ]
     mount_paths = {mount["mountPath"].rstrip("/") for _, mount in of_trial}
-    of_trial += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in mount_paths]
+    of_trial += [
+        pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in mount_paths
+    ]
     volumes = {volume["name"]: volume for volume, _ in of_trial}
     return list(volumes.values()), [mount for _, mount in of_trial]
 
@@ -368,10 +421,20 @@ def _declared_mount(name: str, volume: Raw) -> tuple[Raw, Raw]:
 
 def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     cluster = part.template.cluster
-    pairs = [_scratch("tuner-tmp", "/tmp"), _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"])]
+    pairs = [
+        _scratch("tuner-tmp", "/tmp"),
+        _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"]),
+    ]
     if part.files is not None:
-        items = [{"key": _key(place, path), "path": path} for place, path in enumerate(sorted(part.files.contents))]
-        source = {"name": _name_of_files(part, part.files), "items": items, "defaultMode": _EXECUTABLE}
+        items = [
+            {"key": _key(place, path), "path": path}
+            for place, path in enumerate(sorted(part.files.contents))
+        ]
+        source = {
+            "name": _name_of_files(part, part.files),
+            "items": items,
+            "defaultMode": _EXECUTABLE,
+        }
         mount = {"name": "tuner-files", "mountPath": DIRECTORY, "readOnly": True}
         pairs.append(({"name": "tuner-files", "configMap": source}, mount))
     if size := cluster.get("shm"):
@@ -386,8 +449,8 @@ def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
 def _checkpoint_mount(launch: Launch, part: ClusterPart, claim: str) -> tuple[Raw, Raw]:
     """Return the volume of a claim for checkpoints, and the mount of the trial's folder.
 
-    There is a folder for each trial in a folder for each experiment. The kubelet creates both, so the path exists as
-    on a laptop.
+    There is a folder for each trial in a folder for each experiment. The kubelet creates both, so
+    the path exists as on a laptop.
     """
     path = launch.env["TUNER_CHECKPOINT_DIR"]
     folder = f"{short_name(part.experiment, part.uid)}/{path.rpartition('/')[2]}"
@@ -409,7 +472,8 @@ def _mapping(value: object) -> AnyObject:
     return value if isinstance(value, Mapping) else {}
 
 
-_GROUP = 65532  # owns the files in a claim for checkpoints; the number is arbitrary but must not change
+# owns the files in a claim for checkpoints; the number is arbitrary but must not change
+_GROUP = 65532
 
 
 def pod_security(cluster: Mapping[str, object]) -> Raw:
@@ -422,7 +486,10 @@ def pod_security(cluster: Mapping[str, object]) -> Raw:
 
 
 def container_security(cluster: Mapping[str, object]) -> Raw:
-    """Return the container's security context. The root file system is read-only unless the file allows writes."""
+    """Return the container's security context.
+
+    The root file system is read-only unless the file allows writes.
+    """
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -443,7 +510,9 @@ def from_template(launch: Launch, part: ClusterPart, pod_field: str | None = "")
     if pod_field and at(obj, f"spec.{pod_field}") is None:
         put(obj, f"spec.{pod_field}", [])
     about = _marked(obj.get("metadata"), part) | {"name": launch.name, "namespace": part.namespace}
-    obj["metadata"] = about | {"annotations": about.get("annotations", {}) | annotations_of(launch, part)}
+    obj["metadata"] = about | {
+        "annotations": about.get("annotations", {}) | annotations_of(launch, part)
+    }
     obj["metadata"].pop("generateName", None)
     for template in (preset or JOB).templates(obj):
         key, spec = (preset or JOB).pod_metadata, template
@@ -495,13 +564,13 @@ def cannot_be_queued(manifest: AnyObject) -> str:
     preset = preset_of(manifest)
     if preset is None or preset.suspend:
         return ""
-    return (
-        f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
-    )
+    return f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
 
 
 def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> str:
-    """Return why the metrics of an object could not be collected; "" if they can. cluster: the keys beside it."""
+    """Return why the metrics of an object could not be collected; "" if they can. cluster: the keys
+    beside it.
+    """
     obj = copy.deepcopy(dict(manifest))
     if has_collector(obj) or primary_template(obj, _primary_labels(cluster)) is not None:
         return ""
@@ -525,13 +594,18 @@ def _primary_labels(cluster: Mapping[str, object]) -> Mapping[str, str]:
 
 
 def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
-    """Yield warnings about settings that are seldom intended. path: the template's path in its file."""
+    """Yield warnings about settings that are seldom intended. path: the template's path in its
+    file.
+    """
     if foreign := foreign_version(manifest):
         yield f"{path}.apiVersion: {foreign}"
     preset = preset_of(manifest)
     beside = preset is not None and preset.policy_beside
     for place, owner in _owners_of_pods(manifest, path):
-        of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
+        of_pod, of_owner = (
+            owner["template"]["spec"].get("restartPolicy"),
+            owner.get("restartPolicy"),
+        )
         policy = of_owner if beside else of_owner or of_pod
         key_path = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
         cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
@@ -556,12 +630,18 @@ def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
 
 
 def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
-    """Add a node affinity against these nodes. It is preferred, not required: without another node the pod would wait
-    forever."""
+    """Add a node affinity against these nodes. It is preferred, not required: without another node
+    the pod would wait
+    forever.
+    """
     # matchFields takes one value per requirement; all requirements of a term must hold.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
-    put(spec, path, [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}])
+    put(
+        spec,
+        path,
+        [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}],
+    )
 
 
 def as_is(text: str) -> str:
@@ -570,10 +650,16 @@ def as_is(text: str) -> str:
 
 
 def _primary(spec: Raw, part: ClusterPart, usual: str = "") -> Raw:
-    """Return the container of the template that runs the trial: the file's, the kind's `usual` one, or the first."""
-    name = _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
+    """Return the container of the template that runs the trial: the file's, the kind's `usual` one,
+    or the first.
+    """
+    name = (
+        _mapping(part.template.cluster.get("primary")).get("container") or usual or TRIAL_CONTAINER
+    )
     containers: list[Raw] = spec["containers"]
-    return next((container for container in containers if container.get("name") == name), containers[0])
+    return next(
+        (container for container in containers if container.get("name") == name), containers[0]
+    )
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:
@@ -584,18 +670,25 @@ def _job_specs(obj: Raw) -> Iterator[Raw]:
         case {"kind": "JobSet", "spec": {"replicatedJobs": [*groups]}}:
             for group in groups:
                 match group:
-                    case {"template": {"spec": {"template": {"spec": {"containers": list()}}} as spec}}:
+                    case {
+                        "template": {"spec": {"template": {"spec": {"containers": list()}}} as spec}
+                    }:
                         yield spec
 
 
 def _add_checkpoints(spec: Raw, launch: Launch, part: ClusterPart, claim: str) -> None:
-    """Mount the trial's folder of the claim in the container that runs the trial, with its parent's checkpoint."""
+    """Mount the trial's folder of the claim in the container that runs the trial, with its parent's
+    checkpoint.
+    """
     trial = _primary(spec, part)
     volume, mount = _checkpoint_mount(launch, part, claim)
     spec["volumes"] = [*(spec.get("volumes") or ()), volume]
     trial["volumeMounts"] = [*(trial.get("volumeMounts") or ()), mount]
     if part.parent_checkpoint:
-        spec["initContainers"] = [_parent_copier(launch, part, trial), *(spec.get("initContainers") or ())]
+        spec["initContainers"] = [
+            _parent_copier(launch, part, trial),
+            *(spec.get("initContainers") or ()),
+        ]
 
 
 def _add_environment(container: Raw, launch: Launch, not_mounted: Set[str]) -> None:

@@ -1,8 +1,10 @@
-"""Kinds of objects that an attempt can be: the table of what is known of each, and how an object is read by it.
+"""Kinds of objects that an attempt can be: the table of what is known of each, and how an object is
+read by it.
 
-A preset is found by API group and kind; the version decides where two operators share both. What the file itself sets
-(`success`, `failure`, `primary`) is kept in an annotation of the object and takes precedence, so that a controller
-without the file can follow the object. Only `kind_of`, `served_pod_field` and `served` ask the cluster.
+A preset is found by API group and kind; the version decides where two operators share both. What
+the file itself sets (`success`, `failure`, `primary`) is kept in an annotation of the object and
+takes precedence, so that a controller without the file can follow the object. Only `kind_of`,
+`served_pod_field` and `served` ask the cluster.
 """
 
 from __future__ import annotations
@@ -54,7 +56,11 @@ class ByType:
     status: str = "True"
 
     def __str__(self) -> str:
-        return f"{{type: {self.type}}}" if self.status == "True" else f"{{type: {self.type}, status: {self.status}}}"
+        return (
+            f"{{type: {self.type}}}"
+            if self.status == "True"
+            else f"{{type: {self.type}, status: {self.status}}}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +95,29 @@ class Preset:
     """What is known about a kind.
 
     Attributes:
-        operator: the program that creates its pods, in the version that this preset was written for.
+        operator: the program that creates its pods, in the version that this preset was written
+            for.
         success: conditions that all hold once an object has succeeded.
         failure: conditions of which one holds once an object has failed.
         suspended: the condition that holds while an object is suspended; None: the kind has none.
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
         defaults: values of fields that the user left out, by path.
-        primary_pod: the pod whose log is the attempt's log, derived from the object as the server returns it.
+        primary_pod: the pod whose log is the attempt's log, derived from the object as the server
+            returns it.
         primary_template: the pod template of that pod; None: the object does not have it.
-        programs: how many of its pods may be the one that runs the program; with several, the file names one.
-        templates: the pod templates of an object, or the mappings with `metadata` and `spec` that change them, added
-            where they are missing. Labels and affinity go there.
+        programs: how many of its pods may be the one that runs the program; with several, the file
+            names one.
+        templates: the pod templates of an object, or the mappings with `metadata` and `spec` that
+            change them, added where they are missing. Labels and affinity go there.
         pod_metadata: the key of the labels in `templates`.
-        pod_spec: the path of the affinity's section in `templates`; "": it stands beside the labels.
-        pod_fields: the fields of `spec` that change pod templates which the object does not have itself, newest first.
-            A cluster has one of them, or none, by its version of the operator.
+        pod_spec: the path of the affinity's section in `templates`; "": it stands beside the
+            labels.
+        pod_fields: the fields of `spec` that change pod templates which the object does not have
+            itself, newest first. A cluster has one of them, or none, by its version of the
+            operator.
         containers: the containers that get the trial's environment.
-        between: the kind between the object and the Jobs or pods that events are about: version, plural, kind.
+        between: the kind between the object and the Jobs or pods that events are about: version,
+            plural, kind.
         policy_beside: `restartPolicy` is a field beside the pod template, not in it.
         restarts: containers are restarted by default.
         unfit: why an object of this kind cannot be a trial, with the cure; "" if it can.
@@ -138,8 +150,9 @@ class Preset:
 
 
 _SUBMITTER = "ray-job-submitter"
-# A TrainJob's pod templates are in its runtime, on the cluster. Trainer 2.1 changes them by podTemplateOverrides, later
-# versions by runtimePatches, under the same apiVersion. 2.0 has no field for the labels of pods.
+# A TrainJob's pod templates are in its runtime, on the cluster. Trainer 2.1 changes them by
+# podTemplateOverrides, later versions by runtimePatches, under the same apiVersion. 2.0 has no
+# field for the labels of pods.
 _PATCHES, _OVERRIDES = POD_FIELDS = ("runtimePatches", "podTemplateOverrides")
 _MANAGER = "tuner.dev/controller"  # of our entry of runtimePatches
 _TRAINS = "node"  # the job of a runtime that runs the program
@@ -158,7 +171,9 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
         case _:
             return PrimaryPod()
     labels = {REPLICATED_JOB: name, REPLICATED_JOB_INDEX: str(job)}
-    groups = [group for group in mappings(at(obj, "spec.replicatedJobs")) if group.get("name") == name]
+    groups = [
+        group for group in mappings(at(obj, "spec.replicatedJobs")) if group.get("name") == name
+    ]
     if not groups or at(groups[0], "template.spec.completionMode") != "NonIndexed":
         labels[COMPLETION_INDEX] = str(pod)
     return PrimaryPod(labels)
@@ -185,7 +200,9 @@ def _first_task(obj: Raw) -> PrimaryPod:
 
 
 def primary_template(obj: Raw, labels: Mapping[str, str]) -> Raw | None:
-    """Return the pod template of the primary pod, by the file's labels of it; None: the object does not tell."""
+    """Return the pod template of the primary pod, by the file's labels of it; None: the object does
+    not tell.
+    """
     templates = list(pod_templates(obj))
     marked = [each for each in templates if labels and labels.items() <= _labels_in(each).items()]
     if len(marked) == 1:
@@ -209,9 +226,15 @@ def _template_at(obj: Raw, path: str) -> Raw | None:
 
 
 def _replicas(obj: Raw, *roles: str) -> Iterator[Raw]:
-    """Yield the pod templates of the replicas in these roles, in this order, of a kind of the Training Operator."""
+    """Yield the pod templates of the replicas in these roles, in this order, of a kind of the
+    Training Operator.
+    """
     spec = obj.get("spec")
-    groups = [value for key, value in spec.items() if key.endswith("ReplicaSpecs")] if isinstance(spec, dict) else []
+    groups = (
+        [value for key, value in spec.items() if key.endswith("ReplicaSpecs")]
+        if isinstance(spec, dict)
+        else []
+    )
     for role in roles:
         for group in groups:
             for name in group if isinstance(group, dict) else ():
@@ -227,7 +250,9 @@ def _template_in_job_set(obj: Raw) -> Raw | None:
 
 
 def _head_template(obj: Raw) -> Raw | None:
-    """Return the template of a RayJob's head, which runs the entrypoint; None: another pod prints its output."""
+    """Return the template of a RayJob's head, which runs the entrypoint; None: another pod prints
+    its output.
+    """
     beside = at(obj, "spec.submissionMode") == "SidecarMode"
     return _template_at(obj, "spec.rayClusterSpec.headGroupSpec.template") if beside else None
 
@@ -245,7 +270,9 @@ def pod_templates(node: object) -> Iterator[Raw]:
 
 
 def _parts(node: object) -> Iterable[Any]:
-    """Return what a list or a mapping contains, without changes of templates that are on the cluster."""
+    """Return what a list or a mapping contains, without changes of templates that are on the
+    cluster.
+    """
     if isinstance(node, dict):
         return [value for key, value in node.items() if key not in POD_FIELDS]
     return node if isinstance(node, list) else ()
@@ -279,7 +306,9 @@ def _overrides(obj: Raw) -> list[Raw]:
 
 def _overridden(obj: Raw) -> set[str]:
     """Return the jobs of its runtime that a TrainJob changes by podTemplateOverrides."""
-    named = (mappings(override.get("targetJobs")) for override in mappings(at(obj, f"spec.{_OVERRIDES}")))
+    named = (
+        mappings(override.get("targetJobs")) for override in mappings(at(obj, f"spec.{_OVERRIDES}"))
+    )
     return {str(job.get("name")) for jobs in named for job in jobs}
 
 
@@ -319,7 +348,9 @@ def pod_steps(obj: AnyObject) -> list[Raw]:
     """Return the templates of an Argo Workflow that are pods, or the tasks in a Tekton PipelineRun."""
     if obj.get("kind") == "PipelineRun":
         return [
-            spec for task in mappings(at(obj, "spec.pipelineSpec.tasks")) for spec in mappings([task.get("taskSpec")])
+            spec
+            for task in mappings(at(obj, "spec.pipelineSpec.tasks"))
+            for spec in mappings([task.get("taskSpec")])
         ]
     templates = mappings(at(obj, "spec.templates")) if obj.get("kind") == "Workflow" else ()
     return [template for template in templates if any(key in template for key in _ARGO_PODS)]
@@ -341,35 +372,60 @@ def _step_containers(obj: Raw) -> Iterator[Raw]:
 
 def _tasks(obj: Raw) -> int:
     """Return how many pods a PipelineRun has; 0 if its pipeline is on the cluster."""
-    return sum(len(list(mappings(at(obj, f"spec.pipelineSpec.{key}")))) for key in ("tasks", "finally"))
+    return sum(
+        len(list(mappings(at(obj, f"spec.pipelineSpec.{key}")))) for key in ("tasks", "finally")
+    )
 
 
 def _of_tekton(version: str, pod_template: str) -> Preset:
     """Return the preset of a PipelineRun. Tekton gives its labels to all of its pods."""
     return Preset(
-        f"{TEKTON_GROUP}/{version}", "PipelineRun", "Tekton Pipelines 1.0", (ByType("Succeeded"),),
-        (ByType("Succeeded", "False"),), suspended=None, suspend="", programs=_tasks, templates=lambda obj: [obj],
-        pod_spec=pod_template, containers=lambda obj: list(_step_containers(obj)),
-    )  # fmt: skip
+        f"{TEKTON_GROUP}/{version}",
+        "PipelineRun",
+        "Tekton Pipelines 1.0",
+        (ByType("Succeeded"),),
+        (ByType("Succeeded", "False"),),
+        suspended=None,
+        suspend="",
+        programs=_tasks,
+        templates=lambda obj: [obj],
+        pod_spec=pod_template,
+        containers=lambda obj: list(_step_containers(obj)),
+    )
 
 
 def _unfit_workflow(obj: Raw) -> str:
     if pod_steps(obj) or at(obj, "spec.workflowTemplateRef"):
         return ""
-    return "no template of this Workflow runs a pod; write one with container, script or containerSet"
+    return (
+        "no template of this Workflow runs a pod; write one with container, script or containerSet"
+    )
 
 
 def _with_submitter(obj: Raw) -> list[Raw]:
-    """Return the templates of a RayJob with a submitter: KubeRay's default submitter would not carry our labels."""
+    """Return the templates of a RayJob with a submitter: KubeRay's default submitter would not
+    carry our labels.
+    """
     spec = below(obj, "spec")
     if spec.get("submissionMode") in (None, "K8sJobMode"):
         if spec.get("submitterPodTemplate") is None:
-            resources = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-            heads = [*mappings(at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")), {}]
-            container = {"name": _SUBMITTER, "image": heads[0].get("image", ""), "resources": resources}
+            resources = {
+                "requests": {"cpu": "500m", "memory": "200Mi"},
+                "limits": {"cpu": "1", "memory": "1Gi"},
+            }
+            heads = [
+                *mappings(at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")),
+                {},
+            ]
+            container = {
+                "name": _SUBMITTER,
+                "image": heads[0].get("image", ""),
+                "resources": resources,
+            }
             spec["submitterPodTemplate"] = {"spec": {"containers": [container]}}
         below(below(spec, "submitterPodTemplate"), "spec").setdefault("restartPolicy", "Never")
-        below(spec, "submitterConfig").setdefault("backoffLimit", 0)  # a second submitter would print all lines again
+        # a second submitter would print all lines again
+        below(spec, "submitterConfig").setdefault("backoffLimit", 0)
     if not {"shutdownAfterJobFinishes", "deletionStrategy", "clusterSelector"} & spec.keys():
         spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": _RAY_KEPT_S}
     return list(pod_templates(obj))
@@ -388,7 +444,8 @@ def _unfit_ray_job(obj: Raw) -> str:
 
 _TTL = {"spec.ttlSecondsAfterFinished": KEPT_S}
 _SUCCEEDED = (ByType("Succeeded"),)
-# Without cleanPodPolicy workers run on when the master has ended, and hold their GPUs until the object is removed.
+# Without cleanPodPolicy workers run on when the master has ended, and hold their GPUs until the
+# object is removed.
 _RUN_POLICY: Mapping[str, Scalar] = {
     "spec.runPolicy.cleanPodPolicy": "Running",
     "spec.runPolicy.ttlSecondsAfterFinished": KEPT_S,
@@ -397,76 +454,130 @@ _RUN_POLICY_SUSPEND = "spec.runPolicy.suspend"
 
 
 def _of_training_operator(
-    kind: str, container: str, *roles: str, suspend: str = _RUN_POLICY_SUSPEND, restarts: bool = False
+    kind: str,
+    container: str,
+    *roles: str,
+    suspend: str = _RUN_POLICY_SUSPEND,
+    restarts: bool = False,
 ) -> Preset:
     """The operator marks the first worker as the master where there is no master or chief."""
     return Preset(
-        f"{KUBEFLOW_GROUP}/v1", kind, "Training Operator 1.9", _SUCCEEDED, suspend=suspend, defaults=_RUN_POLICY,
-        primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "master"}, container), policy_beside=True, restarts=restarts,
+        f"{KUBEFLOW_GROUP}/v1",
+        kind,
+        "Training Operator 1.9",
+        _SUCCEEDED,
+        suspend=suspend,
+        defaults=_RUN_POLICY,
+        primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "master"}, container),
+        policy_beside=True,
+        restarts=restarts,
         primary_template=lambda obj: next(_replicas(obj, *roles), None),
-    )  # fmt: skip
+    )
 
 
 JOB = Preset("batch/v1", "Job", "Kubernetes", (ByType("Complete"),), defaults=_TTL)
 PRESETS = (
     JOB,
     Preset(
-        f"{JOBSET_GROUP}/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
-        primary_pod=_first_of_job_set, primary_template=_template_in_job_set,
+        f"{JOBSET_GROUP}/v1alpha2",
+        "JobSet",
+        "JobSet 0.10",
+        (ByType("Completed"),),
+        defaults=_TTL,
+        primary_pod=_first_of_job_set,
+        primary_template=_template_in_job_set,
     ),
     _of_training_operator("PyTorchJob", "pytorch", "Master", "Worker", restarts=True),
     _of_training_operator("TFJob", "tensorflow", "Chief", "Master", "Worker"),
     _of_training_operator("XGBoostJob", "xgboost", "Master", "Worker"),
-    _of_training_operator("MPIJob", "mpi", "Launcher", suspend=""),  # Kueue's MPIJob is the MPI Operator's
-    # Its TTL would delete the launcher alone; its launcher is a Job, whose default is six more tries.
+    # Kueue's MPIJob is the MPI Operator's
+    _of_training_operator("MPIJob", "mpi", "Launcher", suspend=""),
+    # Its TTL would delete the launcher alone; its launcher is a Job, whose default is six more
+    # tries.
     Preset(
-        f"{KUBEFLOW_GROUP}/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
+        f"{KUBEFLOW_GROUP}/v2beta1",
+        "MPIJob",
+        "MPI Operator 0.6",
+        _SUCCEEDED,
+        suspend=_RUN_POLICY_SUSPEND,
         defaults={"spec.runPolicy.cleanPodPolicy": "Running", "spec.runPolicy.backoffLimit": 0},
-        primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "launcher"}), policy_beside=True, restarts=True,
+        primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "launcher"}),
+        policy_beside=True,
+        restarts=True,
         primary_template=lambda obj: next(_replicas(obj, "Launcher"), None),
     ),
     Preset(
-        f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1 to 2.3", (ByType("Complete"),),
-        primary_pod=_rank_0_of_train_job, templates=_changed_templates, pod_fields=POD_FIELDS,
+        f"{TRAINER_GROUP}/v1alpha1",
+        "TrainJob",
+        "Trainer 2.1 to 2.3",
+        (ByType("Complete"),),
+        primary_pod=_rank_0_of_train_job,
+        templates=_changed_templates,
+        pod_fields=POD_FIELDS,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
         between=(f"{JOBSET_GROUP}/v1alpha2", "jobsets", "JobSet"),
     ),
-    # jobStatus alone is not enough: it is SUCCEEDED before the submitter has printed the last lines, and FAILED also
-    # when KubeRay is about to try again.
+    # jobStatus alone is not enough: it is SUCCEEDED before the submitter has printed the last
+    # lines, and FAILED also when KubeRay is about to try again.
     Preset(
-        f"{RAY_GROUP}/v1", "RayJob", "KubeRay 1.5",
+        f"{RAY_GROUP}/v1",
+        "RayJob",
+        "KubeRay 1.5",
         (ByPath("status.jobDeploymentStatus", "Complete"), ByPath("status.jobStatus", "SUCCEEDED")),
         (
-            ByPath("status.jobDeploymentStatus", "Failed"), ByPath("status.jobDeploymentStatus", "ValidationFailed"),
+            ByPath("status.jobDeploymentStatus", "Failed"),
+            ByPath("status.jobDeploymentStatus", "ValidationFailed"),
             ByPath("status.jobStatus", "STOPPED"),
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
-        primary_pod=_submitter, templates=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
-        unfit=_unfit_ray_job, primary_template=_head_template,
+        primary_pod=_submitter,
+        templates=_with_submitter,
+        between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
+        unfit=_unfit_ray_job,
+        primary_template=_head_template,
     ),
     # An aborted Job may be resumed by hand; an abort by a policy, after a pod has failed, is final.
     Preset(
-        f"{VOLCANO_GROUP}/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
+        f"{VOLCANO_GROUP}/v1alpha1",
+        "Job",
+        "Volcano 1.9",
+        (ByPath("status.state.phase", "Completed"),),
         tuple(ByPath("status.state.phase", phase) for phase in ("Failed", "Terminated", "Aborted")),
-        suspended=None, suspend="", defaults=_TTL, primary_pod=_first_task, restarts=True,
+        suspended=None,
+        suspend="",
+        defaults=_TTL,
+        primary_pod=_first_task,
+        restarts=True,
         primary_template=lambda obj: next(pod_templates(at(obj, "spec.tasks")), None),
     ),
-    # podMetadata labels all pods, also those of a WorkflowTemplate. Which step is the program, only the file can tell.
+    # podMetadata labels all pods, also those of a WorkflowTemplate. Which step is the program, only
+    # the file can tell.
     Preset(
-        f"{ARGO_GROUP}/v1alpha1", "Workflow", "Argo Workflows 3.6", (ByPath("status.phase", "Succeeded"),),
-        (ByPath("status.phase", "Failed"), ByPath("status.phase", "Error")), suspended=None, suspend="",
+        f"{ARGO_GROUP}/v1alpha1",
+        "Workflow",
+        "Argo Workflows 3.6",
+        (ByPath("status.phase", "Succeeded"),),
+        (ByPath("status.phase", "Failed"), ByPath("status.phase", "Error")),
+        suspended=None,
+        suspend="",
         defaults={"spec.ttlStrategy.secondsAfterCompletion": KEPT_S},
-        primary_pod=lambda obj: PrimaryPod({}, "main"), programs=lambda obj: len(pod_steps(obj)),
-        templates=lambda obj: [below(obj, "spec")], pod_metadata="podMetadata", pod_spec="",
-        containers=lambda obj: list(_step_containers(obj)), unfit=_unfit_workflow,
+        primary_pod=lambda obj: PrimaryPod({}, "main"),
+        programs=lambda obj: len(pod_steps(obj)),
+        templates=lambda obj: [below(obj, "spec")],
+        pod_metadata="podMetadata",
+        pod_spec="",
+        containers=lambda obj: list(_step_containers(obj)),
+        unfit=_unfit_workflow,
     ),
     _of_tekton("v1beta1", "spec.podTemplate"),
     _of_tekton("v1", "spec.taskRunTemplate.podTemplate"),
-)  # fmt: skip
+)
 
 
 def preset_of(obj: AnyObject) -> Preset | None:
-    """Return the preset of the object's group and kind: of its version, else the newest, which comes last."""
+    """Return the preset of the object's group and kind: of its version, else the newest, which
+    comes last.
+    """
     return _preset(str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job")))
 
 
@@ -474,7 +585,10 @@ def preset_of(obj: AnyObject) -> Preset | None:
 def _preset(version: str, kind: str) -> Preset | None:
     group = version.rpartition("/")[0]
     presets = [preset for preset in PRESETS if (preset.group, preset.kind) == (group, kind)]
-    return next((preset for preset in presets if preset.api_version == version), presets[-1] if presets else None)
+    return next(
+        (preset for preset in presets if preset.api_version == version),
+        presets[-1] if presets else None,
+    )
 
 
 def foreign_version(obj: AnyObject) -> str:
@@ -498,7 +612,9 @@ def foreign_version(obj: AnyObject) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StatusRules:
-    """The conditions and the primary pod by which an attempt's object is read: see Preset and PrimaryPod."""
+    """The conditions and the primary pod by which an attempt's object is read: see Preset and
+    PrimaryPod.
+    """
 
     success: tuple[StatusCondition, ...]
     failure: tuple[StatusCondition, ...]
@@ -506,8 +622,12 @@ class StatusRules:
     container: str = ""
 
     def succeeded(self, obj: AnyObject) -> AnyObject | None:
-        """Return the condition of success, with reason, message and times if it has them; None: not succeeded."""
-        conditions = [matching_condition(obj, wanted_condition) for wanted_condition in self.success]
+        """Return the condition of success, with reason, message and times if it has them; None: not
+        succeeded.
+        """
+        conditions = [
+            matching_condition(obj, wanted_condition) for wanted_condition in self.success
+        ]
         return conditions[0] if all(met is not None for met in conditions) else None
 
     def failed(self, obj: AnyObject) -> AnyObject | None:
@@ -526,7 +646,9 @@ _JOB_RULES = StatusRules(JOB.success, JOB.failure)
 
 
 def status_rules_of(obj: AnyObject | None) -> StatusRules:
-    """Return the rules for an object: its annotation, then its preset; a Job's for None and for unknown kinds."""
+    """Return the rules for an object: its annotation, then its preset; a Job's for None and for
+    unknown kinds.
+    """
     if obj is None:
         return _JOB_RULES
     rules = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(STATUS_RULES, "{}")))
@@ -542,7 +664,9 @@ def status_rules_of(obj: AnyObject | None) -> StatusRules:
 
 
 def matching_condition(obj: AnyObject, expected: StatusCondition) -> AnyObject | None:
-    """Return the status condition that matches, or the mapping with the matching field; None if it does not hold."""
+    """Return the status condition that matches, or the mapping with the matching field; None if it
+    does not hold.
+    """
     match expected:
         case ByType(kind, status):
             actual = condition(obj, kind)
@@ -558,8 +682,10 @@ def matching_condition(obj: AnyObject, expected: StatusCondition) -> AnyObject |
 
 
 def is_suspended(obj: AnyObject) -> bool:
-    """Whether the object is suspended, by its field or its condition: the operator sets the condition later than Kueue
-    sets the field."""
+    """Whether the object is suspended, by its field or its condition: the operator sets the
+    condition later than Kueue
+    sets the field.
+    """
     preset = preset_of(obj) or JOB
     suspend = at(obj, preset.suspend) if preset.suspend else None
     if suspend is not None:
@@ -578,7 +704,10 @@ def over(obj: AnyObject) -> bool:
 
 
 def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
-    """Return what a file with this template must add; "" if nothing. `keys`: those beside the template that it has."""
+    """Return what a file with this template must add; "" if nothing.
+
+    `keys`: those beside the template that it has.
+    """
     absent = [key for key in ("success", "failure") if key not in keys]
     preset, kind = preset_of(manifest), manifest.get("kind")
     if preset is not None and preset.programs(dict(manifest)) != 1 and "primary" not in keys:
@@ -598,7 +727,10 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
 
 
 async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
-    """Return the kind of a manifest; the server looks up unknown ones. Raises ApiError 404: no such kind."""
+    """Return the kind of a manifest; the server looks up unknown ones.
+
+    Raises ApiError 404: no such kind.
+    """
     from controller.kube import client as known
 
     api_version_and_kind = manifest["apiVersion"], manifest["kind"]
@@ -609,7 +741,8 @@ async def kind_of(client: KubernetesClient, manifest: AnyObject) -> Kind:
 
 
 async def served_pod_field(client: KubernetesClient, manifest: AnyObject) -> str | None:
-    """Return which of its preset's `pod_fields` a manifest may have on this cluster; None: none of them.
+    """Return which of its preset's `pod_fields` a manifest may have on this cluster; None: none of
+    them.
 
     "" if the kind needs none, or if the server does not publish which fields it has.
     """
@@ -623,7 +756,9 @@ async def served_pod_field(client: KubernetesClient, manifest: AnyObject) -> str
 
 
 def not_served(manifest: AnyObject, pod_field: str | None) -> str:
-    """Return why a cluster with this `served_pod_field` cannot run the manifest as a trial; "" if it can."""
+    """Return why a cluster with this `served_pod_field` cannot run the manifest as a trial; "" if
+    it can.
+    """
     preset = preset_of(manifest)
     if preset is None or pod_field == "":
         return ""
@@ -633,13 +768,20 @@ def not_served(manifest: AnyObject, pod_field: str | None) -> str:
             f"this cluster's {kind} has no field for the labels of its pods, by which Tuner finds them (it has neither "
             f"{' nor '.join(preset.pod_fields)}, as Trainer 2.0); upgrade to {preset.operator}, or write a JobSet"
         )
-    strange = [name for name in preset.pod_fields if name != pod_field and at(manifest, f"spec.{name}") is not None]
+    strange = [
+        name
+        for name in preset.pod_fields
+        if name != pod_field and at(manifest, f"spec.{name}") is not None
+    ]
     if not strange:
         return ""
-    return f"this cluster's {kind} has no {strange[0]}; it has {pod_field} in its place, so write that"
+    return (
+        f"this cluster's {kind} has no {strange[0]}; it has {pod_field} in its place, so write that"
+    )
 
 
-VERSIONS = ("v1beta2", "v1beta1")  # of Kueue's API, newest first; the fields that we read are the same in both
+# of Kueue's API, newest first; the fields that we read are the same in both
+VERSIONS = ("v1beta2", "v1beta1")
 NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"
 
 
@@ -670,7 +812,10 @@ def put(obj: Raw, path: str, value: object) -> None:
 
 
 def below(obj: Raw, key: str) -> Raw:
-    """Return the mapping under the key, created if missing. Another value stays, and the server will refuse it."""
+    """Return the mapping under the key, created if missing.
+
+    Another value stays, and the server will refuse it.
+    """
     child = obj.get(key)
     if child is None:
         child = obj[key] = {}
@@ -679,7 +824,9 @@ def below(obj: Raw, key: str) -> Raw:
 
 def mappings(items: object) -> Iterator[Raw]:
     """Yield the mappings of a list; nothing if it is not a list."""
-    return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
+    return (
+        (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
+    )
 
 
 @lru_cache(64)  # all objects of an experiment have the same annotation

@@ -1,7 +1,8 @@
 """Labels, annotations and names that tie objects on a cluster to an attempt. Pure.
 
-Every label key, annotation key and API group that the project writes or reads is declared once, in this module. The
-labels find all objects of an experiment; the annotations hold what a controller without its database needs to continue.
+Every label key, annotation key and API group that the project writes or reads is declared once, in
+this module. The labels find all objects of an experiment; the annotations hold what a controller
+without its database needs to continue.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 
-from controller.core.model import EXPERIMENT_LABEL, FINAL, UID_LABEL, AttemptKey, attempt_name, trial_label
+from controller.core.model import (
+    EXPERIMENT_LABEL,
+    FINAL,
+    UID_LABEL,
+    AttemptKey,
+    attempt_name,
+    trial_label,
+)
 from controller.kube.objects import AnyObject, Raw
 from controller.runtime.protocol import ClusterPart, Launch
 from suggest.nesting import load_json
@@ -27,7 +35,8 @@ TIMEOUT = "tuner.dev/timeout-seconds"
 GRACE = "tuner.dev/grace-seconds"
 STATUS_RULES = "tuner.dev/reading"  # conditions and primary pod of a template, from its file
 
-ENDED = "tuner.dev/ended"  # of a Lease, as a label with the state and an annotation with the record of the end
+# of a Lease, as a label with the state and an annotation with the record of the end
+ENDED = "tuner.dev/ended"
 HOLDER = "tuner.dev/holder"  # of a Lease: who holds it, or held it last
 
 KUEUE_GROUP = "kueue.x-k8s.io"
@@ -71,7 +80,9 @@ def labels_of(part: ClusterPart) -> dict[str, str]:
 def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
     """Return the annotations of the attempt's own object."""
     rules = {
-        key: part.template.cluster[key] for key in ("success", "failure", "primary") if key in part.template.cluster
+        key: part.template.cluster[key]
+        for key in ("success", "failure", "primary")
+        if key in part.template.cluster
     }
     return {
         PARAMETERS: json.dumps(dict(part.parameters)),
@@ -117,7 +128,10 @@ def metadata(launch: Launch, part: ClusterPart) -> Raw:
 
 def owned(manifest: AnyObject, owner: AnyObject) -> Raw:
     """Return the manifest with an owner reference, so that it is deleted with the owner."""
-    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}
+    return {
+        **manifest,
+        "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]},
+    }
 
 
 def owner_reference(owner: AnyObject) -> Raw:
@@ -137,7 +151,10 @@ def workers_of(part: ClusterPart) -> int:
 
 
 def name_problem(launch: Launch) -> str:
-    """Return why the cluster would refuse the name; "" if it is fine. Hosts of several pods are <name>-<index>."""
+    """Return why the cluster would refuse the name; "" if it is fine.
+
+    Hosts of several pods are <name>-<index>.
+    """
     part = launch.cluster
     assert part is not None
     longest = launch.name

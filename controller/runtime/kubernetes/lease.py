@@ -1,16 +1,21 @@
-"""The fencing lease: one controller per experiment. A Lease beside the anchor names its holder; every write checks it.
+"""The fencing lease: one controller per experiment. A Lease beside the anchor names its holder;
+every write checks it.
 
-The lease is renewed in the background, so a write costs only a look at the clock. A controller whose lease has expired
-(it was frozen, or disconnected) asks the server before it writes again; if another one has taken over meanwhile, it
-never writes again. `leaseTransitions` is the epoch, which grows with each holder. Times on the lease are the server's.
+The lease is renewed in the background, so a write costs only a look at the clock. A controller
+whose lease has expired (it was frozen, or disconnected) asks the server before it writes again; if
+another one has taken over meanwhile, it never writes again. `leaseTransitions` is the epoch, which
+grows with each holder. Times on the lease are the server's.
 
-A controller of the same state directory takes over immediately: a lock in it shows that its predecessor is dead. One of
-a state directory that has run the experiment before, and whose successor has run it since, is refused also when the
-lease is free: it would run trials again whose results it lacks.
+A controller of the same state directory takes over immediately: a lock in it shows that its
+predecessor is dead. One of a state directory that has run the experiment before, and whose
+successor has run it since, is refused also when the lease is free: it would run trials again whose
+results it lacks.
 
-The lease also records how the experiment has ended, in the same write as the fencing, and before the holder saves that
-end: between the two only the same state directory may continue, and it ends the experiment again. KEPT_S after its end,
-the next controller in the namespace deletes what the cluster keeps of an experiment.
+The lease also records how the experiment has ended, in the same write as the fencing, and before
+the holder saves that
+end: between the two only the same state directory may continue, and it ends the experiment again.
+KEPT_S after its end, the next controller in the namespace deletes what the cluster keeps of an
+experiment.
 """
 
 from __future__ import annotations
@@ -34,7 +39,13 @@ from controller.kube.errors import AccessDenied, ApiError
 from controller.kube.objects import AnyObject, LeaseSpec, Raw
 from controller.kube.server_clock import ServerClock
 from controller.phrases import command
-from controller.runtime.kubernetes.labels import ENDED, EXPERIMENT, HOLDER, MANAGED_BY, owner_reference
+from controller.runtime.kubernetes.labels import (
+    ENDED,
+    EXPERIMENT,
+    HOLDER,
+    MANAGED_BY,
+    owner_reference,
+)
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import Conclusion, RuntimeLost
@@ -74,7 +85,10 @@ class Tenure:
 
 
 class LeaseHolder:
-    """All controllers that use this folder of an experiment. A copy of the folder on another host is another holder."""
+    """All controllers that use this folder of an experiment.
+
+    A copy of the folder on another host is another holder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -110,12 +124,20 @@ class LeaseHolder:
 class FencingLease:
     """`check` before each write; `close` lets the next controller in at once.
 
-    holder: None: there is no lease. lost: why nothing may be written any more; `changed` is called when this is
-    detected.
+    holder: None: there is no lease. lost: why nothing may be written any more; `changed` is called
+    when this is detected.
     """
 
-    def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, holder: LeaseHolder | None, *,
-                 clock: ServerClock, changed: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        anchor: Raw,
+        holder: LeaseHolder | None,
+        *,
+        clock: ServerClock,
+        changed: Callable[[], None],
+    ) -> None:
         self.lost: Superseded | None = None
         self._client = client
         self._namespace = namespace
@@ -158,7 +180,10 @@ class FencingLease:
         self._refuse_successor(lease, self._clock.now())
 
     async def conclude(self, conclusion: Conclusion) -> None:
-        """Record how the experiment has ended, unless the cluster has nothing of it. Raises as `check` does."""
+        """Record how the experiment has ended, unless the cluster has nothing of it.
+
+        Raises as `check` does.
+        """
         if self._holder is None:
             return
         try:
@@ -176,12 +201,18 @@ class FencingLease:
     async def _conclude(self, conclusion: Conclusion) -> None:
         for _ in range(_TRIES):
             now = self._clock.now()
-            record = {"state": conclusion.state.value, "reason": conclusion.reason, "best": conclusion.best}
+            record = {
+                "state": conclusion.state.value,
+                "reason": conclusion.reason,
+                "best": conclusion.best,
+            }
             text = json.dumps(record | {"time": format_time(now)})
             metadata = {"labels": {ENDED: conclusion.state.value}, "annotations": {ENDED: text}}
             try:
                 await self._take(now)
-                await self._write(await self._client.get(LEASES, self._namespace, self._name), {}, metadata)
+                await self._write(
+                    await self._client.get(LEASES, self._namespace, self._name), {}, metadata
+                )
             except ApiError as error:
                 if error.status not in (_CONFLICT, _NOT_FOUND):
                     raise
@@ -196,9 +227,11 @@ class FencingLease:
         _log.warning("a second controller of this experiment would not be detected: %s", error)
 
     async def check(self, owner: Raw | None = None) -> None:
-        """Return if we may write. owner: the anchor as the server returned it; the lease is deleted with it.
+        """Return if we may write. owner: the anchor as the server returned it; the lease is deleted
+        with it.
 
-        Raises Superseded, RuntimeLost (another controller holds the lease), and what the client raises.
+        Raises Superseded, RuntimeLost (another controller holds the lease), and what the client
+        raises.
         """
         self._owner = owner or self._owner
         if self.lost is not None:
@@ -228,7 +261,9 @@ class FencingLease:
         if not self._is_ours(lease["spec"]):
             return
         with contextlib.suppress(OSError):  # it has the time of the acquisition
-            self._own_holder.remember(epoch=self._epoch, now=self._clock.now(), ended=self._own_holder.tenure.ended)
+            self._own_holder.remember(
+                epoch=self._epoch, now=self._clock.now(), ended=self._own_holder.tenure.ended
+            )
         await self._write(lease, {"holderIdentity": None})
 
     async def _renew(self) -> None:
@@ -262,7 +297,9 @@ class FencingLease:
         raise self._contended()
 
     def _contended(self) -> RuntimeLost:
-        return RuntimeLost(f"others keep changing lease {self._name} in namespace {self._namespace}")
+        return RuntimeLost(
+            f"others keep changing lease {self._name} in namespace {self._namespace}"
+        )
 
     async def _find(self) -> Raw | None:
         try:
@@ -286,7 +323,10 @@ class FencingLease:
         if self._epoch:
             self._lose(lease)
         self._refuse_successor(lease, now)
-        if spec.get("holderIdentity") not in (None, "", self._identity) and time_left_s(spec, now) > 0:
+        if (
+            spec.get("holderIdentity") not in (None, "", self._identity)
+            and time_left_s(spec, now) > 0
+        ):
             raise RuntimeLost(busy_message(self._name, self._namespace, spec))
         epoch = int(spec.get("leaseTransitions") or 0) + 1
         # It goes on, whatever was recorded of its end.
@@ -296,14 +336,19 @@ class FencingLease:
 
     async def _make(self, now: datetime) -> None:
         about = {
-            "name": self._name, "namespace": self._namespace, "labels": self._labels,
-            "annotations": {HOLDER: self._identity}, **self._owned(),
-        }  # fmt: skip
+            "name": self._name,
+            "namespace": self._namespace,
+            "labels": self._labels,
+            "annotations": {HOLDER: self._identity},
+            **self._owned(),
+        }
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
         with _holder_file_errors():
             before = self._own_holder.tenure.epoch
         epoch = max(self._epoch, before) + 1  # also if it was deleted while we held it
-        await self._client.create(LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)})
+        await self._client.create(
+            LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)}
+        )
         self._remember_tenure(epoch, now)
 
     def _remember_tenure(self, epoch: int, now: datetime) -> None:
@@ -321,7 +366,9 @@ class FencingLease:
         raise self.lost
 
     def _refuse_successor(self, lease: Raw | None, now: datetime) -> None:
-        """Raise Superseded if another state directory may have run the experiment since this one, or has ended it."""
+        """Raise Superseded if another state directory may have run the experiment since this one,
+        or has ended it.
+        """
         with _holder_file_errors():
             tenure = self._own_holder.tenure
         if self._is_latest(lease, tenure, now):
@@ -363,8 +410,14 @@ class FencingLease:
 
     async def _write(self, lease: Raw, spec: LeaseSpec, metadata: Raw | None = None) -> None:
         """Patch the lease; the server refuses (409) if another client has changed it."""
-        about = {"resourceVersion": lease["metadata"]["resourceVersion"], **self._owned(), **(metadata or {})}
-        await self._client.patch(LEASES, self._namespace, self._name, {"metadata": about, "spec": spec})
+        about = {
+            "resourceVersion": lease["metadata"]["resourceVersion"],
+            **self._owned(),
+            **(metadata or {}),
+        }
+        await self._client.patch(
+            LEASES, self._namespace, self._name, {"metadata": about, "spec": spec}
+        )
 
     def _owned(self) -> Raw:
         return {} if self._owner is None else {"ownerReferences": [owner_reference(self._owner)]}
@@ -391,11 +444,15 @@ def _holder_file_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RuntimeLost(f"{error.filename}: {error.strerror}; it continues when that is fixed") from error
+        raise RuntimeLost(
+            f"{error.filename}: {error.strerror}; it continues when that is fixed"
+        ) from error
 
 
 async def sweep(client: KubernetesClient, namespace: str, now: datetime) -> None:
-    """Delete what the cluster keeps of experiments that ended long ago: the anchor, which owns the lease."""
+    """Delete what the cluster keeps of experiments that ended long ago: the anchor, which owns the
+    lease.
+    """
     leases, _ = await client.list(LEASES, namespace, labels=f"{MANAGED_BY}=tuner,{ENDED}")
     for lease in leases:
         ended_at, name = parse_time(_record_of_end(lease).get("time")), lease["metadata"]["name"]
@@ -407,7 +464,9 @@ async def sweep(client: KubernetesClient, namespace: str, now: datetime) -> None
 
 
 async def end_on_cluster(client: KubernetesClient, namespace: str, anchor: AnyObject) -> str:
-    """Return how the experiment of this anchor has ended, as a text for people; "" if it may go on, or if unknown."""
+    """Return how the experiment of this anchor has ended, as a text for people; "" if it may go on,
+    or if unknown.
+    """
     try:
         lease = await client.get(LEASES, namespace, anchor["metadata"]["name"])
     except ApiError as error:
@@ -454,7 +513,10 @@ def _annotation(obj: AnyObject, key: str) -> str:
 async def wait_until_free(
     client: KubernetesClient, namespace: str, name: str, *, print_line: Callable[[str], None]
 ) -> None:
-    """Wait until the lease of that name is free or expired. Raises FailedPrecondition: its holder renews it."""
+    """Wait until the lease of that name is free or expired.
+
+    Raises FailedPrecondition: its holder renews it.
+    """
     clock, first = ServerClock(client), ""
     await clock.read()
     while True:
@@ -462,7 +524,8 @@ async def wait_until_free(
             lease = await client.get(LEASES, namespace, name)
         except ApiError as error:
             if error.status in (_FORBIDDEN, _NOT_FOUND):
-                return  # written by an earlier release, or not readable: a holder cannot be detected
+                # written by an earlier release, or not readable: a holder cannot be detected
+                return
             raise
         spec: LeaseSpec = lease.get("spec") or {}
         if (left_s := time_left_s(spec, clock.now())) <= 0:
@@ -478,7 +541,10 @@ async def wait_until_free(
 
 
 def busy_message(name: str, namespace: str, spec: LeaseSpec) -> str:
-    """Return the message that another controller holds the lease. It is the same until another one does."""
+    """Return the message that another controller holds the lease.
+
+    It is the same until another one does.
+    """
     return (
         f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; "
         "end it there with Ctrl-C, or, if that machine is gone, wait until the lease has run out, "

@@ -1,24 +1,30 @@
-"""Container logs, copied into files of each attempt while it runs: every line once and in order, after any failure.
+"""Container logs, copied into files of each attempt while it runs: every line once and in order,
+after any failure.
 
-A stream may end at any byte, for any reason; only the pod tells whether the log is complete. `Position` records the
-copied lines, and the next stream continues behind them, also in another controller. A line counts once it is complete.
-The beginning of a long line is written before its end arrives, and is truncated if the line has to be fetched again.
-Only the current chunk is held in memory: a slow disk slows the stream.
+A stream may end at any byte, for any reason; only the pod tells whether the log is complete.
+`Position` records the copied lines, and the next stream continues behind them, also in another
+controller. A line counts once it is complete. The beginning of a long line is written before its
+end arrives, and is truncated if the line has to be fetched again. Only the current chunk is held in
+memory: a slow disk slows the stream.
 
-A log can only be requested from a whole second on (the API server cuts off fractions), and lines may have equal
-timestamps or, from two streams, timestamps out of order. But each request returns the same order. A position therefore
-counts the lines copied since a second, and a new stream drops as many. If a line newer than all copied ones appears
-while lines are being dropped, the server no longer has the older ones (rotation), and dropping ends there.
+A log can only be requested from a whole second on (the API server cuts off fractions), and lines
+may have equal timestamps or, from two streams, timestamps out of order. But each request returns
+the same order. A position therefore counts the lines copied since a second, and a new stream drops
+as many. If a line newer than all copied ones appears while lines are being dropped, the server no
+longer has the older ones (rotation), and dropping ends there.
 
-A node rotates a log away from its beginning. If a new stream begins with a copied line, nothing is missing, however
-many others were rotated. If its first line is newer than all copied ones, whatever was printed between the two was
-rotated before it was read: a gap, whose place in the copy has a line of `_StreamReader`'s.
+A node rotates a log away from its beginning. If a new stream begins with a copied line, nothing is
+missing, however many others were rotated. If its first line is newer than all copied ones, whatever
+was printed between the two was rotated before it was read: a gap, whose place in the copy has a
+line of `_StreamReader`'s.
 
-Nothing tells whether a log that was never read is whole. Its beginning may be missing if three things hold: nobody read
-it for longer than a node takes to rotate it, its first line is as much younger than its container, and no complete log
-of another trial shows that these trials print far less than a node keeps.
+Nothing tells whether a log that was never read is whole. Its beginning may be missing if three
+things hold: nobody read it for longer than a node takes to rotate it, its first line is as much
+younger than its container, and no complete log of another trial shows that these trials print far
+less than a node keeps.
 
-A container that is restarted in place begins another log, and the node keeps the one before, which is read first.
+A container that is restarted in place begins another log, and the node keeps the one before, which
+is read first.
 """
 
 from __future__ import annotations
@@ -68,13 +74,15 @@ class CopiedLog:
 TRIAL_LOG = CopiedLog("log.txt", "log.position")
 COLLECTED_LOG = CopiedLog("metrics.txt", "metrics.position", LAST_LINE.encode() + b"\n")
 
-_MARGIN_S = 3  # two streams of a container, or a change of the clock, may put timestamps out of order by this much
+# two streams of a container, or a change of the clock, may put timestamps out of order by this much
+_MARGIN_S = 3
 _REMEMBERED_S = 10  # a node's clock may be set back
 
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """A container whose log is copied. Operators reuse names of pods, so the uid identifies the pod.
+    """A container whose log is copied. Operators reuse names of pods, so the uid identifies the
+    pod.
 
     started: when the container first started, by its node's clock, if that is known.
     """
@@ -121,7 +129,9 @@ class Position:
                 self.floor = max(self.floor, old + 1)
 
     def again(self) -> tuple[str, int]:
-        """Return the time from which to request the log ("": all of it), and how many of its lines to drop."""
+        """Return the time from which to request the log ("": all of it), and how many of its lines
+        to drop.
+        """
         if not self.counts:
             return "", 0
         since = max(self.second - _MARGIN_S, self.floor)
@@ -130,7 +140,10 @@ class Position:
 
 
 def in_utc(second: str, fraction: str, zone: str) -> tuple[str, int]:
-    """Return a timestamp that sorts as text, and its second since 1970. Raises ValueError: no such time."""
+    """Return a timestamp that sorts as text, and its second since 1970.
+
+    Raises ValueError: no such time.
+    """
     prefix, number = _second(second, zone)
     return f"{prefix}.{fraction:0<9}", number
 
@@ -142,7 +155,9 @@ def _second(second: str, zone: str) -> tuple[str, int]:
 
 
 def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG) -> Position:
-    """Return the recorded position of this container, or a new one behind the lines of the attempt's earlier pods."""
+    """Return the recorded position of this container, or a new one behind the lines of the
+    attempt's earlier pods.
+    """
     new = Position(of.pod, of.container, uid=of.uid)
     size = log_file.size(directory / log.file)
     try:
@@ -170,7 +185,8 @@ _log = logging.getLogger(__name__)
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
 _LONGEST_STAMP = 40
 _PIECE_BYTES = 64 << 10  # the longest incomplete line in memory
-_NOTE_S = 2.0  # how far the recorded position may lag, which a killed controller's successor reads again
+# how far the recorded position may lag, which a killed controller's successor reads again
+_NOTE_S = 2.0
 _NOTE_BYTES = 1 << 20
 _PATIENCE_S = 10.0  # without a further byte of the rest of the log, after the container's end
 _END_LINES = 200  # are read alone if the rest does not arrive
@@ -190,9 +206,17 @@ _ROTATED_END = "the end of its log may be missing: the node had rotated the log 
 class LogSource(Protocol):
     """The part of `client.KubernetesClient` that a follower needs."""
 
-    def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-            last_lines: int = 0, previous: bool = False,
-            follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
+    def log(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        since: str = "",
+        last_lines: int = 0,
+        previous: bool = False,
+        follow: bool = True,
+    ) -> AsyncIterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +248,8 @@ class _Line(Enum):
 
     NEW = auto()
     KNOWN = auto()
-    FOREIGN = auto()  # no timestamp: the node's message about the log, or the end of an earlier line
+    # no timestamp: the node's message about the log, or the end of an earlier line
+    FOREIGN = auto()
 
 
 class _DiskTrouble(Exception):
@@ -232,17 +257,23 @@ class _DiskTrouble(Exception):
 
 
 class _KnownLinesGone(Exception):
-    """The stream begins behind all copied lines: they were rotated, or the container was restarted in place."""
+    """The stream begins behind all copied lines: they were rotated, or the container was restarted
+    in place.
+    """
 
 
 class LogFollower:
-    """Copies one container's log. Call `begin` on a running loop, and `ended` when the container has ended.
+    """Copies one container's log. Call `begin` on a running loop, and `ended` when the container
+    has ended.
 
-    grown: called when there is more, and at the end. trouble: why the end of the log is missing or late, for people; ""
-    if it is not. barred: the error while reading is forbidden; the follower retries nevertheless.
+    grown: called when there is more, and at the end. trouble: why the end of the log is missing or
+    late, for people; "" if it is not. barred: the error while reading is forbidden; the follower
+    retries nevertheless.
     """
 
-    def __init__(self, copying: LogCopying, of: PodContainer, directory: Path, *, grown: Callable[[], None]) -> None:
+    def __init__(
+        self, copying: LogCopying, of: PodContainer, directory: Path, *, grown: Callable[[], None]
+    ) -> None:
         self._source = copying.client
         self._streams = copying.streams
         self._is_awaited = copying.is_awaited
@@ -260,14 +291,19 @@ class LogFollower:
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
         self._resting: asyncio.Timeout | None = None
-        self._furthest: tuple[str, int] = "", 0  # how many bytes a request for the rest has brought at most
-        self._joined_s: float | None = None  # when the open stream, if nothing is missing before it, sent a chunk
+        # how many bytes a request for the rest has brought at most
+        self._furthest: tuple[str, int] = "", 0
+        # when the open stream, if nothing is missing before it, sent a chunk
+        self._joined_s: float | None = None
         self._followed = False  # the newest stream is, or was, not a turn
-        self.idle_at: datetime | None = None  # what was printed before was read to its end, by the newest stream
+        # what was printed before was read to its end, by the newest stream
+        self.idle_at: datetime | None = None
         self.was_live = False  # a stream was open at the container's end, and had sent everything
         self.marked_after: str | None = None  # the timestamp after which the newest gap is marked
-        self.accounted_until: str | None = None  # the timestamp up to which it is known why lines are gone
-        self.restarted_after: str | None = None  # the timestamp of the last line before a restart, if all were copied
+        # the timestamp up to which it is known why lines are gone
+        self.accounted_until: str | None = None
+        # the timestamp of the last line before a restart, if all were copied
+        self.restarted_after: str | None = None
         self.barred: Exception | None = None
         self._ended = False
         self._finished = False
@@ -299,7 +335,10 @@ class LogFollower:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def ended(self) -> None:
-        """Note that the container has ended: read the rest. It is given up after ten seconds without a byte."""
+        """Note that the container has ended: read the rest.
+
+        It is given up after ten seconds without a byte.
+        """
         first, self._ended = not self._ended, True
         if first and self._following is not None:
             now_s = asyncio.get_running_loop().time()
@@ -307,7 +346,9 @@ class LogFollower:
             self._following.reschedule(now_s)
 
     def _is_idle(self, now_s: float) -> bool:
-        """Whether the open stream, and those before it, have sent everything that was printed until a moment ago."""
+        """Whether the open stream, and those before it, have sent everything that was printed until
+        a moment ago.
+        """
         if self._joined_s is None:
             return self.idle_at is not None
         return now_s - self._joined_s >= _IDLE_S
@@ -315,8 +356,8 @@ class LogFollower:
     def replaced(self) -> None:
         """Stop, because another pod has the name and its log is served now.
 
-        Lines of the new pod that were copied before this was known appear twice: the reader of log.txt may have read
-        them, so they cannot be truncated.
+        Lines of the new pod that were copied before this was known appear twice: the reader of
+        log.txt may have read them, so they cannot be truncated.
         """
         if self.done:
             return
@@ -327,7 +368,9 @@ class LogFollower:
         self._note()
 
     def extend_time_limit(self) -> None:
-        """Restart the time limit for the rest of the log: it arrives, or the cluster does not respond at present."""
+        """Restart the time limit for the rest of the log: it arrives, or the cluster does not
+        respond at present.
+        """
         if self._resting is not None and not self._resting.expired():
             self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
 
@@ -351,7 +394,9 @@ class LogFollower:
         self._grown()
 
     async def _follow(self) -> bool:
-        """Copy until the container has ended; True: nothing more will come, as when the pod is gone."""
+        """Copy until the container has ended; True: nothing more will come, as when the pod is
+        gone.
+        """
         try:
             async with asyncio.timeout(None) as self._following:
                 await self._follow_on()
@@ -385,11 +430,14 @@ class LogFollower:
                 self.barred = error if isinstance(error, AccessDenied) else None
                 self._problem = str(error)
                 longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
-            except Exception as error:  # a follower that stops silently would lose the rest of the log
+            # a follower that stops silently would lose the rest of the log
+            except Exception as error:
                 self._report_bug(error)
                 longest_s = _OFTEN_ENOUGH_S
             failures = 0 if self._at.offset > before else failures
-            await asyncio.sleep(_BACKOFF.pause_s(failures, longest_s=longest_s) if follow else _TURN_S)
+            await asyncio.sleep(
+                _BACKOFF.pause_s(failures, longest_s=longest_s) if follow else _TURN_S
+            )
             failures += 1
 
     async def _read_rest(self) -> None:
@@ -404,10 +452,11 @@ class LogFollower:
         self._problem = ""
 
     async def _read_until_silent(self, *, last_lines: int = 0) -> bool:
-        """Return whether the log was read to its end, as far as it exists. last_lines: only so many of its lines.
+        """Return whether the log was read to its end, as far as it exists. last_lines: only so many
+        of its lines.
 
-        A read that ends normally is complete. A read that ends within a line, or before the known lines, was cut off by
-        a node in trouble, unless the next one ends at the same place.
+        A read that ends normally is complete. A read that ends within a line, or before the known
+        lines, was cut off by a node in trouble, unless the next one ends at the same place.
         """
         incomplete_tail = (0, b"")
         self._furthest = "", 0
@@ -416,7 +465,10 @@ class LogFollower:
                 for failures in itertools.count():
                     try:
                         reading = await self._copy(follow=False, last_lines=last_lines)
-                        if not reading.node_message and reading.incomplete_tail in ((0, b""), incomplete_tail):
+                        if not reading.node_message and reading.incomplete_tail in (
+                            (0, b""),
+                            incomplete_tail,
+                        ):
                             reading.finish()
                             if reading.lacks_known_lines and await self._end_was_rotated():
                                 self._losses = self._losses or _ROTATED_END
@@ -451,7 +503,9 @@ class LogFollower:
         bug = f"{type(error).__name__}: {error}"
         if bug != self._bug:
             self._bug = bug
-            _log.error("pod=%s this is a bug; its log is asked for again", self._pod, exc_info=error)
+            _log.error(
+                "pod=%s this is a bug; its log is asked for again", self._pod, exc_info=error
+            )
         self.barred, self._problem = None, f"its log cannot be read ({bug}); this is a bug"
 
     def _useless(self, error: ApiError) -> bool:
@@ -471,7 +525,10 @@ class LogFollower:
         return error.status == 404 and f'"{self._pod}" not found' in error.message
 
     async def _copy(self, *, follow: bool, last_lines: int = 0) -> _StreamReader:
-        """Copy one stream to its end. If its container was restarted, copy the rest of the log before that first."""
+        """Copy one stream to its end.
+
+        If its container was restarted, copy the rest of the log before that first.
+        """
         try:
             return await self._copy_stream(follow=follow, last_lines=last_lines)
         except _KnownLinesGone:
@@ -485,17 +542,25 @@ class LogFollower:
         except _KnownLinesGone:
             pass
         except ApiError as error:
-            if error.status not in (400, 404):  # it was not restarted, or the node has removed that log
+            # it was not restarted, or the node has removed that log
+            if error.status not in (400, 404):
                 raise
         self.accounted_until = self._at.newest
 
-    async def _copy_stream(self, *, follow: bool, last_lines: int = 0, previous: bool = False) -> _StreamReader:
+    async def _copy_stream(
+        self, *, follow: bool, last_lines: int = 0, previous: bool = False
+    ) -> _StreamReader:
         since, already_copied = ("", 0) if last_lines else self._at.again()
         reading = _StreamReader(self, already_copied, of_the_end=last_lines > 0)
         stream = self._source.log(
-            self._namespace, self._pod, container=self._container, since=since, last_lines=last_lines,
-            previous=previous, follow=follow,
-        )  # fmt: skip
+            self._namespace,
+            self._pod,
+            container=self._container,
+            since=since,
+            last_lines=last_lines,
+            previous=previous,
+            follow=follow,
+        )
         received, loop, asked_at = 0, asyncio.get_running_loop(), self._now()
         self._reading_since = self._reading_since or asked_at
         self._followed = follow
@@ -526,7 +591,9 @@ class LogFollower:
         return reading
 
     def _note_arrival(self, since: str, received: int) -> None:
-        """Extend the time limit unless an earlier request for the same lines had brought as many bytes."""
+        """Extend the time limit unless an earlier request for the same lines had brought as many
+        bytes.
+        """
         before = self._furthest[1] if self._furthest[0] == since else 0
         if received > before:
             self._furthest = since, received
@@ -535,7 +602,10 @@ class LogFollower:
     # Called by the stream reader
 
     def add(self, text: bytes, *, whole: int, stamps: Sequence[tuple[str, int]] = ()) -> None:
-        """Append text; its first `whole` bytes are complete lines with these timestamps. Raises _DiskTrouble."""
+        """Append text; its first `whole` bytes are complete lines with these timestamps.
+
+        Raises _DiskTrouble.
+        """
         if not text:
             return
         try:
@@ -569,7 +639,8 @@ class LogFollower:
             self._limit_bytes = sys.maxsize
 
     def unread_s(self, first: int) -> float:
-        """Return for how long nobody read the log's beginning, if it may have been rotated then; 0 otherwise.
+        """Return for how long nobody read the log's beginning, if it may have been rotated then; 0
+        otherwise.
 
         first: the second of the log's first line.
         """
@@ -586,7 +657,9 @@ class LogFollower:
         self._size = self._at.offset
 
     def _cut(self) -> None:
-        """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept unchanged."""
+        """Truncate an incomplete line once its replacement has arrived; a deleted pod's log is kept
+        unchanged.
+        """
         if self._file.exists():
             if self._file.stat().st_size > self._size:
                 os.truncate(self._file, self._size)
@@ -599,7 +672,11 @@ class LogFollower:
         if self._noting is not None:
             self._noting.cancel()
             self._noting = None
-        if self._task is None or self._noted == (self._at.offset, self._at.done) or not self._directory.exists():
+        if (
+            self._task is None
+            or self._noted == (self._at.offset, self._at.done)
+            or not self._directory.exists()
+        ):
             return
         try:
             write_position(self._directory, self._at, self._log)
@@ -610,7 +687,9 @@ class LogFollower:
         self._noted_size = self._size
 
     def _disk(self, error: OSError) -> _DiskTrouble:
-        return _DiskTrouble(f"cannot write {self._file}: {error.strerror or error}; it continues when that is fixed")
+        return _DiskTrouble(
+            f"cannot write {self._file}: {error.strerror or error}; it continues when that is fixed"
+        )
 
 
 class _StreamReader:
@@ -621,7 +700,8 @@ class _StreamReader:
         self._at = owner._at
         self._known = already_copied  # number of lines still to drop
         self._newest_before = owner._at.newest
-        self._of_the_end = of_the_end  # the stream has the last lines alone, of which those up to `newest` are known
+        # the stream has the last lines alone, of which those up to `newest` are known
+        self._of_the_end = of_the_end
         self.joined = False  # the stream's first line was seen
         self._gap = b""  # the line that marks a gap before the stream's first line
         self._inside: _Line | None = None  # the beginning of an incomplete line was taken already
@@ -633,7 +713,11 @@ class _StreamReader:
     @property
     def node_message(self) -> str:
         """Return the message that the node sent instead of the log."""
-        unended = self._rest if self._inside is None and self._rest and not self._rest[:1].isdigit() else b""
+        unended = (
+            self._rest
+            if self._inside is None and self._rest and not self._rest[:1].isdigit()
+            else b""
+        )
         return (self._words or unended).decode(errors="replace").strip()[:500]
 
     @property
@@ -672,7 +756,10 @@ class _StreamReader:
         self._add(b"", self._piece(), ())
 
     def _add(self, whole: bytes, piece: bytes, stamps: Sequence[tuple[str, int]]) -> None:
-        """Append whole lines and the beginning of another. Whatever comes first is behind the gap."""
+        """Append whole lines and the beginning of another.
+
+        Whatever comes first is behind the gap.
+        """
         whole = self._gap + whole
         self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
         if self._gap:
@@ -734,10 +821,11 @@ class _StreamReader:
         self._gap = f"{GAP_LINE}{lines} {verb} missing: {cause}\n".encode()
 
     def _is_explained(self) -> bool:
-        """Return whether the copied lines are gone, but none between them and the stream's first line.
+        """Return whether the copied lines are gone, but none between them and the stream's first
+        line.
 
-        They were read to the end before a restart, or until nothing was printed and the node rotated them: what the
-        present stream begins with was printed later.
+        They were read to the end before a restart, or until nothing was printed and the node
+        rotated them: what the present stream begins with was printed later.
         """
         owner, idle_at = self._owner, self._owner.idle_at
         was_idle = idle_at is not None and self._stamp[1] >= int(idle_at.timestamp())
@@ -745,7 +833,9 @@ class _StreamReader:
 
 
 def _others_are_short(directory: Path, log: CopiedLog) -> bool:
-    """Whether there are complete logs of other attempts, and all are short. directory: that of an attempt."""
+    """Whether there are complete logs of other attempts, and all are short. directory: that of an
+    attempt.
+    """
     sizes: list[int] = []
     for path in itertools.islice(directory.parent.parent.glob(f"*/*/{log.position}"), _LOOKED_AT):
         with contextlib.suppress(OSError, ValueError):
@@ -763,10 +853,12 @@ SOON_S = 5.0
 
 
 class AttemptLog:
-    """The copy of one attempt's log: the follower of its container, and the next when the log is another pod's.
+    """The copy of one attempt's log: the follower of its container, and the next when the log is
+    another pod's.
 
-    While nobody waits for lines, a log is first requested once its container has run for SOON_S; the log of a shorter
-    one is read once, after the end. A node checks every ten seconds by default whether to rotate a log.
+    While nobody waits for lines, a log is first requested once its container has run for SOON_S;
+    the log of a shorter one is read once, after the end. A node checks every ten seconds by default
+    whether to rotate a log.
     """
 
     def __init__(self, copying: LogCopying, directory: Path) -> None:
@@ -774,7 +866,8 @@ class AttemptLog:
         self._directory = directory
         self._source: PodContainer | None = None  # the container whose log is followed
         self._follower: LogFollower | None = None
-        self._found: tuple[float, PodContainer] | None = None  # the first container, and when it was first seen
+        # the first container, and when it was first seen
+        self._found: tuple[float, PodContainer] | None = None
         self._size: int | None = None  # of the copy, while nothing is followed
 
     @property
@@ -785,8 +878,8 @@ class AttemptLog:
     def follow(self, source: PodContainer | None, *, at_once: bool) -> None:
         """Follow the log of this container, if it is time to.
 
-        source: the container whose log is the attempt's now; None: none has started. The log of an earlier pod of the
-        attempt is completed first.
+        source: the container whose log is the attempt's now; None: none has started. The log of an
+        earlier pod of the attempt is completed first.
         """
         if source is None or source == self._source:
             return
@@ -815,7 +908,9 @@ class AttemptLog:
         return source if first.pod == source.pod else first
 
     def follow_now(self) -> None:
-        """Follow the log from now on if its container has started, because a reader waits for lines."""
+        """Follow the log from now on if its container has started, because a reader waits for
+        lines.
+        """
         if self._follower is None and self._found is not None:
             self.follow(self._found[1], at_once=True)
 

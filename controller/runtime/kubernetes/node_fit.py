@@ -1,9 +1,10 @@
 """Whether any node of the cluster could ever run a pod, if nothing else ran there. Pure.
 
-A pod without a node usually waits for others to end, and the scheduler's message does not tell that from a request that
-no node can ever meet: `Insufficient nvidia.com/gpu` is both. This module compares the pod with the nodes themselves:
-what they have in all, their labels, and the taints that a person has set. A taint that the cluster sets for a while, as
-on a node that is not ready or is drained, does not count. In doubt the pod may fit: there may be an autoscaler.
+A pod without a node usually waits for others to end, and the scheduler's message does not tell that
+from a request that no node can ever meet: `Insufficient nvidia.com/gpu` is both. This module
+compares the pod with the nodes themselves: what they have in all, their labels, and the taints that
+a person has set. A taint that the cluster sets for a while, as on a node that is not ready or is
+drained, does not count. In doubt the pod may fit: there may be an autoscaler.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from controller.kube.objects import (
 )
 from controller.runtime.kubernetes.resource_quota import demand_of, parse_quantity, shown_amount
 
-# A node pool can grow, also from no node at all, and its new nodes need not look like the present ones.
+# A node pool can grow, also from no node at all, and its new nodes need not look like the present
+# ones.
 _OF_POOLS = (
     "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name",
@@ -43,7 +45,9 @@ _PASSING_TAINTS = (
 
 
 def why_on_no_node(pod: Pod, nodes: Sequence[Node]) -> str:
-    """Return why no node could ever run the pod; "" if one could, if a pool may grow, or if no node is known."""
+    """Return why no node could ever run the pod; "" if one could, if a pool may grow, or if no node
+    is known.
+    """
     if not nodes or any(label in _labels(node) for node in nodes for label in _OF_POOLS):
         return ""
     spec = pod.get("spec", {})
@@ -66,7 +70,11 @@ def why_on_no_node(pod: Pod, nodes: Sequence[Node]) -> str:
 def _requests(pod: Pod) -> dict[str, Decimal]:
     demand = demand_of([{"kind": "Pod", "metadata": pod["metadata"], "spec": pod.get("spec", {})}])
     prefix = "requests."
-    return {key.removeprefix(prefix): amount for key, amount in demand.per_pod.items() if key.startswith(prefix)}
+    return {
+        key.removeprefix(prefix): amount
+        for key, amount in demand.per_pod.items()
+        if key.startswith(prefix)
+    }
 
 
 def _lacking(requests: Mapping[str, Decimal], nodes: Sequence[Node]) -> str:
@@ -79,7 +87,9 @@ def _lacking(requests: Mapping[str, Decimal], nodes: Sequence[Node]) -> str:
     ]
     if missing:
         return f"without {' and '.join(missing)}"
-    together = " and ".join(f"{name} {shown_amount(name, amount)}" for name, amount in requests.items())
+    together = " and ".join(
+        f"{name} {shown_amount(name, amount)}" for name, amount in requests.items()
+    )
     return f"without {together} together"
 
 
@@ -97,7 +107,11 @@ def _labels(node: Node) -> Mapping[str, str]:
 def _selection(spec: PodSpec, node: Node) -> str:
     """Return which selection of the pod leaves the node out; "" if none does."""
     labels = _labels(node)
-    unmet = [f"{key}={value}" for key, value in (spec.get("nodeSelector") or {}).items() if labels.get(key) != value]
+    unmet = [
+        f"{key}={value}"
+        for key, value in (spec.get("nodeSelector") or {}).items()
+        if labels.get(key) != value
+    ]
     if unmet:
         return f"not selected by nodeSelector {','.join(unmet)}"
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
@@ -114,7 +128,9 @@ def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
     name = {"metadata.name": node["metadata"]["name"]}
     if not by_label and not by_field:
         return False  # an empty term selects no node
-    return all(_holds(rule, _labels(node)) for rule in by_label) and all(_holds(rule, name) for rule in by_field)
+    return all(_holds(rule, _labels(node)) for rule in by_label) and all(
+        _holds(rule, name) for rule in by_field
+    )
 
 
 def _holds(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
@@ -159,6 +175,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return toleration.get("operator") == "Exists"
     if toleration["key"] != taint.get("key"):
         return False
-    if toleration.get("operator") in ("Exists", "Gt", "Lt"):  # the last two are numeric; in doubt it fits
+    # the last two are numeric; in doubt it fits
+    if toleration.get("operator") in ("Exists", "Gt", "Lt"):
         return True
     return (toleration.get("value") or "") == (taint.get("value") or "")

@@ -1,9 +1,10 @@
 """The status of one pod: how it ended (`Exit`), or why it does not run yet. Pure.
 
-An exit code alone is passed on, and `controller.core.failures` classifies it. Where it is not enough (an eviction, a
-command that was not found), the failure class and the reason come from here. Temporary problems are given time: an
-unreachable registry, a claim that is being provisioned, a full cluster. Messages of kubelets, schedulers and admission
-are kept without their technical prefixes, between the meaning and the cure.
+An exit code alone is passed on, and `controller.core.failures` classifies it. Where it is not
+enough (an eviction, a command that was not found), the failure class and the reason come from here.
+Temporary problems are given time: an unreachable registry, a claim that is being provisioned, a
+full cluster. Messages of kubelets, schedulers and admission are kept without their technical
+prefixes, between the meaning and the cure.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from controller.kube.objects import (
     PodStatus,
     StatusCondition,
 )
-from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER, COMPLETION_INDEX, TRIAL_CONTAINER
+from controller.runtime.kubernetes.labels import (
+    COLLECTOR_CONTAINER,
+    COMPLETION_INDEX,
+    TRIAL_CONTAINER,
+)
 
 ENDED = ("Succeeded", "Failed")  # the final phases
 
@@ -35,7 +40,9 @@ _DEFAULT_GRACE_S = 30
 
 
 def parse_time(text: object) -> datetime | None:
-    """Parse a timestamp; None also for the epoch, which the kubelet writes for events that never happened."""
+    """Parse a timestamp; None also for the epoch, which the kubelet writes for events that never
+    happened.
+    """
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -48,7 +55,9 @@ def parse_time(text: object) -> datetime | None:
 def condition(obj: AnyObject, kind: str) -> StatusCondition | None:
     """Return the condition of that type, whatever its status; the last if there are several."""
     conditions: list[StatusCondition] = [
-        candidate for candidate in obj.get("status", {}).get("conditions") or () if candidate.get("type") == kind
+        candidate
+        for candidate in obj.get("status", {}).get("conditions") or ()
+        if candidate.get("type") == kind
     ]
     return conditions[-1] if conditions else None
 
@@ -62,7 +71,9 @@ def node_of(pod: Pod) -> str:
 
 
 def container_in(pod: Pod, preferred: str = "") -> str:
-    """Return the name of the trial's container: the wanted one, ours, or the first, as kubectl does."""
+    """Return the name of the trial's container: the wanted one, ours, or the first, as kubectl
+    does.
+    """
     names = [container["name"] for container in pod.get("spec", {}).get("containers") or ()]
     for name in (preferred, TRIAL_CONTAINER):
         if name in names:
@@ -79,11 +90,14 @@ def container_status(pod: Pod, name: str) -> ContainerStatus:
 def started_at(pod: Pod, name: str) -> datetime | None:
     """Return when the container first started: a restart in place does not change it.
 
-    The status has the current start and the previous one. After two restarts the first is unknown, and the pod's start
-    is used instead, which is earlier by the time of the image pull.
+    The status has the current start and the previous one. After two restarts the first is unknown,
+    and the pod's start is used instead, which is earlier by the time of the image pull.
     """
     status = container_status(pod, name)
-    state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
+    state, before = (
+        status.get("state") or {},
+        (status.get("lastState") or {}).get("terminated") or {},
+    )
     start = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
     if not (restarts := restarts_of(status)):
         return start
@@ -112,7 +126,11 @@ def image_of(pod: Pod, name: str) -> str:
     """Return the container's image, with its digest if it is known."""
     status = container_status(pod, name)
     by_digest = str(status.get("imageID") or "").rpartition("://")[2]
-    return by_digest if "@" in by_digest or not status.get("image") else f"{status['image']}@{by_digest}".rstrip("@")
+    return (
+        by_digest
+        if "@" in by_digest or not status.get("image")
+        else f"{status['image']}@{by_digest}".rstrip("@")
+    )
 
 
 def deletion_asked(pod: Pod) -> datetime | None:
@@ -127,8 +145,9 @@ def deletion_asked(pod: Pod) -> datetime | None:
 def keep_first_deletion(before: Pod, after: Pod) -> None:
     """Write into `after` when the deletion was first requested.
 
-    Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then shows that later
-    deletion alone. A container that ended between the two would seem to have ended before the deletion was requested.
+    Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then
+    shows that later deletion alone. A container that ended between the two would seem to have ended
+    before the deletion was requested.
     """
     first, last = deletion_asked(before), deletion_asked(after)
     if first is not None and last is not None and first < last:
@@ -161,7 +180,9 @@ def index_of(pod: Pod) -> int:
 
 
 def newest_first(pod: Pod) -> tuple[bool, str]:
-    """Return a sort key, to be used in descending order: pods that are not being deleted, then the newest."""
+    """Return a sort key, to be used in descending order: pods that are not being deleted, then the
+    newest.
+    """
     about = pod.get("metadata", {})
     return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))
 
@@ -176,7 +197,9 @@ _EXEC = re.compile(
 _MOUNT_AT = re.compile(r'to rootfs at \\?"(?P<path>[^"\\]+)')
 _VOLUME = re.compile(r'(?:for volume |volumes=\[|volumeMount )"?(?P<name>[a-z0-9-]+)')
 _CLAIM = re.compile(r'persistentvolumeclaim "(?P<name>[^"]+)" (?P<why>not found|is being deleted)')
-_SECRET = re.compile(r'secret "?(?P<name>[a-z0-9.-]+)"? not found|in Secret [^/]+/(?P<in>[a-z0-9.-]+)')
+_SECRET = re.compile(
+    r'secret "?(?P<name>[a-z0-9.-]+)"? not found|in Secret [^/]+/(?P<in>[a-z0-9.-]+)'
+)
 _ADMISSION = re.compile(
     r'^Error creating: |^job "[^"]+" creation failed with error: |^Failed to create (head|worker) Pod \S+, '
     r'|^(pods?|jobs\.batch) "[^"]+" is forbidden: '
@@ -211,7 +234,11 @@ def explain_config(pod: Pod, container: str, message: str) -> str:
     if match := _SECRET.search(detail):
         name = match["name"] or match["in"]
         users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == name]
-        return f"env {', '.join(users)}: {detail}" if users else f"its container cannot be created: {detail}"
+        return (
+            f"env {', '.join(users)}: {detail}"
+            if users
+            else f"its container cannot be created: {detail}"
+        )
     if match := _VOLUME.search(detail):
         return _mount(pod, container, match["name"], detail)
     return f"its container cannot be created: {detail}"
@@ -239,7 +266,11 @@ def explain_mount(pod: Pod, container: str, message: str) -> str:
     """Explain why the node cannot mount a volume."""
     detail = cleaned(message)
     match = _VOLUME.search(detail)
-    return _mount(pod, container, match["name"], detail) if match else f"a volume cannot be mounted: {detail}"
+    return (
+        _mount(pod, container, match["name"], detail)
+        if match
+        else f"a volume cannot be mounted: {detail}"
+    )
 
 
 def missing_claim(pod: Pod, container: str, message: str) -> str:
@@ -249,7 +280,9 @@ def missing_claim(pod: Pod, container: str, message: str) -> str:
         return ""
     for volume in pod.get("spec", {}).get("volumes") or ():
         if (volume.get("persistentVolumeClaim") or {}).get("claimName") == match["name"]:
-            return _mount(pod, container, volume["name"], f"the claim {match['name']} is not in the namespace")
+            return _mount(
+                pod, container, volume["name"], f"the claim {match['name']} is not in the namespace"
+            )
     return f"the claim {match['name']} is not in the namespace"
 
 
@@ -273,7 +306,10 @@ def _mount(pod: Pod, container: str, name: str, detail: str) -> str:
 
 
 def _spec(pod: Pod, container: str) -> Container:
-    return next((candidate for candidate in _containers(pod) if candidate.get("name") == container), Container())
+    return next(
+        (candidate for candidate in _containers(pod) if candidate.get("name") == container),
+        Container(),
+    )
 
 
 def _containers(pod: Pod) -> Iterator[Container]:
@@ -304,17 +340,24 @@ _DISRUPTIONS = {
 _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
 
-def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
-    """Return how the pod ended; None while it runs or will run. `stopped`: we asked it to end. `deleted`: what was
-    deleted, for the reason of an end by deletion."""
+def end_of(
+    pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD
+) -> Exit | None:
+    """Return how the pod ended; None while it runs or will run. `stopped`: we asked it to end.
+    `deleted`: what was
+    deleted, for the reason of an end by deletion.
+    """
     ended = terminated(pod, container)
     asked_at = deletion_asked(pod)
     if ended is None:
-        return _without_container(pod, container, stopped=stopped, now=now, asked_at=asked_at, deleted=deleted)
+        return _without_container(
+            pod, container, stopped=stopped, now=now, asked_at=asked_at, deleted=deleted
+        )
     time = parse_time(ended.get("finishedAt")) or asked_at or now
     code = int(ended.get("exitCode", 0))
     was_ending = asked_at is not None and time >= asked_at
-    # A node's clock may be behind the server's: after our request to end, a signal is taken as ours.
+    # A node's clock may be behind the server's: after our request to end, a signal is taken as
+    # ours.
     by_signal = asked_at is not None and code in KILLED and ended.get("reason") != "OOMKilled"
     if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
@@ -338,7 +381,13 @@ def end_of(pod: Pod, container: str, *, stopped: bool, now: datetime, deleted: s
 
 
 def _without_container(
-    pod: Pod, container: str, *, stopped: bool, now: datetime, asked_at: datetime | None, deleted: str
+    pod: Pod,
+    container: str,
+    *,
+    stopped: bool,
+    now: datetime,
+    asked_at: datetime | None,
+    deleted: str,
 ) -> Exit | None:
     """Return the end of a pod whose container never ended, or whose node can no longer report it."""
     match phase_of(pod):
@@ -350,7 +399,9 @@ def _without_container(
                 return Exit(asked_at or now, unknown=True, stopped=True)
             eviction = _eviction(pod, asked_at or now) or _start_up(pod, now)
             otherwise = (
-                f"{deleted} was deleted by someone else" if was_deleted(pod) else "its pod failed and does not say why"
+                f"{deleted} was deleted by someone else"
+                if was_deleted(pod)
+                else "its pod failed and does not say why"
             )
             return eviction or lost(asked_at or now, _pod_message(pod, otherwise))
     if asked_at is None:
@@ -369,12 +420,16 @@ def _without_container(
 
 
 def _eviction(pod: Pod, time: datetime) -> Exit | None:
-    """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended by itself."""
+    """Return the end of a pod that the cluster evicted or disrupted before `time`; None: it ended
+    by itself.
+    """
     disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
     if disruption is not None:
         since = parse_time(disruption.get("lastTransitionTime"))
         if since is None or since <= time:
-            cause = _DISRUPTIONS.get(str(disruption.get("reason")), str(disruption.get("reason") or "disrupted"))
+            cause = _DISRUPTIONS.get(
+                str(disruption.get("reason")), str(disruption.get("reason") or "disrupted")
+            )
             return lost(time, _with(cause.format(node=node_of(pod)), disruption.get("message")))
         return None
     status: PodStatus = pod.get("status", {})
@@ -384,9 +439,12 @@ def _eviction(pod: Pod, time: datetime) -> Exit | None:
             return None
         case "DeadlineExceeded":
             return Exit(
-                time, failure_class=FailureClass.TIMEOUT, reason=_with("its pod's own deadline passed", message)
+                time,
+                failure_class=FailureClass.TIMEOUT,
+                reason=_with("its pod's own deadline passed", message),
             )
-        case "Evicted" if "limit" in message:  # it exceeded its own limit, which would happen on any node
+        # it exceeded its own limit, which would happen on any node
+        case "Evicted" if "limit" in message:
             return Exit(time, failure_class=FailureClass.USER_ERROR, reason=_evicted(pod, message))
         case "Evicted":
             return lost(time, _evicted(pod, message))
@@ -409,15 +467,26 @@ def _start_up(pod: Pod, now: datetime) -> Exit | None:
         if ended.get("exitCode"):
             time = parse_time(ended.get("finishedAt")) or now
             if ended.get("reason") in _CONTAINER_FAILED_TO_START:
-                return _never_started(pod, str(status.get("name")), time, str(ended.get("message", "")))
-            reason = f"its init container {status.get('name')} ended with exit code {ended['exitCode']}"
-            failure = FailureClass.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else FailureClass.USER_ERROR
-            return Exit(time, failure_class=failure, reason=_with(reason, last_line(ended.get("message"))))
+                return _never_started(
+                    pod, str(status.get("name")), time, str(ended.get("message", ""))
+                )
+            reason = (
+                f"its init container {status.get('name')} ended with exit code {ended['exitCode']}"
+            )
+            failure = (
+                FailureClass.OUT_OF_MEMORY
+                if ended.get("reason") == "OOMKilled"
+                else FailureClass.USER_ERROR
+            )
+            return Exit(
+                time, failure_class=failure, reason=_with(reason, last_line(ended.get("message")))
+            )
     return None
 
 
 def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
-    """Return the end of a pod whose container, or init container, was restarted MOST_RESTARTS times and failed again.
+    """Return the end of a pod whose container, or init container, was restarted MOST_RESTARTS times
+    and failed again.
 
     Kubernetes would restart it forever. None: it runs, or may still recover.
     """
@@ -428,27 +497,41 @@ def crash_loop(pod: Pod, container: str, now: datetime) -> Exit | None:
             continue
         last = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
         container_description = (
-            "its container" if status.get("name") == container else f"its init container {status.get('name')}"
+            "its container"
+            if status.get("name") == container
+            else f"its init container {status.get('name')}"
         )
-        return _by_last(last, f"{container_description} was restarted {restarts_of(status)} times, last after", now)
+        return _by_last(
+            last,
+            f"{container_description} was restarted {restarts_of(status)} times, last after",
+            now,
+        )
     return None
 
 
 def given_up(pod: Pod, container: str) -> Exit | None:
-    """Return the end of a pod that its Job deleted after restarts in place had used up the backoffLimit.
+    """Return the end of a pod that its Job deleted after restarts in place had used up the
+    backoffLimit.
 
     A Job then deletes all its pods. None: the pod was deleted for another reason.
     """
     status, asked_at = container_status(pod, container), deletion_asked(pod)
     last = (status.get("lastState") or {}).get("terminated") or {}
     again = parse_time((terminated(pod, container) or {}).get("startedAt"))
-    if not last.get("exitCode") or asked_at is None or again is None or (asked_at - again).total_seconds() > NOTICED_S:
+    if (
+        not last.get("exitCode")
+        or asked_at is None
+        or again is None
+        or (asked_at - again).total_seconds() > NOTICED_S
+    ):
         return None
     return _by_last(last, "its container was restarted, and its pod then deleted, after", asked_at)
 
 
 def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
-    """Return the end by the last failure of a restarted container. fact: the beginning of the reason."""
+    """Return the end by the last failure of a restarted container. fact: the beginning of the
+    reason.
+    """
     time = parse_time(last.get("finishedAt")) or now
     code, message = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:
@@ -487,13 +570,16 @@ def _with(fact: str, message: object) -> str:
 # Why it does not run yet
 
 USUAL_S = 5.0  # for a container to start; no reason is shown before, since every change is recorded
-IMAGE_S = 20.0  # for an image that the registry does not have or does not give; another pull may be under way
+# for an image that the registry does not have or does not give; another pull may be under way
+IMAGE_S = 20.0
 CLAIM_S = 20.0
 MOUNT_S = 120.0  # the kubelet retries for two minutes before it reports a cause
 HICCUP_S = 300.0  # for what may pass: an unreachable registry, a webhook that is restarting
 NO_NODE_S = 300.0  # without a node: a node that could run it may be joining
 
-_PULLING = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"})
+_PULLING = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"}
+)
 _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _PASSING = re.compile(
     r"timeout|timed out|deadline exceeded|connection refused|connection reset|dial tcp|no such host|name resolution"
@@ -510,13 +596,16 @@ _NO_CAUSE_OF_PULL = re.compile(r'Back-off pulling image "[^"]*"\.?')
 _PREEMPTION = re.compile(r"( no new claims to deallocate,)? preemption: .*$")
 
 
-# The event of an MPIJob's worker that could not be created; the cause is in another event, if anywhere.
+# The event of an MPIJob's worker that could not be created; the cause is in another event, if
+# anywhere.
 NO_CAUSE = "Created worker pod: "
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. start_failure: why it can never run without a change; "" while it may run."""
+    """text: for the table of trials. start_failure: why it can never run without a change; "" while
+    it may run.
+    """
 
     text: str = ""
     start_failure: str = ""
@@ -527,7 +616,8 @@ def why_waiting(
 ) -> WaitingReason:
     """Return why a pod's container has not started.
 
-    mount_trouble: the newest event about its volumes. on_no_node: why no node could ever run it; "" if one could.
+    mount_trouble: the newest event about its volumes. on_no_node: why no node could ever run it; ""
+    if one could.
     """
     container = container_in(pod, container)
     if not node_of(pod):
@@ -535,25 +625,35 @@ def why_waiting(
     age_s = _age_s(pod, now)
     for name, reason, message in _waiting_states(pod):
         text = f"{reason}: {cleaned(message)}" if message else reason
-        start_failure = _start_failure(pod, name, reason, message, min(age_s, _initialized_s(pod, name, now)))
+        start_failure = _start_failure(
+            pod, name, reason, message, min(age_s, _initialized_s(pod, name, now))
+        )
         if start_failure or reason not in ("ContainerCreating", "PodInitializing"):
             return WaitingReason(text, start_failure)
     if mount_trouble:
         reason = explain_mount(pod, container, mount_trouble)
         return WaitingReason(reason, reason if age_s >= MOUNT_S else "")
-    return WaitingReason(f"its container is being created on node {node_of(pod)}" if age_s >= USUAL_S else "")
+    return WaitingReason(
+        f"its container is being created on node {node_of(pod)}" if age_s >= USUAL_S else ""
+    )
 
 
 def why_refused(message: str) -> WaitingReason:
     """Return why an object's pod could not be created, from the message of the event."""
     if message.startswith(NO_CAUSE):
-        return WaitingReason("its operator could not create a pod and does not say why; see the operator's log")
+        return WaitingReason(
+            "its operator could not create a pod and does not say why; see the operator's log"
+        )
     explanation = explain_refusal(message)
-    return WaitingReason(explanation, "" if "exceeded quota" in message or _may_pass(message) else explanation)
+    return WaitingReason(
+        explanation, "" if "exceeded quota" in message or _may_pass(message) else explanation
+    )
 
 
 def unschedulable_s(pod: Pod, *, now: datetime) -> float:
-    """Return for how many seconds the scheduler has found no node for the pod; 0 if it has not looked, or has."""
+    """Return for how many seconds the scheduler has found no node for the pod; 0 if it has not
+    looked, or has.
+    """
     scheduled = condition(pod, "PodScheduled") or {}
     if node_of(pod) or scheduled.get("reason") != "Unschedulable":
         return 0.0
@@ -561,7 +661,10 @@ def unschedulable_s(pod: Pod, *, now: datetime) -> float:
 
 
 def _unscheduled(pod: Pod, container: str, on_no_node: str, now: datetime) -> WaitingReason:
-    """Return why the pod has no node. It waits as long as any node could run it, however long others use them."""
+    """Return why the pod has no node.
+
+    It waits as long as any node could run it, however long others use them.
+    """
     scheduled = condition(pod, "PodScheduled") or {}
     message = _PREEMPTION.sub("", cleaned(scheduled.get("message")))
     match scheduled.get("reason"):
@@ -578,7 +681,10 @@ def _unscheduled(pod: Pod, container: str, on_no_node: str, now: datetime) -> Wa
 def _waiting_states(pod: Pod) -> Iterator[tuple[str, str, str]]:
     """Yield (container, reason, message) of each waiting container, in the order of start-up."""
     status = pod.get("status", {})
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for container in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         state = (container.get("state") or {}).get("waiting")
         if state:
             yield container.get("name", ""), state.get("reason", ""), state.get("message", "")
@@ -591,15 +697,22 @@ def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: f
     if reason in _PULLING:
         if reason == "RegistryUnavailable" or _NO_CAUSE_OF_PULL.fullmatch(message):
             patience_s = HICCUP_S
-        explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)
+        explained, patience_s = (
+            explain_image(pod, container, reason, message),
+            max(patience_s, IMAGE_S),
+        )
     elif reason in _NEVER:
         explained = explain_image(pod, container, reason, message)
     elif reason in ("CreateContainerConfigError", "CreateContainerError"):
-        explained = explain_start(pod, container, message) or explain_config(pod, container, message)
+        explained = explain_start(pod, container, message) or explain_config(
+            pod, container, message
+        )
     elif reason == "RunContainerError":
         explained = explain_start(pod, container, message)
         if not explained:
-            return f"its container cannot be started: {cleaned(message)}" if age_s >= HICCUP_S else ""
+            return (
+                f"its container cannot be started: {cleaned(message)}" if age_s >= HICCUP_S else ""
+            )
     else:
         return ""
     return explained if age_s >= patience_s else ""
@@ -611,13 +724,20 @@ def _may_pass(message: str) -> bool:
 
 def _age_s(pod: Pod, now: datetime) -> float:
     """Return the seconds since the kubelet accepted the pod."""
-    return _since(pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"), now)
+    return _since(
+        pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"),
+        now,
+    )
 
 
 def _initialized_s(pod: Pod, container: str, now: datetime) -> float:
-    """Return the seconds since the pod's init containers ended, before which no other container starts."""
+    """Return the seconds since the pod's init containers ended, before which no other container
+    starts.
+    """
     ended = condition(pod, "Initialized") if is_true(pod, "Initialized") else None
-    is_init = any(init.get("name") == container for init in pod.get("spec", {}).get("initContainers") or ())
+    is_init = any(
+        init.get("name") == container for init in pod.get("spec", {}).get("initContainers") or ()
+    )
     if ended is None or is_init or parse_time(ended.get("lastTransitionTime")) is None:
         return math.inf
     return _since(ended["lastTransitionTime"], now)

@@ -1,12 +1,16 @@
-"""Preflight checks: is a namespace fit for trials, and would it accept this file's objects? Only reads and dry runs.
+"""Preflight checks: is a namespace fit for trials, and would it accept this file's objects? Only
+reads and dry runs.
 
-A problem that makes every later check pointless ends the check, so that the same cause is reported once. Something that
-may not be read is not a finding: trials need fewer rights than these checks and start without them.
+A problem that makes every later check pointless ends the check, so that the same cause is reported
+once. Something that may not be read is not a finding: trials need fewer rights than these checks
+and start without them.
 
-RIGHTS and QUEUE_RIGHTS are what the runtime needs; deploy/rbac.yaml grants them, and a test compares the two.
+RIGHTS and QUEUE_RIGHTS are what the runtime needs; deploy/rbac.yaml grants them, and a test
+compares the two.
 
-Server-side admission covers what no table here could: quotas, limit ranges, pod security, webhooks, kinds and their
-fields. It checks pods when they are created, so the pods that a Job would create are sent to a dry run too.
+Server-side admission covers what no table here could: quotas, limit ranges, pod security, webhooks,
+kinds and their fields. It checks pods when they are created, so the pods that a Job would create
+are sent to a dry run too.
 """
 
 from __future__ import annotations
@@ -68,7 +72,12 @@ from controller.runtime.kubernetes.kinds import (
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 from controller.runtime.kubernetes.node_fit import why_on_no_node
 from controller.runtime.kubernetes.pod_status import condition
-from controller.runtime.kubernetes.resource_quota import demand_of, is_gpu, never_fits, parse_quantity
+from controller.runtime.kubernetes.resource_quota import (
+    demand_of,
+    is_gpu,
+    never_fits,
+    parse_quantity,
+)
 
 # Rights
 
@@ -104,7 +113,11 @@ RIGHTS = (
     Right(PODS, ("list", "watch", "delete")),
     Right(PODS, ("get",), "log"),
     Right(SERVICES, ("create", "get", "delete"), without="spec.trial.distributed"),
-    Right(LEASES, ("create", "get", "patch"), without="noticing a second controller of the same experiment"),
+    Right(
+        LEASES,
+        ("create", "get", "patch"),
+        without="noticing a second controller of the same experiment",
+    ),
     Right(LEASES, ("list",), without="removing what experiments that ended long ago have left"),
     Right(QUOTAS, ("list", "watch"), without="waiting for room before a Job is made"),
     Right(EVENTS, ("list", "watch"), without="why a pod is refused"),
@@ -112,11 +125,17 @@ RIGHTS = (
 )
 # Checked only if the file names a queue.
 QUEUE_RIGHTS = (
-    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"), ("list", "watch"),
-          without="why Kueue keeps a trial waiting"),
-    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "localqueues", "LocalQueue"), ("list",),
-          without="whether spec.trial.queue exists, before anything runs"),
-)  # fmt: skip
+    Right(
+        Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"),
+        ("list", "watch"),
+        without="why Kueue keeps a trial waiting",
+    ),
+    Right(
+        Kind(f"{KUEUE_GROUP}/v1beta1", "localqueues", "LocalQueue"),
+        ("list",),
+        without="whether spec.trial.queue exists, before anything runs",
+    ),
+)
 
 
 async def missing_rights(
@@ -124,13 +143,19 @@ async def missing_rights(
 ) -> list[tuple[Right, tuple[str, ...]]]:
     """Return the rights with verbs that the server denies us. Raises what the client raises.
 
-    All rules are read at once. Verbs that no rule grants are reviewed one by one: other authorizers may grant them.
+    All rules are read at once. Verbs that no rule grants are reviewed one by one: other authorizers
+    may grant them.
     """
     rules = await _rules(client, namespace)
 
     async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
-        open_verbs = [verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)]
-        reviews = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in open_verbs)
+        open_verbs = [
+            verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)
+        ]
+        reviews = (
+            client.review(verb, right.kind, namespace, subresource=right.subresource)
+            for verb in open_verbs
+        )
         allowed = await asyncio.gather(*reviews)
         return right, tuple(verb for verb, may in zip(open_verbs, allowed, strict=True) if not may)
 
@@ -138,7 +163,8 @@ async def missing_rights(
 
 
 async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Right]:
-    """Return the rights that trials need beyond RIGHTS: for their template's kind, its operator's objects, their queue.
+    """Return the rights that trials need beyond RIGHTS: for their template's kind, its operator's
+    objects, their queue.
 
     Kinds that the server lacks are left out.
     """
@@ -151,9 +177,17 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
             rights.append(Right(kind, ALL_OF_AN_ATTEMPT))
             if (preset := preset_of(manifest)) is not None and preset.between is not None:
                 rights.append(
-                    Right(Kind(*preset.between), ("get",), without=f"why the pods of a {kind.kind} are refused")
+                    Right(
+                        Kind(*preset.between),
+                        ("get",),
+                        without=f"why the pods of a {kind.kind} are refused",
+                    )
                 )
-    return rights + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
+    return rights + (
+        list(QUEUE_RIGHTS)
+        if any(map(queue_of, objects)) and await served(client, "Workload")
+        else []
+    )
 
 
 async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
@@ -165,7 +199,11 @@ async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
         if error.status not in (403, 404):
             raise
         return []
-    return [rule for rule in answer["status"].get("resourceRules") or () if not rule.get("resourceNames")]
+    return [
+        rule
+        for rule in answer["status"].get("resourceRules") or ()
+        if not rule.get("resourceNames")
+    ]
 
 
 def _grants(rule: Raw, right: Right, verb: str) -> bool:
@@ -216,7 +254,10 @@ _PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tu
 
 
 async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
-    """Yield the findings about a cluster. A problem that makes the rest pointless is the last finding."""
+    """Yield the findings about a cluster.
+
+    A problem that makes the rest pointless is the last finding.
+    """
     for finding in _access(client.access):
         yield finding
     try:
@@ -238,7 +279,10 @@ async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterat
 def _access(access: ClusterAccess) -> Iterator[Finding]:
     """Yield what is known before the first request: credentials, proxy and TLS."""
     if access.impersonation:
-        yield ok("impersonation", f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}")
+        yield ok(
+            "impersonation",
+            f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}",
+        )
     yield _login(access.credentials)
     if access.proxy is not None:
         yield ok("proxy", f"{access.proxy.address}, from {access.proxy.source}")
@@ -310,10 +354,14 @@ async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
         stored = await client.get(NAMESPACES, None, namespace)
     except ApiError as error:
         if error.status == 404:
-            return fail("namespace", f"there is no namespace {namespace}; create it, or name another one with -n")
+            return fail(
+                "namespace",
+                f"there is no namespace {namespace}; create it, or name another one with -n",
+            )
         if error.status != 403:
             raise
-        (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most users may not read namespaces
+        # most users may not read namespaces
+        (verdict,) = await dry_run_of(client, namespace, [_PROBE])
         if verdict.answer is Answer.REFUSED:
             return fail("namespace", verdict.why)
         return ok("namespace", namespace)
@@ -355,8 +403,16 @@ def _quota(quota: ResourceQuota) -> Finding:
     used = status.get("used") or {}
     subject = f"quota {quota['metadata']['name']}"
     usage = ", ".join(f"{name} {used.get(name, 0)}/{limit}" for name, limit in hard.items())
-    full = [name for name, limit in hard.items() if parse_quantity(used.get(name, 0)) >= parse_quantity(limit)]
-    return warn(subject, f"{usage}; full: {', '.join(full)}, so trials wait") if full else ok(subject, usage)
+    full = [
+        name
+        for name, limit in hard.items()
+        if parse_quantity(used.get(name, 0)) >= parse_quantity(limit)
+    ]
+    return (
+        warn(subject, f"{usage}; full: {', '.join(full)}, so trials wait")
+        if full
+        else ok(subject, usage)
+    )
 
 
 def _limits(limits: LimitRange) -> str:
@@ -385,7 +441,10 @@ def _gpus(nodes: Sequence[Node]) -> Finding:
             offered[name] = offered.get(name, 0) + count
     offer = ", ".join(f"{count} {name}" for name, count in sorted(offered.items()) if count)
     return ok(
-        "nodes", f"{len(nodes)}, {having} of them with GPUs: {offer}" if offer else f"{len(nodes)}, none with GPUs"
+        "nodes",
+        f"{len(nodes)}, {having} of them with GPUs: {offer}"
+        if offer
+        else f"{len(nodes)}, none with GPUs",
     )
 
 
@@ -426,7 +485,9 @@ async def check_needs(
     nodes = await list_allowed(client, NODES, None)
     for image, policy in dict.fromkeys(image for pod in pods for image in _images(pod["spec"])):
         yield _image(image, policy, nodes)
-    for dependency in dict.fromkeys(dependency for pod in pods for dependency in _dependencies(pod["spec"])):
+    for dependency in dict.fromkeys(
+        dependency for pod in pods for dependency in _dependencies(pod["spec"])
+    ):
         finding = await _look(client, namespace, dependency)
         if finding is not None:
             yield finding
@@ -434,7 +495,9 @@ async def check_needs(
     yield (
         fail("room", never)
         if never
-        else ok("room", "a trial fits" + ("" if nodes else " in the quotas; the nodes are not known"))
+        else ok(
+            "room", "a trial fits" + ("" if nodes else " in the quotas; the nodes are not known")
+        )
     )
     for verdict in await dry_run_of(client, namespace, [anchor, *objects, *pods]):
         yield _finding(verdict)
@@ -464,17 +527,28 @@ async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> F
     active = condition(local, "Active") or {}
     if active.get("status") == "False":
         of = "" if active.get("reason") == "Stopped" else f"ClusterQueue {cluster_queue}: "
-        return warn(subject, f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active")
+        return warn(
+            subject,
+            f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active",
+        )
     return ok(subject, f"ClusterQueue {cluster_queue}")
 
 
 async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> str:
-    """Return why Kueue cannot admit the objects without a change of file or cluster; "" if it can, or if unknown.
+    """Return why Kueue cannot admit the objects without a change of file or cluster; "" if it can,
+    or if unknown.
 
     Raises what the client raises.
     """
-    findings = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
-    return "; ".join(finding.detail for finding in findings if finding is not None and finding.level is Level.FAIL)
+    findings = [
+        await check_queue(client, namespace, queue)
+        for queue in filter(None, map(queue_of, objects))
+    ]
+    return "; ".join(
+        finding.detail
+        for finding in findings
+        if finding is not None and finding.level is Level.FAIL
+    )
 
 
 async def why_unschedulable(
@@ -507,7 +581,10 @@ def _images(spec: PodSpec) -> Iterator[tuple[str, str]]:
 
 
 def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
-    """Check whether nodes have the image. Registries are not asked: the nodes have their own credentials for them."""
+    """Check whether nodes have the image.
+
+    Registries are not asked: the nodes have their own credentials for them.
+    """
     if not image:
         return fail("image", "a container has no image; set spec.trial.image")
     having = sum(image in _names_on(node) for node in nodes or ())
@@ -515,7 +592,8 @@ def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
         return ok("image", f"{image} is on {having} of {len(nodes or ())} nodes already")
     if policy == "Never":
         return warn(
-            "image", f"{image} is on no known node, and imagePullPolicy: Never does not pull it; load it onto the nodes"
+            "image",
+            f"{image} is on no known node, and imagePullPolicy: Never does not pull it; load it onto the nodes",
         )
     return ok("image", f"the first trial pulls {image}; only then is it known whether that works")
 
@@ -566,14 +644,19 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
     subject = f"{dependency.kind.kind} {dependency.name}"
     in_namespace = f" in {namespace}" if dependency.kind.namespaced else ""
     try:
-        existing = await client.get(dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name)
+        existing = await client.get(
+            dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name
+        )
     except ApiError as error:
         if error.status == 404:
             return fail(subject, f"does not exist{in_namespace}; create it, or correct the file")
         if error.status != 403:
             raise
         return None
-    if dependency.key and dependency.key not in {**(existing.get("data") or {}), **(existing.get("binaryData") or {})}:
+    if dependency.key and dependency.key not in {
+        **(existing.get("data") or {}),
+        **(existing.get("binaryData") or {}),
+    }:
         keys = ", ".join(sorted(existing.get("data") or {})) or "none"
         return fail(subject, f"has no key {dependency.key}; its keys are {keys}")
     phase = existing.get("status", {}).get("phase", "") if dependency.kind is CLAIMS else ""
@@ -584,28 +667,48 @@ async def _look(client: KubernetesClient, namespace: str, dependency: Dependency
 
 # Dry run
 
-_QUOTA = re.compile(r"exceeded quota: (?P<quota>\S+), requested: (?P<asked>\S+), used: \S+, limited: (?P<limit>\S+)")
+_QUOTA = re.compile(
+    r"exceeded quota: (?P<quota>\S+), requested: (?P<asked>\S+), used: \S+, limited: (?P<limit>\S+)"
+)
 _CURES = (
     (r'namespaces "[^"]*" not found', "create it, or name another one with --namespace"),
     (r"is being terminated", "the namespace is being deleted; name another one with --namespace"),
     (r"must specify", "the namespace's quota requires these: set them under spec.trial.resources"),
-    (r"violates PodSecurity", "change it in spec.trial.template, or ask for a namespace that allows it"),
+    (
+        r"violates PodSecurity",
+        "change it in spec.trial.template, or ask for a namespace that allows it",
+    ),
     (
         r"(maximum|minimum) \S+ usage per|limit to request ratio",
         "a LimitRange does not allow it: change spec.trial.resources",
     ),
     (r"no PriorityClass", "correct spec.trial.priorityClass; see kubectl get priorityclasses"),
-    (r"RuntimeClass .* not found", "correct spec.trial.runtimeClass; see kubectl get runtimeclasses"),
-    (r"looking up service account", "correct spec.trial.serviceAccount; see kubectl get serviceaccounts"),
-    (r"admission webhook", "the cluster's administrators do not allow it: change the file, or ask them"),
+    (
+        r"RuntimeClass .* not found",
+        "correct spec.trial.runtimeClass; see kubectl get runtimeclasses",
+    ),
+    (
+        r"looking up service account",
+        "correct spec.trial.serviceAccount; see kubectl get serviceaccounts",
+    ),
+    (
+        r"admission webhook",
+        "the cluster's administrators do not allow it: change the file, or ask them",
+    ),
     (
         rf'unknown field "spec\.({"|".join(POD_FIELDS)})"',
         f"Trainer 2.2 and later have {POD_FIELDS[0]}, and 2.1 has {POD_FIELDS[1]}; write the one of your cluster",
     ),
-    (r'unknown field "spec.template.spec.affinity', "correct it in spec.trial.affinity, or in the template"),
+    (
+        r'unknown field "spec.template.spec.affinity',
+        "correct it in spec.trial.affinity, or in the template",
+    ),
     (r"unknown field|strict decoding", "correct it in spec.trial.template"),
     (r"has no kind", "or correct apiVersion and kind in spec.trial.template"),
-    (r"could not find the requested resource", "install its definition, or correct spec.trial.template"),
+    (
+        r"could not find the requested resource",
+        "install its definition, or correct spec.trial.template",
+    ),
 )
 
 
@@ -628,19 +731,32 @@ class Verdict:
 
     @property
     def namespace_is_missing(self) -> bool:
-        return self.answer is Answer.REFUSED and any(re.search(pattern, self.why) for pattern, _ in _CURES[:2])
+        return self.answer is Answer.REFUSED and any(
+            re.search(pattern, self.why) for pattern, _ in _CURES[:2]
+        )
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}: {self.answer.value}" + (f": {self.why}" if self.why else "")
+        return f"{self.kind} {self.name}: {self.answer.value}" + (
+            f": {self.why}" if self.why else ""
+        )
 
 
 def pods_of(objects: Sequence[Raw]) -> list[Raw]:
     """Return the pods that these objects would create, one of each shape."""
-    return [_pod(obj, template, index) for obj in objects for index, template in enumerate(pod_templates(obj))]
+    return [
+        _pod(obj, template, index)
+        for obj in objects
+        for index, template in enumerate(pod_templates(obj))
+    ]
 
 
-async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
-    """Create the objects with dry run. Raises Unreachable, AccessDenied, and ApiError for errors of the server."""
+async def dry_run_of(
+    client: KubernetesClient, namespace: str, objects: Sequence[Raw]
+) -> list[Verdict]:
+    """Create the objects with dry run.
+
+    Raises Unreachable, AccessDenied, and ApiError for errors of the server.
+    """
     verdicts: list[Verdict] = []
     for manifest in objects:
         name = manifest["metadata"].get("name", "")
@@ -656,16 +772,32 @@ async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence
 
 def _pod(parent: Raw, template: Raw, index: int) -> Raw:
     owner = parent["metadata"]
-    about = {"name": owner["name"] + (f"-{index}" if index else ""), "namespace": owner["namespace"]}
-    metadata = {key: value for key, value in template.get("metadata", {}).items() if key in ("labels", "annotations")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about | metadata, "spec": template["spec"]}
+    about = {
+        "name": owner["name"] + (f"-{index}" if index else ""),
+        "namespace": owner["namespace"],
+    }
+    metadata = {
+        key: value
+        for key, value in template.get("metadata", {}).items()
+        if key in ("labels", "annotations")
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": about | metadata,
+        "spec": template["spec"],
+    }
 
 
 def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
     if rule := rule_for(error):
         if kind == "Pod":
-            # Controllers of the cluster create the pods of trials; only this check would need the right.
-            return Answer.UNCHECKED, f"quota and pod security are checked when it runs; to check them now, add: {rule}"
+            # Controllers of the cluster create the pods of trials; only this check would need the
+            # right.
+            return (
+                Answer.UNCHECKED,
+                f"quota and pod security are checked when it runs; to check them now, add: {rule}",
+            )
         return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
     if match := _QUOTA.search(error.message):
         too_much = list(_beyond(match["asked"], match["limit"]))
@@ -681,7 +813,9 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
         return Answer.WAITS, silent
     if error.status not in (400, 403, 404, 422) and "webhook" not in error.message:
         raise error
-    cure = next((cure for pattern, cure in _CURES if re.search(pattern, error.message)), "correct the file")
+    cure = next(
+        (cure for pattern, cure in _CURES if re.search(pattern, error.message)), "correct the file"
+    )
     return Answer.REFUSED, f"{_sentence(error)}; {cure}"
 
 

@@ -1,8 +1,9 @@
-"""Small files that the runtime keeps on disk, and the record of what was done with each attempt's object.
+"""Small files that the runtime keeps on disk, and the record of what was done with each attempt's
+object.
 
-The record tells a restarted controller that an attempt's object was created, even if that object no longer exists: an
-attempt whose object was deleted never starts again. Where a lost write would repeat an action, the record is written
-before the action.
+The record tells a restarted controller that an attempt's object was created, even if that object no
+longer exists: an attempt whose object was deleted never starts again. Where a lost write would
+repeat an action, the record is written before the action.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Record:
 class Records:
     """Write-through cache of the records, by the folder of the attempt.
 
-    Only the latest records of removed objects stay in memory: events about their pods arrive for a while.
+    Only the latest records of removed objects stay in memory: events about their pods arrive for a
+    while.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,8 @@ class Records:
 
     def note(self, directory: Path, **fields: object) -> Record:
         """Change some fields of the record. Raises RuntimeLost if the disk is full."""
-        record = replace(self.of(directory) or Record(), **fields)  # type: ignore[arg-type]  # names of fields
+        # names of fields
+        record = replace(self.of(directory) or Record(), **fields)  # type: ignore[arg-type]
         if record != self._known.get(str(directory)):
             with _lost_while_unwritable(directory / FILE):
                 _write(directory / FILE, record)
@@ -65,7 +68,8 @@ class Records:
         return record
 
     def forget(self, directory: Path) -> None:
-        """Delete the record of an object that was withdrawn before it ran, so that it can be created again.
+        """Delete the record of an object that was withdrawn before it ran, so that it can be
+        created again.
 
         Raises RuntimeLost if the file cannot be deleted.
         """
@@ -84,11 +88,15 @@ class Records:
 
 @contextlib.contextmanager
 def _lost_while_unwritable(path: Path) -> Iterator[None]:
-    """Raise RuntimeLost for an OSError: the run continues once the disk has room or is writable again."""
+    """Raise RuntimeLost for an OSError: the run continues once the disk has room or is writable
+    again.
+    """
     try:
         yield
     except OSError as error:
-        raise RuntimeLost(f"{path}: {error.strerror or error}; free some space to continue") from error
+        raise RuntimeLost(
+            f"{path}: {error.strerror or error}; free some space to continue"
+        ) from error
 
 
 def _read(path: Path) -> Record | None:
@@ -101,7 +109,8 @@ def _read(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):
-        return Record(uid="unreadable")  # a record existed: starting the attempt never is safer than starting it twice
+        # a record existed: starting the attempt never is safer than starting it twice
+        return Record(uid="unreadable")
 
 
 def _write(path: Path, record: Record) -> None:
@@ -110,18 +119,20 @@ def _write(path: Path, record: Record) -> None:
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Replace the content of a small file that changes often. A kill leaves the old content or the new.
+    """Replace the content of a small file that changes often. A kill leaves the old content or the
+    new.
 
-    One write of less than a page is whole or not at all. The usual way, a second file that is renamed over this one,
-    deletes a file each time, and a file system that has just deleted hundreds of files checks each of them before it
-    creates the next one.
+    One write of less than a page is whole or not at all. The usual way, a second file that is
+    renamed over this one, deletes a file each time, and a file system that has just deleted
+    hundreds of files checks each of them before it creates the next one.
 
     Raises:
         OSError: the file keeps its content, or is new and empty.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
-        data = text.encode().ljust(os.fstat(file).st_size)  # blanks overwrite the rest of a longer text
+        # blanks overwrite the rest of a longer text
+        data = text.encode().ljust(os.fstat(file).st_size)
         if os.write(file, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:

@@ -1,20 +1,23 @@
-"""What an attempt demands of its namespace, what the quotas leave for it, and whether it could ever fit. Pure.
+"""What an attempt demands of its namespace, what the quotas leave for it, and whether it could ever
+fit. Pure.
 
-The demand (pods, resources, countable objects) is read from the manifests as they are sent, ours or the user's, so that
-what is counted here is what the cluster counts.
+The demand (pods, resources, countable objects) is read from the manifests as they are sent, ours or
+the user's, so that what is counted here is what the cluster counts.
 
-The server charges a pod to every matching quota when the pod is created, and for a countable object, before
-either is visible. `status.used` therefore lacks only the pods that the Job controller has not created yet, and what
-happened after the version of the quota that we see. The rule of `Reservations`: a launch is added to `used` until each
-of its pods has been seen, and then, pod by pod, until the quota is at least as new as the first sight of the pod, or
-SETTLE_S have passed. The first half is certain. The second assumes that the watch of quotas is at most SETTLE_S behind
-the watch of pods; where it is not, the server refuses a pod, and the attempt is withdrawn and waits again. SETTLE_S
-after an attempt has ended, nothing is added for it any more: pods that were not seen by then never will be.
+The server charges a pod to every matching quota when the pod is created, and for a countable
+object, before either is visible. `status.used` therefore lacks only the pods that the Job
+controller has not created yet, and what happened after the version of the quota that we see. The
+rule of `Reservations`: a launch is added to `used` until each of its pods has been seen, and then,
+pod by pod, until the quota is at least as new as the first sight of the pod, or SETTLE_S have
+passed. The first half is certain. The second assumes that the watch of quotas is at most SETTLE_S
+behind the watch of pods; where it is not, the server refuses a pod, and the attempt is withdrawn
+and waits again. SETTLE_S after an attempt has ended, nothing is added for it any more: pods that
+were not seen by then never will be.
 
-A finished pod stays charged until the server takes it off `used`: a faster decision would only have pods refused. What
-others charge is in `used` too, and the faster one gets the room. `used` can be too low for a while: when the server
-recounts, it may not have seen a pod that was created a moment before. The demand of attempts known to be alive is
-therefore the lower bound.
+A finished pod stays charged until the server takes it off `used`: a faster decision would only have
+pods refused. What others charge is in `used` too, and the faster one gets the room. `used` can be
+too low for a while: when the server recounts, it may not have seen a pod that was created a moment
+before. The demand of attempts known to be alive is therefore the lower bound.
 """
 
 from __future__ import annotations
@@ -41,7 +44,13 @@ from controller.kube.objects import (
     ResourceRequirements,
     ScopeSelectorRequirement,
 )
-from controller.runtime.kubernetes.kinds import POD_FIELDS, at, containers_of_step, is_pod_template, pod_steps
+from controller.runtime.kubernetes.kinds import (
+    POD_FIELDS,
+    at,
+    containers_of_step,
+    is_pod_template,
+    pod_steps,
+)
 
 Amounts = Mapping[str, Decimal]
 
@@ -53,15 +62,20 @@ SCALES = {
     },
     **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
 }
-COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})  # the only ones with a limit apart from the request
+# the only ones with a limit apart from the request
+COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """per_pod: what each of `pods` pods asks, as "requests.cpu", "limits.memory", "requests.nvidia.com/gpu"….
-    objects: what else is counted, as "count/jobs.batch", "services"…. best_effort, terminating: the pods' scopes.
-    containers: how many a pod has; rules for each of them can be judged from sums only if it is one.
-    others: pods of other shapes of the same attempt (the workers beside a leader); their `objects` are empty.
+    """per_pod: what each of `pods` pods asks, as "requests.cpu", "limits.memory",
+    "requests.nvidia.com/gpu"….
+    objects: what else is counted, as "count/jobs.batch", "services"…. best_effort, terminating: the
+    pods' scopes.
+    containers: how many a pod has; rules for each of them can be judged from sums only if it is
+    one.
+    others: pods of other shapes of the same attempt (the workers beside a leader); their `objects`
+    are empty.
     """
 
     pods: int
@@ -101,7 +115,8 @@ def parse_quantity(text: object) -> Decimal:
 
 
 def demand_of(objects: Sequence[AnyObject]) -> Demand:
-    """Return the demand of all objects of one attempt. The pods of a kind without pod templates are unknown.
+    """Return the demand of all objects of one attempt. The pods of a kind without pod templates are
+    unknown.
 
     Raises:
         ValueError: the containers of a pod are not mappings, or a resource is not a quantity.
@@ -120,13 +135,16 @@ def demand_of(objects: Sequence[AnyObject]) -> Demand:
 
 def is_gpu(resource: str) -> bool:
     """Whether the resource is a GPU or a slice of one."""
-    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))
+    return "/" in resource and (
+        "gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/"))
+    )
 
 
 def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
     """Yield every pod template, and every value of `template`, with the number of its copies.
 
-    The numbers `replicas`, `numOfHosts` and `parallelism` beside and above a template are multiplied.
+    The numbers `replicas`, `numOfHosts` and `parallelism` beside and above a template are
+    multiplied.
     """
     if isinstance(node, list):
         for item in node:
@@ -137,7 +155,10 @@ def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
             copies
             * _whole(node.get("replicas"))
             * _whole(node.get("numOfHosts"))
-            * min(_whole(node.get("parallelism")), _whole(node.get("completions"), _whole(node.get("parallelism"))))
+            * min(
+                _whole(node.get("parallelism")),
+                _whole(node.get("completions"), _whole(node.get("parallelism"))),
+            )
         )
         for key, value in node.items():
             if isinstance(value, dict) and (key == "template" or is_pod_template(value)):
@@ -158,9 +179,11 @@ def _pod_specs(obj: AnyObject) -> Iterator[tuple[PodSpec, int]]:
     for template, copies in _templates(obj, 1):
         if is_pod_template(template):
             yield template["spec"], copies
-    for step in pod_steps(obj)[:1]:  # of an Argo Workflow; the others run after it, as far as is known
+    # of an Argo Workflow; the others run after it, as far as is known
+    for step in pod_steps(obj)[:1]:
         yield {"containers": cast("list[Container]", list(containers_of_step(step)))}, 1
-    match at(obj, "spec.trainer"):  # a TrainJob; what its runtime asks for besides is known only on the cluster
+    # a TrainJob; what its runtime asks for besides is known only on the cluster
+    match at(obj, "spec.trainer"):
         case {"resourcesPerNode": dict() as resources} as trainer:
             yield (
                 {"containers": [{"resources": cast(ResourceRequirements, resources)}]},
@@ -179,7 +202,8 @@ def _countable(obj: AnyObject) -> Iterator[tuple[str, int]]:
         yield plural, 1
     for template, copies in _templates(obj, 1):
         match template:
-            case {"spec": {"template": inner}} if is_pod_template(inner):  # a Job inside, as in a JobSet
+            # a Job inside, as in a JobSet
+            case {"spec": {"template": inner}} if is_pod_template(inner):
                 yield "count/jobs.batch", copies
 
 
@@ -197,7 +221,9 @@ def _of_pods(spec: PodSpec, copies: int) -> Demand:
 
 
 def _sums(spec: PodSpec) -> dict[str, Decimal]:
-    """Sum a pod's resources as scheduler and quota do: all containers with sidecars, or the largest init step."""
+    """Sum a pod's resources as scheduler and quota do: all containers with sidecars, or the largest
+    init step.
+    """
     running: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in _containers(spec, "initContainers"):
@@ -206,7 +232,10 @@ def _sums(spec: PodSpec) -> dict[str, Decimal]:
             _add(running, requests)
             _raise(peak, running)
         else:
-            _raise(peak, {key: amount + running.get(key, Decimal()) for key, amount in requests.items()})
+            _raise(
+                peak,
+                {key: amount + running.get(key, Decimal()) for key, amount in requests.items()},
+            )
     for container in _containers(spec, "containers"):
         _add(running, _of_container(container))
     _raise(peak, running)
@@ -226,7 +255,9 @@ def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
 def _containers(spec: PodSpec, key: Literal["initContainers", "containers"]) -> Sequence[Container]:
     containers: object = spec.get(key) or []
     if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
-        raise ValueError(f"{key} of a pod is not a list of mappings; write [{{name: main, image: …}}]")
+        raise ValueError(
+            f"{key} of a pod is not a list of mappings; write [{{name: main, image: …}}]"
+        )
     return containers
 
 
@@ -244,13 +275,18 @@ def _of_container(container: Container) -> dict[str, Decimal]:
 
 def _mapping(key: str, value: object) -> Raw:
     if not isinstance(value, dict | None):
-        raise ValueError(f"{key} of a container is {value!r}; write a mapping, as in resources: {{limits: {{cpu: 4}}}}")
+        raise ValueError(
+            f"{key} of a container is {value!r}; write a mapping, as in resources: {{limits: {{cpu: 4}}}}"
+        )
     return value or {}
 
 
 SETTLE_S = 1.0
-_FULL, _FRESH = "exceeded quota", "status unknown for quota"  # the latter: a new quota has counted nothing yet
-_MUST_BE_ASKED = {f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")}
+# the latter: a new quota has counted nothing yet
+_FULL, _FRESH = "exceeded quota", "status unknown for quota"
+_MUST_BE_ASKED = {
+    f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")
+}
 _BYTES = ("memory", "storage", "hugepages")
 
 
@@ -276,13 +312,18 @@ class _Launched:
 
 
 class Reservations:
-    """Launches that `status.used` may not contain yet; see the module. `clock`: a monotonic clock in seconds."""
+    """Launches that `status.used` may not contain yet; see the module.
+
+    `clock`: a monotonic clock in seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._launched: dict[str, _Launched] = {}
-        self._alive: dict[str, str] = {}  # name of a launch that has not ended -> the repr of its demand
-        self._demands: dict[str, Demand] = {}  # by repr: the attempts of an experiment have equal demands
+        # name of a launch that has not ended -> the repr of its demand
+        self._alive: dict[str, str] = {}
+        # by repr: the attempts of an experiment have equal demands
+        self._demands: dict[str, Demand] = {}
 
     def launched(self, name: str, demand: Demand) -> None:
         """Note that an object of this name has just been created."""
@@ -325,8 +366,12 @@ class Reservations:
             launched = self._launched_of(pod)
             name = pod["metadata"]["name"]
             if launched is not None and name not in launched.pods:
-                launched.pods[name] = _Seen(_version(pod), now_s, demand_of([{**pod, "kind": "Pod"}]))
-        for name in [name for name, launched in self._launched.items() if _settled(launched, now_s)]:
+                launched.pods[name] = _Seen(
+                    _version(pod), now_s, demand_of([{**pod, "kind": "Pod"}])
+                )
+        for name in [
+            name for name, launched in self._launched.items() if _settled(launched, now_s)
+        ]:
             del self._launched[name]
 
     def on_top(self, quota: ResourceQuota) -> dict[str, Decimal]:
@@ -337,7 +382,9 @@ class Reservations:
             if launched.is_over(now_s):
                 continue
             fresh = now_s - launched.at_s < SETTLE_S
-            remaining = charge(launched.demand if fresh else replace(launched.demand, objects={}), quota)
+            remaining = charge(
+                launched.demand if fresh else replace(launched.demand, objects={}), quota
+            )
             for pod in launched.pods.values():
                 newer = version is not None and pod.version is not None and version >= pod.version
                 if newer or now_s - pod.at_s >= SETTLE_S:
@@ -346,7 +393,9 @@ class Reservations:
         return sums
 
     def _launched_of(self, pod: Pod) -> _Launched | None:
-        """Return the launch of a pod: labels and owner references name the Job or the object that created it."""
+        """Return the launch of a pod: labels and owner references name the Job or the object that
+        created it.
+        """
         about = pod["metadata"]
         named = [
             *(about.get("labels") or {}).values(),
@@ -369,7 +418,9 @@ def _version(obj: KubernetesObject) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations: Reservations) -> str:
+def reason_to_wait(
+    demand: Demand, quotas: Sequence[ResourceQuota], reservations: Reservations
+) -> str:
     """Return why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
         status: ResourceQuotaStatus = quota.get("status") or {}
@@ -378,7 +429,10 @@ def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations
         for key, requests in charge(demand, quota).items():
             if key not in hard or key not in used:
                 return f"QuotaUnknown: {key} is not counted yet (quota {_name(quota)})"
-            limit, in_use = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
+            limit, in_use = (
+                parse_quantity(hard[key]),
+                parse_quantity(used[key]) + launched.get(key, Decimal()),
+            )
             in_use = max(in_use, alive.get(key, Decimal()))
             if in_use + requests > limit:
                 needs = f", needs {shown_amount(key, requests)}" if in_use < limit else ""
@@ -390,27 +444,41 @@ def reason_to_wait(demand: Demand, quotas: Sequence[ResourceQuota], reservations
 
 
 def out_of_room(message: str) -> str | None:
-    """Return why the quota has no room, from the message of a refusal; None if the quota was not the cause."""
+    """Return why the quota has no room, from the message of a refusal; None if the quota was not
+    the cause.
+    """
     if _FULL in message:
         return f"QuotaExceeded: {message.partition(_FULL)[2].lstrip(': ')}"
     return f"QuotaUnknown: {message}" if _FRESH in message else None
 
 
-def never_fits(demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange]) -> str:
+def never_fits(
+    demand: Demand, quotas: Sequence[ResourceQuota], limit_ranges: Sequence[LimitRange]
+) -> str:
     """Return why an attempt could not run even in an empty namespace; "" if it could."""
     demand = with_defaults(demand, limit_ranges)
-    return "; ".join(dict.fromkeys([*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]))
+    return "; ".join(
+        dict.fromkeys([*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)])
+    )
 
 
 def with_defaults(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Demand:
-    """Return the demand with the defaults of LimitRanges, for pods with one container, as trials have."""
+    """Return the demand with the defaults of LimitRanges, for pods with one container, as trials
+    have.
+    """
     defaults: dict[str, Decimal] = {}
     for _, rule in _rules(limit_ranges, "Container"):
-        for side, texts in (("requests", rule.get("defaultRequest")), ("limits", rule.get("default"))):
+        for side, texts in (
+            ("requests", rule.get("defaultRequest")),
+            ("limits", rule.get("default")),
+        ):
             for name, text in (texts or {}).items():
                 if side == "requests" or name in COMPUTE:
                     defaults[f"{side}.{name}"] = parse_quantity(text)
-    shapes = [replace(shape, per_pod={**defaults, **shape.per_pod}, others=()) for shape in demand.shapes()]
+    shapes = [
+        replace(shape, per_pod={**defaults, **shape.per_pod}, others=())
+        for shape in demand.shapes()
+    ]
     compute = any(key.partition(".")[2] in ("cpu", "memory") for key in defaults)
     shapes = [replace(shape, best_effort=shape.best_effort and not compute) for shape in shapes]
     return replace(shapes[0], others=tuple(shapes[1:]))
@@ -423,7 +491,10 @@ def charge(demand: Demand, quota: ResourceQuota) -> dict[str, Decimal]:
     """Return what the demand takes of the quota, by the quota's keys; only amounts above zero."""
     spec: ResourceQuotaSpec = quota.get("spec") or {}
     status: ResourceQuotaStatus = quota.get("status") or {}
-    scopes = [ScopeSelectorRequirement(scopeName=scope, operator="Exists") for scope in spec.get("scopes") or ()]
+    scopes = [
+        ScopeSelectorRequirement(scopeName=scope, operator="Exists")
+        for scope in spec.get("scopes") or ()
+    ]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     charged: dict[str, Decimal] = {}
     for key in {**(spec.get("hard") or {}), **(status.get("hard") or {})}:
@@ -480,13 +551,19 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
                 maximum = shown_amount(key, limit)
                 requested = shown_amount(key, requests[key])
                 yield f"{key} {requested} is above {maximum}, all that quota {_name(quota)} allows"
-            elif key in _MUST_BE_ASKED and key not in requests and _counts_pods_of(demand, quota, key):
+            elif (
+                key in _MUST_BE_ASKED
+                and key not in requests
+                and _counts_pods_of(demand, quota, key)
+            ):
                 yield f"quota {_name(quota)} counts {key}, so every trial must request it: set spec.trial.resources"
 
 
 def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
     """Whether the quota counts the key for these pods, whatever they request."""
-    asking = replace(demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)})
+    asking = replace(
+        demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)}
+    )
     return demand.pods > 0 and key in charge(asking, quota)
 
 
@@ -496,17 +573,23 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
             for limit_range, rule in _rules(limit_ranges, kind):
                 # A container without a limit gets the maximum of its LimitRange from the server.
                 most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
-                for name in sorted(COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}):
+                for name in sorted(
+                    COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}
+                ):
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
-                        yield f"LimitRange {limit_range} requires a limit of {name}, so every trial must have one: set spec.trial.resources"  # noqa: E501 # fmt: skip
+                        yield f"LimitRange {limit_range} requires a limit of {name}, so every trial must have one: set spec.trial.resources"
                 for name, text in (rule.get("max") or {}).items():
-                    maximum = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
-                    if maximum > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):
-                        yield f"{name} {shown_amount(name, maximum)} is above {shown_amount(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                    maximum = shape.per_pod.get(
+                        f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal())
+                    )
+                    if maximum > (limit := parse_quantity(text)) and (
+                        kind == "Pod" or shape.containers == 1
+                    ):
+                        yield f"{name} {shown_amount(name, maximum)} is above {shown_amount(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"
                 for name, text in (rule.get("min") or {}).items():
                     least = shape.per_pod.get(f"requests.{name}", Decimal())
                     if shape.pods and least < (limit := parse_quantity(text)):
-                        yield f"{name} {shown_amount(name, least)} is below {shown_amount(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                        yield f"{name} {shown_amount(name, least)} is below {shown_amount(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"
 
 
 def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
@@ -527,6 +610,9 @@ def shown_amount(key: str, amount: Decimal) -> str:
         for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
             if amount and amount % (1 << power) == 0:
                 return f"{amount / (1 << power):f}"[:20].removesuffix(".0") + suffix
-    if amount != amount.to_integral_value() and (amount * 1000) == (amount * 1000).to_integral_value():
+    if (
+        amount != amount.to_integral_value()
+        and (amount * 1000) == (amount * 1000).to_integral_value()
+    ):
         return f"{(amount * 1000).to_integral_value():f}m"
     return f"{amount.normalize():f}"

@@ -1,9 +1,11 @@
-"""Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
+"""Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one
+connection.
 
-`observe` derives the attempts' statuses from the informer cache and writes nothing. `reconcile` does everything that is
-due: admissions, removals, timeouts, following logs. The state here can be rebuilt from the cluster, which is the source
-of truth about what runs, and from the attempts' folders. `admission` decides when there is room for an attempt and
-creates its objects; `attempt_status` derives its status.
+`observe` derives the attempts' statuses from the informer cache and writes nothing. `reconcile`
+does everything that is
+due: admissions, removals, timeouts, following logs. The state here can be rebuilt from the cluster,
+which is the source of truth about what runs, and from the attempts' folders. `admission` decides
+when there is room for an attempt and creates its objects; `attempt_status` derives its status.
 """
 
 from __future__ import annotations
@@ -51,11 +53,13 @@ BEFORE_CONCLUDE, AFTER_CONCLUDE = failpoints.register("cluster.conclude")
 class ClusterTarget:
     """The cluster and namespace of one experiment's objects, and the objects that own them.
 
-    cluster: is shared with other experiments of the process, and stays open when the runtime is closed.
+    cluster: is shared with other experiments of the process, and stays open when the runtime is
+    closed.
     anchor: the object that owns all others, so that deleting it deletes them.
     folder_of: the folder of a trial's or the final stage's attempt.
     template: the object in the experiment file, if there is one.
-    holder: the identity of this controller in the lease; None: there is no lease, as no other controller can exist.
+    holder: the identity of this controller in the lease; None: there is no lease, as no other
+    controller can exist.
     has_collector: the trials' measurements are in the log of a sidecar.
     log_limit_bytes: the cap of each copy of a log on this machine's disk.
     """
@@ -72,12 +76,14 @@ class ClusterTarget:
 
 
 class Wakeup:
-    """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
+    """Coalescing wakeup: one future instead of a task per notification, because notifications are
+    frequent.
 
-    Notifications come in bursts, and each turn of the reader costs more the busier the machine is. `wait` therefore
-    rests once the experiments of the process have read for more than their share of the time. A single experiment of a
-    few trials stays below the share and is woken at once. A notification after `clear` is not lost: the next wait
-    returns at once. Log growth wakes only a waiter that asks for it.
+    Notifications come in bursts, and each turn of the reader costs more the busier the machine is.
+    `wait` therefore rests once the experiments of the process have read for more than their share
+    of the time. A single experiment of a few trials stays below the share and is woken at once. A
+    notification after `clear` is not lost: the next wait returns at once. Log growth wakes only a
+    waiter that asks for it.
     """
 
     def __init__(self, budget: ReadingBudget) -> None:
@@ -127,8 +133,9 @@ class Wakeup:
 class _Look(NamedTuple):
     """What the informer shows now.
 
-    attempts: those that have, or had while this process ran, an object or pods. leaving: the names of objects whose
-    attempts were removed. remains: the keys of removed attempts of which only pods are left.
+    attempts: those that have, or had while this process ran, an object or pods. leaving: the names
+    of objects whose attempts were removed. remains: the keys of removed attempts of which only pods
+    are left.
     """
 
     attempts: list[AttemptOnCluster]
@@ -137,13 +144,18 @@ class _Look(NamedTuple):
 
 
 class KubernetesRuntime:
-    """The runtime of one experiment. It sends nothing to the cluster before the first call that needs it.
+    """The runtime of one experiment. It sends nothing to the cluster before the first call that
+    needs it.
 
     `clock`: the monotonic seconds by which a sidecar's end is awaited.
     """
 
     def __init__(
-        self, target: ClusterTarget, *, queue: AdmissionQueue, clock: Callable[[], float] = time.monotonic
+        self,
+        target: ClusterTarget,
+        *,
+        queue: AdmissionQueue,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._target = target
         self._client = target.cluster.client
@@ -154,7 +166,8 @@ class KubernetesRuntime:
         self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._attempts: dict[str, AttemptOnCluster] = {}
-        self._foreign_uids: set[str] = set()  # of objects that have an attempt's name but other parameters
+        # of objects that have an attempt's name but other parameters
+        self._foreign_uids: set[str] = set()
         self._server_clock = ServerClock(self._client)
         self._lines_are_awaited = True
         self._copying = LogCopying(
@@ -172,11 +185,16 @@ class KubernetesRuntime:
         # The statuses that the last reconcile derived, for the next observe.
         self._latest: list[tuple[AttemptOnCluster, AttemptStatus]] | None = None
         self._errors = ErrorClassifier()
-        self._looked_for_room: bool | None = None  # whether the last check of the quota was for the final stage
+        # whether the last check of the quota was for the final stage
+        self._looked_for_room: bool | None = None
         self._lease = FencingLease(
-            self._client, target.namespace, target.anchor, target.holder, clock=self._server_clock,
+            self._client,
+            target.namespace,
+            target.anchor,
+            target.holder,
+            clock=self._server_clock,
             changed=self._wakeup.notify,
-        )  # fmt: skip
+        )
         self._pod_field: str | None = ""  # of the template, as this cluster has it
 
     # The protocol
@@ -197,7 +215,9 @@ class KubernetesRuntime:
             self._expect_ours(launch, existing[1], record)
             return
         if record is not None and (record.removed or record.uid):
-            raise CannotStart("it was created before, and has disappeared", FailureClass.INFRASTRUCTURE)
+            raise CannotStart(
+                "it was created before, and has disappeared", FailureClass.INFRASTRUCTURE
+            )
         if part.manifest is not None and (trouble := not_served(part.manifest, self._pod_field)):
             raise CannotStart(trouble)
         objects = build_objects(launch, pod_field=self._pod_field)
@@ -227,7 +247,11 @@ class KubernetesRuntime:
         self._queue.drop(name)
         await creations.settle(name)
         attempt = self._find(informer, name)
-        if attempt is None or (attempt.existing is None and not attempt.pods) or attempt.status().exit is not None:
+        if (
+            attempt is None
+            or (attempt.existing is None and not attempt.pods)
+            or attempt.status().exit is not None
+        ):
             return
         attempt.forget_status()
         await self._ask(self._lease.check())
@@ -247,7 +271,9 @@ class KubernetesRuntime:
         if attempt.existing is not None:
             await self._ask(self._lease.check())
         # The pods of an attempt whose object was deleted without them.
-        orphans = [] if attempt.existing is not None or attempt.removed else informer.pods_of(attempt.key)
+        orphans = (
+            [] if attempt.existing is not None or attempt.removed else informer.pods_of(attempt.key)
+        )
         if attempt.existing is not None or attempt.record is not None:
             self._records.note(attempt.directory, removed=True)
         if not self._deletions.is_under_way(name):
@@ -264,9 +290,14 @@ class KubernetesRuntime:
         informer, creations = await self._current()
         latest, self._latest = self._latest, None
         if latest is None:
-            latest = [(attempt, attempt.current_status()) for attempt in self._look(informer).attempts]
+            latest = [
+                (attempt, attempt.current_status()) for attempt in self._look(informer).attempts
+            ]
         statuses = {attempt.name: attempt.shown_status(status) for attempt, status in latest}
-        waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
+        waiting = {
+            name: AttemptStatus(name, None, waiting=reason)
+            for name, reason in self._queue.waiting.items()
+        }
         self._wakeup.observed()
         return waiting | creations.refused | statuses
 
@@ -289,7 +320,8 @@ class KubernetesRuntime:
         for attempt in look.attempts:
             status = attempt.cached_status() or await self._reconcile_attempt(informer, attempt)
             if attempt.existing is None:
-                creations.forget_anchor()  # the anchor may be gone too, and have taken this object with it
+                # the anchor may be gone too, and have taken this object with it
+                creations.forget_anchor()
             if status is not None:
                 latest.append((attempt, status))
         await self._ask(creations.admit(running=self._running))
@@ -349,7 +381,9 @@ class KubernetesRuntime:
             if self._opened is None:
                 target = self._target
                 stem = f"{target.anchor['metadata']['name']}-"
-                informer = Informer(target.cluster, target.namespace, target.uid, stem, changed=self._wakeup.notify)
+                informer = Informer(
+                    target.cluster, target.namespace, target.uid, stem, changed=self._wakeup.notify
+                )
                 try:
                     await self._ask(self._server_clock.read())
                     await self._ask(self._lease.verify())
@@ -360,11 +394,17 @@ class KubernetesRuntime:
                     raise
                 creator = JobCreator(self._client, target.namespace, target.anchor, self._lease)
                 record, wake = self._record_created, self._wakeup.notify
-                self._opened = informer, JobCreations(self._queue, creator, informer, on_created=record, changed=wake)
+                self._opened = (
+                    informer,
+                    JobCreations(self._queue, creator, informer, on_created=record, changed=wake),
+                )
             return self._opened
 
     async def _watch_template(self, informer: Informer) -> None:
-        """Watch the kind of the template from the start. If the server lacks it, the first attempt reports that."""
+        """Watch the kind of the template from the start.
+
+        If the server lacks it, the first attempt reports that.
+        """
         if self._target.template is None:
             return
         try:
@@ -408,7 +448,9 @@ class KubernetesRuntime:
         return attempt
 
     def _find(self, informer: Informer, name: str) -> AttemptOnCluster | None:
-        """Return the attempt as the informer shows it now; None: it is neither known nor on the cluster."""
+        """Return the attempt as the informer shows it now; None: it is neither known nor on the
+        cluster.
+        """
         existing = informer.find(name)
         if existing is not None and existing[1]["metadata"]["uid"] in self._foreign_uids:
             existing = None
@@ -463,8 +505,13 @@ class KubernetesRuntime:
         """Return the number of attempts on the cluster whose pods have not ended."""
         return sum(attempt.created and not attempt.ended for attempt in self._attempts.values())
 
-    async def _reconcile_attempt(self, informer: Informer, attempt: AttemptOnCluster) -> AttemptStatus | None:
-        """Follow the logs, and end the attempt at its timeout. None: withdrawn because of the quota; it waits again."""
+    async def _reconcile_attempt(
+        self, informer: Informer, attempt: AttemptOnCluster
+    ) -> AttemptStatus | None:
+        """Follow the logs, and end the attempt at its timeout.
+
+        None: withdrawn because of the quota; it waits again.
+        """
         status = attempt.status()
         if attempt.existing is None:
             attempt.follow_logs(status, at_once=True)
@@ -480,7 +527,9 @@ class KubernetesRuntime:
             self._queue.ended(attempt.name)
         return status
 
-    async def _is_withdrawn(self, informer: Informer, attempt: AttemptOnCluster, status: AttemptStatus) -> bool:
+    async def _is_withdrawn(
+        self, informer: Informer, attempt: AttemptOnCluster, status: AttemptStatus
+    ) -> bool:
         """Delete an object whose pods the quota has refused, and let the attempt wait again."""
         refusal = attempt.refusal(status)
         if not refusal or status.exit is not None or attempt.existing is None:
@@ -495,12 +544,17 @@ class KubernetesRuntime:
         return True
 
     async def _left_s(self, attempt: AttemptOnCluster, status: AttemptStatus) -> float | None:
-        """Return the seconds until the attempt's timeout, and end it when they are over. None: it has no timeout."""
+        """Return the seconds until the attempt's timeout, and end it when they are over.
+
+        None: it has no timeout.
+        """
         limit_s = None if attempt.obj is None else timeout_of(attempt.obj)
         if attempt.obj is None or limit_s is None or status.start_time is None:
             return None
         left_s = limit_s - (self._server_clock.now() - status.start_time).total_seconds()
-        not_terminating = [pod for pod in attempt.pods if "deletionTimestamp" not in pod["metadata"]]
+        not_terminating = [
+            pod for pod in attempt.pods if "deletionTimestamp" not in pod["metadata"]
+        ]
         if left_s <= 0 and not_terminating:  # repeat until the deletion shows
             self._records.note(attempt.directory, timed_out=True)
             await self._ask(self._end(attempt, not_terminating, grace_s=grace_of(attempt.obj)))
@@ -519,7 +573,9 @@ class KubernetesRuntime:
         # Wait for the last one: no later turn would retry it.
         await self._ask(self._deletions.send(name, work, wait=is_last))
 
-    async def _remove(self, informer: Informer, attempt: AttemptOnCluster, kind: Kind, obj: AttemptObject) -> None:
+    async def _remove(
+        self, informer: Informer, attempt: AttemptOnCluster, kind: Kind, obj: AttemptObject
+    ) -> None:
         if kind is not JOBS or attempt.status().exit is None:
             # The garbage collector would give them their full grace period.
             await self._delete_pods(attempt.pods, grace_s=0)
@@ -545,9 +601,12 @@ class KubernetesRuntime:
         await self._lease.check()
         for pod in pods:
             about = pod["metadata"]
-            # With a grace of 0 the object would be deleted at once, and the container left to its node.
+            # With a grace of 0 the object would be deleted at once, and the container left to its
+            # node.
             least_s = max(1.0, grace_s)
-            await self._client.delete(PODS, self._target.namespace, about["name"], uid=about["uid"], grace_s=least_s)
+            await self._client.delete(
+                PODS, self._target.namespace, about["name"], uid=about["uid"], grace_s=least_s
+            )
 
     # Any: the type of the request's result is not known here
     async def _ask(self, request: Any) -> Any:

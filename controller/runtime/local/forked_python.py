@@ -1,13 +1,15 @@
-"""Run trials of a Python module without a new interpreter: the supervisor imports the module once and forks each trial.
+"""Run trials of a Python module without a new interpreter: the supervisor imports the module once
+and forks each trial.
 
-The child is set up like any other attempt, with the same session, log, start pipe, signals and environment, but it
-calls the module instead of executing a command (docs/adr/0002-processes-of-local-trials.md). Because the supervisor
-imports the module, the module must start no thread and import nothing large. The supervisor imports this module:
-standard library only.
+The child is set up like any other attempt, with the same session, log, start pipe, signals and
+environment, but it calls the module instead of executing a command
+(docs/adr/0002-processes-of-local-trials.md). Because the supervisor imports the module, the module
+must start no thread and import nothing large. The supervisor imports this module: standard library
+only.
 
-The mark of the attempt is in the child's `os.environ`, but /proc shows the environment of the supervisor. The programs
-that the child executes carry the mark. A process that it forks, and that leaves the trial's group without executing a
-program, goes unnoticed until the search ends.
+The mark of the attempt is in the child's `os.environ`, but /proc shows the environment of the
+supervisor. The programs that the child executes carry the mark. A process that it forks, and that
+leaves the trial's group without executing a program, goes unnoticed until the search ends.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-# Prefixes of variables that the interpreter and the C library read at exec; other values need a new interpreter.
+# Prefixes of variables that the interpreter and the C library read at exec; other values need a new
+# interpreter.
 _READ_AT_EXEC = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LC_", "LANG")
 _UNBUFFERED = "PYTHONUNBUFFERED"  # the only one of these that a forked child can apply
 
 
 class ForkedModule:
-    """A module with a function `run() -> NoReturn`, imported into this process. Raises ImportError."""
+    """A module with a function `run() -> NoReturn`, imported into this process.
+
+    Raises ImportError.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -41,7 +47,10 @@ class ForkedModule:
         return command == [sys.executable, "-m", self._name] and _fixed(env) == self._environ
 
     def run(self, env: dict[str, str], *, kept: int | None) -> NoReturn:
-        """Run the module in the child, whose output is the log already. `kept` is the only other open file to keep."""
+        """Run the module in the child, whose output is the log already.
+
+        `kept` is the only other open file to keep.
+        """
         os.closerange(3, 3 if kept is None else kept)
         os.closerange(3 if kept is None else kept + 1, os.sysconf("SC_OPEN_MAX"))
         signal.set_wakeup_fd(-1)
@@ -51,14 +60,23 @@ class ForkedModule:
         os.environ.update(env)
         time.tzset()
         sys.argv = [self._module.__file__ or self._name]
-        sys.modules["__main__"] = self._module  # multiprocessing imports it in the processes that it spawns
-        sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.FileIO(0)), _output(1, env), _output(2, env)
+        # multiprocessing imports it in the processes that it spawns
+        sys.modules["__main__"] = self._module
+        sys.stdin, sys.stdout, sys.stderr = (
+            io.TextIOWrapper(io.FileIO(0)),
+            _output(1, env),
+            _output(2, env),
+        )
         self._module.run()
         raise AssertionError("the module returned")
 
 
 def _fixed(env: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in env.items() if key.startswith(_READ_AT_EXEC) and key != _UNBUFFERED}
+    return {
+        key: value
+        for key, value in env.items()
+        if key.startswith(_READ_AT_EXEC) and key != _UNBUFFERED
+    }
 
 
 def _output(fd: int, env: dict[str, str]) -> io.TextIOWrapper:

@@ -1,11 +1,14 @@
-"""GPU claims: which attempts on this machine hold which GPUs, and which wait, across all experiments of one user.
+"""GPU claims: which attempts on this machine hold which GPUs, and which wait, across all
+experiments of one user.
 
-A claim is a file that an attempt holds a lock on (flock). The supervisor creates the file and the attempt's processes
-inherit the lock, so that the kernel releases it when the last of them ends, however it ended. A single lock guards all
-decisions: an attempt gets all of its GPUs or none, in the order in which claims were made. No function of this module
-waits.
+A claim is a file that an attempt holds a lock on (flock). The supervisor creates the file and the
+attempt's processes inherit the lock, so that the kernel releases it when the last of them ends,
+however it ended. A single lock guards all
+decisions: an attempt gets all of its GPUs or none, in the order in which claims were made. No
+function of this module waits.
 
-The supervisor imports this module if an attempt asks for GPUs: standard library only, no threads, no subprocess.
+The supervisor imports this module if an attempt asks for GPUs: standard library only, no threads,
+no subprocess.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
     Message: TypeAlias = dict[str, Any]
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-_REFRESH_S = 3600.0  # how often held claims are touched, because /tmp is cleaned of files that are days old
-_STALLED_S = 10.0  # the claims of a supervisor that was inactive this long (frozen, suspended) block no others
+# how often held claims are touched, because /tmp is cleaned of files that are days old
+_REFRESH_S = 3600.0
+# the claims of a supervisor that was inactive this long (frozen, suspended) block no others
+_STALLED_S = 10.0
 _REASON_CHANGE_S = 10.0  # shortest time between two changes of a reason, because each one is stored
 _GUARD = "gpu.lock"
 _PREFIX = "gpu-"
@@ -41,18 +46,22 @@ _NAMED_AT_MOST = 4  # devices whose holders a reason names
 _ROUNDING = 1e-9  # so that three thirds make one
 
 
-def assign(ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float) -> tuple[str, ...] | None:
+def assign(
+    ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float
+) -> tuple[str, ...] | None:
     """Return GPUs for one more process, least used first; None if there is no room.
 
-    `in_use` has (gpu, ids) of each claim that is held. A share below 1 shares a GPU with others; a share of 1 or more
-    takes whole GPUs.
+    `in_use` has (gpu, ids) of each claim that is held. A share below 1 shares a GPU with others; a
+    share of 1 or more takes whole GPUs.
     """
     used = dict.fromkeys(ids, 0.0)
     for share, held_gpus in in_use:
         for id in held_gpus:
             used[id] = used.get(id, 0.0) + min(share, 1.0)
     needed = min(gpu, 1.0)
-    fitting = [id for id in sorted(ids, key=lambda id: used[id]) if used[id] + needed <= 1 + _ROUNDING]
+    fitting = [
+        id for id in sorted(ids, key=lambda id: used[id]) if used[id] + needed <= 1 + _ROUNDING
+    ]
     count = math.ceil(gpu)
     return tuple(fitting[:count]) if len(fitting) >= count else None
 
@@ -60,7 +69,10 @@ def assign(ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gp
 def assign_all(
     ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float, workers: int
 ) -> tuple[str, ...] | None:
-    """Do the same as `assign` for several workers, all or none. The GPUs of the first worker come first."""
+    """Do the same as `assign` for several workers, all or none.
+
+    The GPUs of the first worker come first.
+    """
     assigned: tuple[str, ...] = ()
     for _ in range(workers):
         of_worker = assign(ids, [*in_use, (gpu, assigned)], gpu)
@@ -101,7 +113,8 @@ class GpuClaim:
         self.fd: int | None = None  # holds the lock
         self.path = ""
         self.folder = str(request["claims"])
-        self._ids = {str(key): str(id) for key, id in request["devices"]}  # by key, which is unique to a device
+        # by key, which is unique to a device
+        self._ids = {str(key): str(id) for key, id in request["devices"]}
         self._workers = len(request["workers"]) or 1
         self._changed_at = float("-inf")
         self._touched_at = time.monotonic()
@@ -116,16 +129,21 @@ class GpuClaim:
         }
 
     def decide(self, other_claims: list[_Other]) -> bool:
-        """Take the GPUs if they are free and no older claim waits for one of them; otherwise set `reason`.
+        """Take the GPUs if they are free and no older claim waits for one of them; otherwise set
+        `reason`.
 
-        The caller holds the guard. `other_claims` are all claims except those that are decided after this one; this
-        claim is added to them.
+        The caller holds the guard. `other_claims` are all claims except those that are decided
+        after this one; this claim is added to them.
         """
         try:
             ticket = self._queue(other_claims)
             in_use = [(other.gpu, other.devices) for other in other_claims if other.devices]
             ahead = [other for other in other_claims if self._waits_for(other, ticket)]
-            devices = None if ahead else assign_all(list(self._ids), in_use, self.request["gpu"], self._workers)
+            devices = (
+                None
+                if ahead
+                else assign_all(list(self._ids), in_use, self.request["gpu"], self._workers)
+            )
             if devices is not None:
                 self._content["devices"] = list(devices)
                 self._write()
@@ -143,7 +161,12 @@ class GpuClaim:
     def _waits_for(self, other: _Other, ticket: int) -> bool:
         """Return whether the other claim is ahead of this one in the queue for any of its GPUs."""
         moves = abs(time.time() - other.touched) < _STALLED_S
-        return not other.devices and other.ticket < ticket and moves and not self._ids.keys().isdisjoint(other.pool)
+        return (
+            not other.devices
+            and other.ticket < ticket
+            and moves
+            and not self._ids.keys().isdisjoint(other.pool)
+        )
 
     def _queue(self, other_claims: Sequence[_Other]) -> int:
         """Return the claim's place in the queue, which it takes at the first call."""
@@ -164,7 +187,9 @@ class GpuClaim:
             worker[VARIABLE] = ",".join(ids[rank * per_worker : (rank + 1) * per_worker])
 
     def record_leader(self, pid: int, birth: str | None) -> None:
-        """Record the attempt's first process, which holds the claim while it lives, even if it closes all files."""
+        """Record the attempt's first process, which holds the claim while it lives, even if it
+        closes all files.
+        """
         self._content["leader"] = [pid, birth]
         self._write()
 
@@ -173,7 +198,9 @@ class GpuClaim:
         self._touch(every_s=_REFRESH_S)
 
     def release(self) -> None:
-        """Release the GPUs or the place in the queue, even if a process that escaped from the attempt still lives."""
+        """Release the GPUs or the place in the queue, even if a process that escaped from the
+        attempt still lives.
+        """
         if not self.path:
             return
         try:
@@ -206,7 +233,9 @@ class GpuClaim:
 
     def report_busy(self) -> None:
         """Keep the known reason, or give a general one, because no decision could be made."""
-        self.reason = self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
+        self.reason = (
+            self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
+        )
 
     def report_trouble(self, error: OSError) -> None:
         self._set_reason(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
@@ -222,8 +251,13 @@ class GpuClaim:
         return f"{gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{per_worker}"
 
     def _why(self, holding: Sequence[_Other], ahead: Sequence[_Other]) -> str:
-        holders = {id: [_shown(other) for other in holding if key in other.devices] for key, id in self._ids.items()}
-        used = [f"GPU {id} is held by {' and '.join(names)}" for id, names in holders.items() if names]
+        holders = {
+            id: [_shown(other) for other in holding if key in other.devices]
+            for key, id in self._ids.items()
+        }
+        used = [
+            f"GPU {id} is held by {' and '.join(names)}" for id, names in holders.items() if names
+        ]
         unnamed = len(used) - _NAMED_AT_MOST
         if unnamed > 0:
             used[_NAMED_AT_MOST:] = [f"{unnamed} more {'is' if unnamed == 1 else 'are'} held"]
@@ -238,7 +272,8 @@ def _shown(other: _Other) -> str:
 
 
 def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
-    """Return those of this supervisor's waiting claims, given oldest first, that get their GPUs now.
+    """Return those of this supervisor's waiting claims, given oldest first, that get their GPUs
+    now.
 
     The `reason` of each other claim says why it has to wait.
 
@@ -273,15 +308,24 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
 
 
 def taken_over(path: str, directory: str) -> GpuClaim | None:
-    """Return the claim of an attempt that an earlier supervisor started; None if it has none any more.
+    """Return the claim of an attempt that an earlier supervisor started; None if it has none any
+    more.
 
     The attempt's processes hold the lock.
     """
     content = read_json(path) if path else None
     if not content or content.get("directory") != directory:
         return None
-    claim = GpuClaim({"name": content["name"], "directory": directory, "gpu": content["gpu"], "workers": [],
-                      "devices": [], "claims": os.path.dirname(path)})  # fmt: skip
+    claim = GpuClaim(
+        {
+            "name": content["name"],
+            "directory": directory,
+            "gpu": content["gpu"],
+            "workers": [],
+            "devices": [],
+            "claims": os.path.dirname(path),
+        }
+    )
     claim.path = path
     return claim
 
@@ -295,7 +339,11 @@ def holders(folder: str) -> list[tuple[str, float, list[str]]]:
     if guard is None:
         return []
     try:
-        return [(other.name, other.gpu, other.devices) for other in _others(folder, apart_from=()) if other.devices]
+        return [
+            (other.name, other.gpu, other.devices)
+            for other in _others(folder, apart_from=())
+            if other.devices
+        ]
     except (OSError, _Undecided):
         return []
     finally:
@@ -313,14 +361,17 @@ def wake_waiting(folder: str) -> None:
         supervisor = content.get("supervisor")
         if isinstance(supervisor, int) and not content.get("devices") and supervisor != os.getpid():
             try:
-                # SIGCHLD ends a supervisor's wait, and is harmless to another process that may have this pid by now.
+                # SIGCHLD ends a supervisor's wait, and is harmless to another process that may have
+                # this pid by now.
                 os.kill(supervisor, signal.SIGCHLD)
             except OSError:
                 pass
 
 
 def _guard(folder: str) -> int | None:
-    """Take the lock that guards all decisions, and return it as a file to close; None if another process has it."""
+    """Take the lock that guards all decisions, and return it as a file to close; None if another
+    process has it.
+    """
     guard = os.open(os.path.join(folder, _GUARD), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(_GUARD_TRIES):
         try:
@@ -333,11 +384,16 @@ def _guard(folder: str) -> int | None:
 
 
 def _claims(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit())
+    return sorted(
+        name
+        for name in os.listdir(folder)
+        if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
+    )
 
 
 def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
-    """Return the claims of living attempts, oldest first, and remove the files of others. The caller holds the guard.
+    """Return the claims of living attempts, oldest first, and remove the files of others. The
+    caller holds the guard.
 
     Raises:
         _Undecided: A claim is being written; try again.
@@ -357,7 +413,9 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
                 unlink(path)
                 continue
             try:
-                claims.append(_Other(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime))
+                claims.append(
+                    _Other(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime)
+                )
             except KeyError as missing:
                 raise _Undecided from missing
         finally:
@@ -374,12 +432,17 @@ def _locked(fd: int) -> bool:
 
 
 def _is_alive(leader: Sequence[Any] | None) -> bool:
-    return leader is not None and leader[1] is not None and processes.birth(int(leader[0])) == leader[1]
+    return (
+        leader is not None
+        and leader[1] is not None
+        and processes.birth(int(leader[0])) == leader[1]
+    )
 
 
 def folder_for(environment: Mapping[str, str]) -> str:
     """Return the folder of claims, which is the same in every session of a user on this machine.
 
-    It is not $XDG_RUNTIME_DIR, which cron jobs do not have and which is emptied at logout while trials keep running.
+    It is not $XDG_RUNTIME_DIR, which cron jobs do not have and which is emptied at logout while
+    trials keep running.
     """
     return environment.get("TUNER_LOCK_DIR") or f"/tmp/tuner-{os.getuid()}"

@@ -1,4 +1,5 @@
-"""The GPUs of this machine that trials may use, by name. Pure except for `_listed`, which runs nvidia-smi once.
+"""The GPUs of this machine that trials may use, by name. Pure except for `_listed`, which runs
+nvidia-smi once.
 
 The supervisors of all experiments decide together which attempt gets which GPU (`gpu_claims`).
 """
@@ -25,7 +26,9 @@ _ROUNDING = 1e-9  # so that three thirds make one
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU. `id` is its name in CUDA_VISIBLE_DEVICES; `key` is the same for an index and a UUID of one device."""
+    """A GPU. `id` is its name in CUDA_VISIBLE_DEVICES; `key` is the same for an index and a UUID of
+    one device.
+    """
 
     id: str
     key: str
@@ -42,21 +45,28 @@ class _Listing:
         if id in self.names:
             return Device(id, self.names[id])
         # CUDA accepts a prefix of a UUID.
-        begun = {key for name, key in self.names.items() if id.startswith(("GPU-", "MIG-")) and name.startswith(id)}
+        begun = {
+            key
+            for name, key in self.names.items()
+            if id.startswith(("GPU-", "MIG-")) and name.startswith(id)
+        }
         return Device(id, begun.pop() if len(begun) == 1 else id)
 
 
 def pool(environment: Mapping[str, str], selected: Sequence[str] = ()) -> tuple[Device, ...]:
-    """Return the GPUs that trials may use: those of TUNER_GPUS, or CUDA_VISIBLE_DEVICES, or else all of nvidia-smi.
+    """Return the GPUs that trials may use: those of TUNER_GPUS, or CUDA_VISIBLE_DEVICES, or else
+    all of nvidia-smi.
 
-    `selected` restricts them to these. If no source says which GPUs exist, the wanted ones are assumed to.
+    `selected` restricts them to these. If no source says which GPUs exist, the wanted ones are
+    assumed to.
     """
     listing = _listed(environment.get("PATH"))
     named = _named(environment)
     ids = listing.ids if named is None else named
     if selected and named is None and not listing.ids:
         ids = tuple(selected)
-    available = {device.key: device for device in map(listing.device, reversed(ids))}  # keeps the first of two names
+    # keeps the first of two names
+    available = {device.key: device for device in map(listing.device, reversed(ids))}
     devices = tuple(reversed(available.values()))
     if not selected:
         return devices
@@ -95,7 +105,9 @@ def _listed(path: str | None) -> _Listing:
     if program is None:
         return _Listing((), {})
     try:
-        listed = subprocess.run((program, "-L"), capture_output=True, text=True, timeout=20, check=False)
+        listed = subprocess.run(
+            (program, "-L"), capture_output=True, text=True, timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return _Listing((), {})
     return parse(listed.stdout) if listed.returncode == 0 else _Listing((), {})
@@ -104,11 +116,13 @@ def _listed(path: str | None) -> _Listing:
 def parse(text: str) -> _Listing:
     """Parse the output of `nvidia-smi -L`.
 
-    A GPU with MIG instances is replaced by them; its own name means the first instance, as for CUDA.
+    A GPU with MIG instances is replaced by them; its own name means the first instance, as for
+    CUDA.
     """
     ids: list[str] = []
     names: dict[str, str] = {}
-    latest: tuple[str, str] | None = None  # index and UUID of the latest GPU, whose instances may follow
+    # index and UUID of the latest GPU, whose instances may follow
+    latest: tuple[str, str] | None = None
     for line in text.splitlines():
         if gpu := _GPU.match(line):
             latest = gpu[1], gpu[2]

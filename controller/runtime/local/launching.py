@@ -1,7 +1,9 @@
-"""Start the process of a trial: fork it, let it wait for a byte on its start pipe, record it, and write the byte.
+"""Start the process of a trial: fork it, let it wait for a byte on its start pipe, record it, and
+write the byte.
 
-The command never runs unrecorded, whichever process is killed at whatever moment: the child waits for one byte, and
-reads end-of-file instead if the parent is gone. The supervisor imports this module: standard library only.
+The command never runs unrecorded, whichever process is killed at whatever moment: the child waits
+for one byte, and reads end-of-file instead if the parent is gone. The supervisor imports this
+module: standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from controller.runtime.local.forked_python import ForkedModule
     from controller.runtime.local.worker_group import WorkerGroup
 
-_CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # changed by Python or the supervisor
+# changed by Python or the supervisor
+_CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _MACHINE = {
     errno.ENOMEM,
     errno.EAGAIN,
@@ -32,7 +35,10 @@ _MACHINE = {
 
 
 class LaunchRefused(Exception):
-    """The command cannot be run, and nothing was. `infrastructure` says that the machine is to blame, not the file."""
+    """The command cannot be run, and nothing was.
+
+    `infrastructure` says that the machine is to blame, not the file.
+    """
 
     def __init__(self, message: str, infrastructure: bool) -> None:
         super().__init__(message)
@@ -54,20 +60,29 @@ def launch(
     """Run the command in a new session in `folder`, append its output to `log`, and return its pid.
 
     Args:
-        write_down: Called with the pid when the process exists, before the command runs. If it raises, the command
-            never runs.
+        write_down: Called with the pid when the process exists, before the command runs. If it
+            raises, the command never runs.
         workers: The command runs once for each worker; the pid is that of their leader.
         inherits: A file that stays open in the process.
         forked: A module that is called in place of the command if both do the same.
 
     Raises:
-        LaunchRefused: The system refused to run the command. `write_down` was called if the command itself was the
-            problem.
+        LaunchRefused: The system refused to run the command. `write_down` was called if the command
+            itself was the problem.
     """
 
     def run(log_fd: int, start_fd: int, fault: int) -> None:
-        _run(command, env, folder=folder, log_fd=log_fd, start_fd=start_fd, fault=fault, workers=workers,
-             inherits=inherits, forked=forked)  # fmt: skip
+        _run(
+            command,
+            env,
+            folder=folder,
+            log_fd=log_fd,
+            start_fd=start_fd,
+            fault=fault,
+            workers=workers,
+            inherits=inherits,
+            forked=forked,
+        )
 
     pid, start_fd, faults = _fork(run, log)
     try:
@@ -77,7 +92,9 @@ def launch(
         except BrokenPipeError:
             pass  # it was killed before its start: it counts as started, and its end will be seen
         except OSError as error:
-            raise LaunchRefused(f"cannot write beside {log}: {error.strerror}", infrastructure=True) from error
+            raise LaunchRefused(
+                f"cannot write beside {log}: {error.strerror}", infrastructure=True
+            ) from error
         finally:
             os.close(start_fd)
         fault = os.read(faults, 64).split()  # end-of-file once exec has closed the other end
@@ -98,7 +115,8 @@ def launch(
 def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int]:
     """Fork a child that calls run(log, start, fault), which does not return.
 
-    Returns its pid, the end of the pipe that starts it, and the end from which faults are read. Raises LaunchRefused.
+    Returns its pid, the end of the pipe that starts it, and the end from which faults are read.
+    Raises LaunchRefused.
     """
     try:
         log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -112,7 +130,9 @@ def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int
     except OSError as error:
         for fd in fds:
             os.close(fd)
-        raise LaunchRefused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
+        raise LaunchRefused(
+            f"cannot create a process: {error.strerror}", infrastructure=True
+        ) from error
     _, start_read, start_write, fault_read, fault_write = fds
     if pid == 0:
         os.close(start_write)  # otherwise the child would wait forever after the parent's death
@@ -122,8 +142,18 @@ def _fork(run: Callable[[int, int, int], None], log: str) -> tuple[int, int, int
     return pid, start_write, fault_read
 
 
-def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, start_fd: int, fault: int,
-         workers: WorkerGroup | None, inherits: int | None, forked: ForkedModule | None) -> None:  # fmt: skip
+def _run(
+    command: list[str],
+    env: dict[str, str],
+    *,
+    folder: str,
+    log_fd: int,
+    start_fd: int,
+    fault: int,
+    workers: WorkerGroup | None,
+    inherits: int | None,
+    forked: ForkedModule | None,
+) -> None:
     """Run the child until exec. Never returns; exec closes all other files."""
     stage = b"exec"
     try:
@@ -155,10 +185,15 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, s
 
 
 def _places(program: str, env: dict[str, str]) -> list[str]:
-    """Return the paths where the program may be. Avoids os.get_exec_path, which imports `warnings` in each child."""
+    """Return the paths where the program may be.
+
+    Avoids os.get_exec_path, which imports `warnings` in each child.
+    """
     if "/" in program:
         return [program]
-    return [os.path.join(folder, program) for folder in env.get("PATH", os.defpath).split(os.pathsep)]
+    return [
+        os.path.join(folder, program) for folder in env.get("PATH", os.defpath).split(os.pathsep)
+    ]
 
 
 def _execute(command: list[str], env: dict[str, str]) -> None:
@@ -182,10 +217,16 @@ def _drop_empty(log: str) -> None:
         pass
 
 
-def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, number: int) -> LaunchRefused:
+def _refusal(
+    program: str, env: dict[str, str], *, folder: str, stage: bytes, number: int
+) -> LaunchRefused:
     infrastructure = number in _MACHINE
     if stage == b"folder":
-        words = {errno.ENOENT: "no such folder", errno.ENOTDIR: "not a folder", errno.EACCES: "permission denied"}
+        words = {
+            errno.ENOENT: "no such folder",
+            errno.ENOTDIR: "not a folder",
+            errno.EACCES: "permission denied",
+        }
         return LaunchRefused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
     exists = any(os.path.exists(os.path.join(folder, place)) for place in _places(program, env))
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES) and not exists:
@@ -193,7 +234,10 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
         in_folder = f" (in {folder})" if "/" in program else ""
         return LaunchRefused(f'command not found: "{program}"{in_folder}', infrastructure)
     if number == errno.ENOENT:
-        return LaunchRefused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)
+        return LaunchRefused(
+            f'the interpreter that the first line of "{program}" names does not exist',
+            infrastructure,
+        )
     if number == errno.EACCES and os.path.isdir(os.path.join(folder, program)):
         return LaunchRefused(f'"{program}" is a folder, not a program', infrastructure)
     if number == errno.EACCES:
@@ -203,6 +247,7 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
         )
     if number == errno.ENOEXEC:
         return LaunchRefused(
-            f'"{program}" is not a program: its first line must be one such as #!/bin/sh', infrastructure
+            f'"{program}" is not a program: its first line must be one such as #!/bin/sh',
+            infrastructure,
         )
     return LaunchRefused(f'cannot run "{program}": {os.strerror(number)}', infrastructure)

@@ -1,7 +1,7 @@
 """The supervisor's end of its socket: the socket's place, and the buffers of each client.
 
-Nothing in this module waits, because a frozen controller must not freeze trials. The supervisor imports this module:
-standard library only.
+Nothing in this module waits, because a frozen controller must not freeze trials. The supervisor
+imports this module: standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-SUPERVISOR_LOCK = "supervisor.lock"  # in the experiment's folder: held while it runs, and names its socket
+# in the experiment's folder: held while it runs, and names its socket
+SUPERVISOR_LOCK = "supervisor.lock"
 _MAX_PATH = 100  # bytes of a socket's path; macOS allows 104 and Linux 108, with the final zero
 
 
@@ -63,7 +64,8 @@ class ControllerConnection:
 
 
 def listen(folder: str) -> tuple[socket.socket, str]:
-    """Listen for controllers in a folder that only this user can enter, and return the socket and its path.
+    """Listen for controllers in a folder that only this user can enter, and return the socket and
+    its path.
 
     Raises:
         OSError: No folder is suitable.
@@ -72,7 +74,8 @@ def listen(folder: str) -> tuple[socket.socket, str]:
 
 
 def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[T, str]:
-    """Have `make` create a socket of this folder that only this user can reach; return its result and the path.
+    """Have `make` create a socket of this folder that only this user can reach; return its result
+    and the path.
 
     Raises:
         OSError: No place is suitable.
@@ -107,7 +110,11 @@ def make_private(place: str, *, cure: str) -> None:
         os.mkdir(place, mode=0o700)
     except FileExistsError:
         status = os.lstat(place)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if (
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.getuid()
+            or status.st_mode & 0o077
+        ):
             message = f"{place} must be a folder that only you can enter; remove it, or {cure}"
             raise PermissionError(message) from None
 

@@ -1,7 +1,9 @@
-"""The environment variables of the workers of a local attempt, and the failure of one of them. Pure.
+"""The environment variables of the workers of a local attempt, and the failure of one of them.
+Pure.
 
-Each worker is a node with one process, like a pod on a cluster (`controller.runtime.kubernetes.job_builder`), so that a
-program, including torchrun, finds the same environment in both places.
+Each worker is a node with one process, like a pod on a cluster
+(`controller.runtime.kubernetes.job_builder`), so that a program, including torchrun, finds the same
+environment in both places.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[s
         "PET_NPROC_PER_NODE": "1",
     }
     if THREADS not in inherited:
-        # Otherwise each worker would use all cores, and threads would spin while they wait for one that does not run.
+        # Otherwise each worker would use all cores, and threads would spin while they wait for one
+        # that does not run.
         environment[THREADS] = str(max(1, cores // launch.workers))
     return environment | {name: value for name, value in launch.env.items() if name in environment}
 
@@ -45,13 +48,17 @@ def workers(launch: Launch) -> list[dict[str, str]]:
 
 
 def why_infeasible(end: Mapping[str, Any]) -> str:
-    """Return why a worker other than rank 0 called the parameters infeasible; "" if the attempt's log says it."""
+    """Return why a worker other than rank 0 called the parameters infeasible; "" if the attempt's
+    log says it.
+    """
     lost = end.get("lost")
     return str(lost["said"]) if lost is not None and end.get("code") == INFEASIBLE_EXIT_CODE else ""
 
 
 def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
-    """Return why the attempt failed if a worker other than rank 0 is the cause; the attempt's log does not show it."""
+    """Return why the attempt failed if a worker other than rank 0 is the cause; the attempt's log
+    does not show it.
+    """
     lost, code = end.get("lost"), end.get("code")
     if lost is None or code in (None, 0, INFEASIBLE_EXIT_CODE):
         return None

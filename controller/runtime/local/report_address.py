@@ -1,7 +1,8 @@
-"""Where trials report by Katib's API. On this machine: finds or starts the experiment's `report_server`.
+"""Where trials report by Katib's API. On this machine: finds or starts the experiment's
+`report_server`.
 
-A program finds Katib's DBManager under the name that it has with Katib: in a pod by /etc/hosts, on this machine by the
-variables that make the server the proxy of gRPC.
+A program finds Katib's DBManager under the name that it has with Katib: in a pod by /etc/hosts, on
+this machine by the variables that make the server the proxy of gRPC.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from typing import NamedTuple
 from controller.runtime.local.supervisor_connection import detached_output
 from controller.runtime.protocol import RuntimeLost
 
-DB_MANAGER_NAMES = ("katib-db-manager.kubeflow", "katib-db-manager.kubeflow.svc", "katib-db-manager")
+DB_MANAGER_NAMES = (
+    "katib-db-manager.kubeflow",
+    "katib-db-manager.kubeflow.svc",
+    "katib-db-manager",
+)
 IN_POD = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
 LOCK = "reports.lock"
 _LOG = "reports.log"
@@ -34,7 +39,10 @@ _RETRY_S = 0.05
 
 
 async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a trial that reports by Katib's API, on top of its own. Raises RuntimeLost."""
+    """Return the variables of a trial that reports by Katib's API, on top of its own.
+
+    Raises RuntimeLost.
+    """
     server = await _reach(folder)
     beside = next((environ[name] for name in _NO_PROXY if environ.get(name)), "")
     return {
@@ -44,7 +52,9 @@ async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str
 
 
 def address_variables(address: str) -> dict[str, str]:
-    """Return the address under the names that Katib's controller has for it, for programs that take it as a flag."""
+    """Return the address under the names that Katib's controller has for it, for programs that take
+    it as a flag.
+    """
     host, _, port = address.rpartition(":")
     return {"KATIB_DB_MANAGER_SERVICE_IP": host, "KATIB_DB_MANAGER_SERVICE_PORT": port}
 
@@ -55,7 +65,10 @@ def proxy_of(environ: Mapping[str, str]) -> str:
 
 
 async def keep_serving(folder: Path) -> None:
-    """Replace a server that was killed, for trials that run: it gets the same address. Raises RuntimeLost."""
+    """Replace a server that was killed, for trials that run: it gets the same address.
+
+    Raises RuntimeLost.
+    """
     if not is_held(folder / LOCK):
         await _reach(folder)
 
@@ -111,7 +124,10 @@ async def _reach(folder: Path) -> ReportAddress:
 
 
 async def _listens(address: ReportAddress) -> bool:
-    """Return whether the port accepts connections. The lock is held a moment before, and a moment after."""
+    """Return whether the port accepts connections.
+
+    The lock is held a moment before, and a moment after.
+    """
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", address.port)
     except OSError:
@@ -123,4 +139,6 @@ async def _listens(address: ReportAddress) -> bool:
 def _spawn(folder: Path) -> bytes:
     """Start a server and return its first output."""
     arguments = ("-P", "-c", _BOOT, str(_ROOT), str(folder))
-    return detached_output(arguments, log=folder / _LOG, what="the server for the reports of trials")
+    return detached_output(
+        arguments, log=folder / _LOG, what="the server for the reports of trials"
+    )

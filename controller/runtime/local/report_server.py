@@ -1,9 +1,11 @@
-"""Katib's DBManager for the trials of one experiment on this machine: it appends reports to the file of their attempt.
+"""Katib's DBManager for the trials of one experiment on this machine: it appends reports to the
+file of their attempt.
 
-A process of its own, which outlives the controller: a report is in the file before it is answered. It exits once the
-experiment has no supervisor. A trial that uses Katib's SDK asks for `katib-db-manager.kubeflow`, a name in a cluster;
-the trial's environment names this process as the proxy of gRPC, which then gets the connections to that name. Other
-connections are passed on. All users of the machine can reach the port, so the proxy asks for the experiment's token.
+A process of its own, which outlives the controller: a report is in the file before it is answered.
+It exits once the experiment has no supervisor. A trial that uses Katib's SDK asks for
+`katib-db-manager.kubeflow`, a name in a cluster; the trial's environment names this process as the
+proxy of gRPC, which then gets the connections to that name. Other connections are passed on. All
+users of the machine can reach the port, so the proxy asks for the experiment's token.
 
 Its end in the controller is `report_address`.
 """
@@ -51,15 +53,18 @@ LOOK_S = 0.5  # between two looks whether there is a supervisor
 ALONE = 20  # looks without a supervisor that has not said good-bye: a controller starts another one
 _HEAD_S = 10.0  # for the head of a connection
 _PIECE = 1 << 16
-_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?)|nan", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?)|nan", re.ASCII | re.IGNORECASE
+)
 _AUTHORIZATION = re.compile(r"\r\nProxy-Authorization:\s*Basic (\S+)\r\n", re.IGNORECASE)
 
 
 def report_lines(report: pb.ObservationLog) -> Iterator[bytes]:
     """Yield a report as the lines of a collector.
 
-    Values that were reported together are in one line: they follow each other with the same time stamp, and have
-    different names. The cases in tests/fixtures/collectors/reports.json also hold for trial_image/collector/reports.go.
+    Values that were reported together are in one line: they follow each other with the same time
+    stamp, and have different names. The cases in tests/fixtures/collectors/reports.json also hold
+    for trial_image/collector/reports.go.
     """
     together: dict[str, float | str] = {}
     last = ""
@@ -87,7 +92,10 @@ class TrialReports:
         self._lock = threading.Lock()
 
     def append(self, trial: str, lines: Sequence[bytes]) -> bool:
-        """Append to the file of the trial's newest attempt; False if the trial is not running. Raises OSError."""
+        """Append to the file of the trial's newest attempt; False if the trial is not running.
+
+        Raises OSError.
+        """
         directory = self._attempt(trial)
         if directory is None:
             return False
@@ -103,7 +111,11 @@ class TrialReports:
     def _attempt(self, trial: str) -> Path | None:
         of_trial = re.compile(rf"{re.escape(trial)}(?:-r(\d+))?")
         with contextlib.suppress(OSError):
-            attempts = [(int(m[1] or 1), m[0]) for path in self._live.iterdir() if (m := of_trial.fullmatch(path.name))]
+            attempts = [
+                (int(m[1] or 1), m[0])
+                for path in self._live.iterdir()
+                if (m := of_trial.fullmatch(path.name))
+            ]
             if attempts:
                 return (self._live / max(attempts)[1]).readlink()
         return None
@@ -115,7 +127,8 @@ def _append(path: Path, data: bytes) -> None:
     try:
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
-            # A full disk or a kill cut off the last line. It is ended, not removed: it may have been read.
+            # A full disk or a kill cut off the last line. It is ended, not removed: it may have
+            # been read.
             data = b"\n" + data
         unwritten = memoryview(data)
         while unwritten:
@@ -130,7 +143,8 @@ class ReportHandler(grpc.GenericRpcHandler):
     def __init__(self, reports: TrialReports) -> None:
         self._reports = reports
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # as grpc's own is typed
+    # as grpc's own is typed
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         if handler_call_details.method != f"/{SERVICE}/{METHOD}":
             return None  # UNIMPLEMENTED
         return grpc.unary_unary_rpc_method_handler(self._report)
@@ -139,18 +153,20 @@ class ReportHandler(grpc.GenericRpcHandler):
         try:
             request = pb.ReportObservationLogRequest.FromString(raw)
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ReportObservationLogRequest")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ReportObservationLogRequest"
+            )
         try:
             lines = list(report_lines(request.observation_log))
             is_running = await asyncio.to_thread(self._reports.append, request.trial_name, lines)
         except OSError as error:
-            reason = (
-                f"{error.filename}: the report cannot be stored: {error.strerror}; make it writable, then report again"
-            )
+            reason = f"{error.filename}: the report cannot be stored: {error.strerror}; make it writable, then report again"
             await context.abort(grpc.StatusCode.UNAVAILABLE, reason)
         if not is_running:
             name = request.trial_name[:253]
-            reason = f"trial {name!r} is not running here; report under the name in KATIB_TRIAL_NAME"
+            reason = (
+                f"trial {name!r} is not running here; report under the name in KATIB_TRIAL_NAME"
+            )
             await context.abort(grpc.StatusCode.NOT_FOUND, reason)
         return pb.ReportObservationLogReply().SerializeToString()
 
@@ -161,8 +177,8 @@ _Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class DbManager:
     """The gRPC server of one experiment's reports, at a socket that only this user can reach.
 
-    The socket's folder may be emptied while trials run, as XDG_RUNTIME_DIR is at logout. Then the next connection makes
-    it listen again.
+    The socket's folder may be emptied while trials run, as XDG_RUNTIME_DIR is at logout. Then the
+    next connection makes it listen again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -174,10 +190,14 @@ class DbManager:
 
     async def listen(self) -> None:
         """Raises OSError."""
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(
+            options=[("grpc.max_receive_message_length", MAX_REPORT), ("grpc.so_reuseport", 0)]
+        )
         server.add_generic_rpc_handlers((self._handler,))
         _, path = private_socket(
-            str(self._folder), "-reports.sock", lambda path: server.add_insecure_port(f"unix:{path}")
+            str(self._folder),
+            "-reports.sock",
+            lambda path: server.add_insecure_port(f"unix:{path}"),
         )
         self._path = Path(path)
         await server.start()
@@ -199,7 +219,10 @@ class DbManager:
 
 
 async def serve(folder: Path, lock: int) -> None:
-    """Serve until the experiment has no supervisor. `lock` is the locked file that gets the port."""
+    """Serve until the experiment has no supervisor.
+
+    `lock` is the locked file that gets the port.
+    """
     manager = DbManager(folder)
     await manager.listen()
     # The port and the token of an earlier server, which running trials know.
@@ -207,10 +230,14 @@ async def serve(folder: Path, lock: int) -> None:
     token = secrets.token_hex(16) if before is None else before.token
     forward = partial(_connected, manager, token)
     try:
-        listener = await asyncio.start_server(forward, "127.0.0.1", 0 if before is None else before.port)
+        listener = await asyncio.start_server(
+            forward, "127.0.0.1", 0 if before is None else before.port
+        )
     except OSError:
         listener = await asyncio.start_server(forward, "127.0.0.1", 0)
-    document = json.dumps({"pid": os.getpid(), "port": listener.sockets[0].getsockname()[1], "token": token}).encode()
+    document = json.dumps(
+        {"pid": os.getpid(), "port": listener.sockets[0].getsockname()[1], "token": token}
+    ).encode()
     os.pwrite(lock, document, 0)
     os.ftruncate(lock, len(document))
     os.write(1, b"ready\n")
@@ -218,13 +245,17 @@ async def serve(folder: Path, lock: int) -> None:
     looks = 0
     while looks < ALONE:
         await asyncio.sleep(LOOK_S)
-        looks = 0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
+        looks = (
+            0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
+        )
     listener.close()
     await manager.stop()
 
 
 def _is_expected(folder: Path) -> bool:
-    """Return whether another supervisor may follow: the last one was killed, because its socket is still there."""
+    """Return whether another supervisor may follow: the last one was killed, because its socket is
+    still there.
+    """
     try:
         return Path(json.loads((folder / SUPERVISOR_LOCK).read_bytes())["socket"]).exists()
     except (OSError, ValueError, KeyError, TypeError):
@@ -287,7 +318,10 @@ async def _through(proxy: str, target: str) -> _Streams:
 async def _pass_on(client: _Streams, server: _Streams) -> None:
     """Copy both directions until one of them ends."""
     with contextlib.closing(server[1]):
-        ways = [asyncio.create_task(_copy(client[0], server[1])), asyncio.create_task(_copy(server[0], client[1]))]
+        ways = [
+            asyncio.create_task(_copy(client[0], server[1])),
+            asyncio.create_task(_copy(server[0], client[1])),
+        ]
         _, unfinished = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in unfinished:
             way.cancel()
@@ -301,7 +335,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def main() -> None:
-    """Detach and serve. The argument is the experiment's folder. Prints "ready", or "held" if another server runs."""
+    """Detach and serve. The argument is the experiment's folder.
+
+    Prints "ready", or "held" if another server runs.
+    """
     folder = Path(sys.argv[-1])
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():

@@ -1,7 +1,8 @@
-"""Run trials as processes of this machine, through the experiment's supervisor (`controller.runtime.local.supervisor`).
+"""Run trials as processes of this machine, through the experiment's supervisor
+(`controller.runtime.local.supervisor`).
 
-This module keeps what the supervisor reports, and asks again after either process was killed. It does not start, signal
-or wait for trials itself, and writes no file except the supervisor's log.
+This module keeps what the supervisor reports, and asks again after either process was killed. It
+does not start, signal or wait for trials itself, and writes no file except the supervisor's log.
 """
 
 from __future__ import annotations
@@ -32,19 +33,23 @@ from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
-# Credentials for the study store and the service. Trials do not need them; one that does has them in its `env`.
+# Credentials for the study store and the service. Trials do not need them; one that does has them
+# in its `env`.
 CREDENTIALS = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 
 
 class LocalRuntime:
-    """Implements `controller.runtime.protocol.Runtime`. Starts no supervisor before the first call that needs one.
+    """Implements `controller.runtime.protocol.Runtime`. Starts no supervisor before the first call
+    that needs one.
 
     Args:
-        experiment_dir: The experiment's own folder, which must exist. Only one LocalRuntime at a time may use it.
-        devices: The GPUs that the experiment's trials may use; none means all that this machine offers.
+        experiment_dir: The experiment's own folder, which must exist. Only one LocalRuntime at a
+            time may use it.
+        devices: The GPUs that the experiment's trials may use; none means all that this machine
+            offers.
         collection: What to collect while a trial runs, if its measurements are not in its log.
-        module: A Python module that the supervisor imports, and forks for trials whose command is `python -m` and its
-            name.
+        module: A Python module that the supervisor imports, and forks for trials whose command is
+            `python -m` and its name.
         answer_s: How long to wait for each answer of the supervisor.
     """
 
@@ -62,7 +67,8 @@ class LocalRuntime:
         self._connecting = asyncio.Lock()
         self._shown: dict[str, Message] = {}
         self._statuses: dict[str, AttemptStatus] = {}
-        self._stops: dict[str, float] = {}  # when each is to be killed, to be repeated to a new supervisor
+        # when each is to be killed, to be repeated to a new supervisor
+        self._stops: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._running_logs: dict[str, Path] = {}  # the logs of running attempts
         self._log_seen: dict[str, int] = {}
@@ -88,12 +94,15 @@ class LocalRuntime:
                 env.pop(name, None)
         if launch.gpu > 0:
             if self.slots(launch.gpu, launch.workers) == 0:
-                raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine offers")
+                raise CannotStart(
+                    f"it asks for more GPUs ({launch.gpu:g}) than this machine offers"
+                )
             if any("waiting" not in message for message in self._shown.values()):
                 raise RuntimeLost(
                     "trials of an older tuner are running, which claims no GPUs; continue when they have ended"
                 )
-            env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # makes CUDA and nvidia-smi use the same indices
+            # makes CUDA and nvidia-smi use the same indices
+            env.setdefault(gpus.ORDER, "PCI_BUS_ID")
         if self._collection is not None:
             try:
                 env |= collectors.prepare(self._collection, launch.directory.absolute())
@@ -105,7 +114,8 @@ class LocalRuntime:
         if launch.workers > 1:
             env |= ranks.world(launch, env, cores=processes.cores())
             if ranks.PORT not in launch.env:
-                env.pop(ranks.PORT, None)  # inherited by this process; the workers' leader finds a free port
+                # inherited by this process; the workers' leader finds a free port
+                env.pop(ranks.PORT, None)
         await self._ask(
             "start",
             name=launch.name,
@@ -118,7 +128,9 @@ class LocalRuntime:
             log_limit=launch.log_limit_bytes,
             gpu=launch.gpu,
             gpus=[],
-            devices=[(device.key, device.id) for device in self._gpu_pool()] if launch.gpu > 0 else [],
+            devices=[(device.key, device.id) for device in self._gpu_pool()]
+            if launch.gpu > 0
+            else [],
             claims=gpu_claims.folder_for(os.environ),
             slots=launch.slots,
             workers=ranks.workers(launch) if launch.workers > 1 else [],
@@ -180,7 +192,9 @@ class LocalRuntime:
         try:
             collector = self._collectors.get(name)
             if collector is None:
-                collector = self._collectors[name] = collectors.collector_of(self._collection, directory)
+                collector = self._collectors[name] = collectors.collector_of(
+                    self._collection, directory
+                )
             if message["exit"] is None:
                 collector.begin()
             else:
@@ -237,11 +251,15 @@ class LocalRuntime:
         name = message["name"]
         end = message["exit"]
         previous = self._shown.get(name, message)
-        changes_itself = previous["time"] != message["time"] or previous.get("waiting") != message.get("waiting")
+        changes_itself = previous["time"] != message["time"] or previous.get(
+            "waiting"
+        ) != message.get("waiting")
         self._shown[name] = message
         self._statuses[name] = AttemptStatus(
             name=name,
-            start_time=None if message["time"] is None else datetime.fromtimestamp(message["time"], UTC),
+            start_time=None
+            if message["time"] is None
+            else datetime.fromtimestamp(message["time"], UTC),
             exit=None if end is None else _exit(end),
             waiting=message.get("waiting", ""),
         )
@@ -267,7 +285,8 @@ class LocalRuntime:
     # Connecting to the supervisor
 
     async def _ask(self, do: str, **request: object) -> Message:
-        """Send a request until it is answered. Every request may be repeated, also to the next supervisor.
+        """Send a request until it is answered. Every request may be repeated, also to the next
+        supervisor.
 
         Raises:
             CannotStart: The supervisor refused to start the attempt.
@@ -280,7 +299,11 @@ class LocalRuntime:
             except ConnectionError:
                 continue
             if "refused" in reply:
-                blame = FailureClass.INFRASTRUCTURE if reply["infrastructure"] else FailureClass.CONFIGURATION
+                blame = (
+                    FailureClass.INFRASTRUCTURE
+                    if reply["infrastructure"]
+                    else FailureClass.CONFIGURATION
+                )
                 raise CannotStart(reply["refused"], blame)
             return reply
         raise unreachable(self._folder, "ends before it answers")
@@ -293,16 +316,26 @@ class LocalRuntime:
             return self._connection
 
     async def _synchronize(self, path: str) -> SupervisorConnection:
-        """Get the state of all attempts, and repeat requests that a killed supervisor may have lost. Raises OSError."""
+        """Get the state of all attempts, and repeat requests that a killed supervisor may have
+        lost.
+
+        Raises OSError.
+        """
         connection = await SupervisorConnection.open(
-            path, folder=self._folder, answer_s=self._answer_s, show=self._show, lost=self._changed.set
+            path,
+            folder=self._folder,
+            answer_s=self._answer_s,
+            show=self._show,
+            lost=self._changed.set,
         )
         for table in (self._shown, self._statuses, self._running_logs):
             table.clear()
         try:
             await connection.ask("list", {})
             for name, kill_at in list(self._stops.items()):
-                await connection.ask("stop", {"name": name, "grace_s": max(0.0, kill_at - time.monotonic())})
+                await connection.ask(
+                    "stop", {"name": name, "grace_s": max(0.0, kill_at - time.monotonic())}
+                )
         except BaseException:
             connection.abandon()
             raise
@@ -319,7 +352,9 @@ class LocalRuntime:
 def _exit(end: Message) -> Exit:
     if (cause := ranks.cause_of(end)) is not None:
         failure_class, reason = cause
-        return Exit(datetime.fromtimestamp(end["time"], UTC), failure_class=failure_class, reason=reason)
+        return Exit(
+            datetime.fromtimestamp(end["time"], UTC), failure_class=failure_class, reason=reason
+        )
     refused = end.get("refused")
     blame = FailureClass.INFRASTRUCTURE if end.get("infrastructure") else FailureClass.CONFIGURATION
     return Exit(

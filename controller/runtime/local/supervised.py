@@ -1,6 +1,7 @@
 """One attempt under the supervisor: its process group, its deadlines and its two files.
 
-`process.json` is written before the command runs, `exit.json` before the end is reported. The supervisor imports this
+`process.json` is written before the command runs, `exit.json` before the end is reported. The
+supervisor imports this
 module: standard library only.
 """
 
@@ -36,7 +37,8 @@ NOTHING_KNOWN = {
     "workers": 1,
     "log_limit": 0,
 }
-MARK = "TUNER_ATTEMPT_DIR"  # in the environment of all processes of an attempt; unlike names, folders are unique
+# in the environment of all processes of an attempt; unlike names, folders are unique
+MARK = "TUNER_ATTEMPT_DIR"
 
 
 def _age_s(record: Message) -> float:
@@ -48,7 +50,10 @@ def _age_s(record: Message) -> float:
 
 
 class SupervisedAttempt:
-    """A process group that this supervisor started or took over. `record` is the content of process.json."""
+    """A process group that this supervisor started or took over.
+
+    `record` is the content of process.json.
+    """
 
     __slots__ = (
         "claim",
@@ -68,14 +73,15 @@ class SupervisedAttempt:
         "timeout_at",
         "watched",
         "when_forgotten",
-    )  # fmt: skip
+    )
 
     def __init__(self, record: Message, directory: str) -> None:
         self.record = record
         self.directory = directory
         self.claim: GpuClaim | None = None
         self.exit: Message | None = None  # exit.json: known once all its processes are gone
-        self.end: Message | None = None  # how the leader ended, while the other processes are being killed
+        # how the leader ended, while the other processes are being killed
+        self.end: Message | None = None
         self.clear_by = 0.0
         self.watched = False  # taken over from an earlier supervisor, so it is not a child process
         self.pidfd: int | None = None
@@ -83,11 +89,15 @@ class SupervisedAttempt:
         self.stopped = self.timed_out = self.killed = False
         self.kill_at: float | None = None
         timeout_s = record["timeout_s"]
-        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - _age_s(record)
+        self.timeout_at = (
+            None if timeout_s is None else time.monotonic() + timeout_s - _age_s(record)
+        )
         self.when_forgotten: list[Callable[[], None]] = []
         # By path, where the end of the log begins once its middle was dropped.
         self.logs = dict.fromkeys(logs(directory, record["workers"]), 0)
-        self.log_check_at: float | None = time.monotonic() + CHECK_S if record["log_limit"] else None
+        self.log_check_at: float | None = (
+            time.monotonic() + CHECK_S if record["log_limit"] else None
+        )
 
     @property
     def name(self) -> str:
@@ -104,16 +114,24 @@ class SupervisedAttempt:
     def shown(self) -> Message:
         record = self.record
         return {
-            "name": record["name"], "directory": self.directory, "time": record["time"], "gpu": record["gpu"],
-            "gpus": record["gpus"], "exit": self.exit, "waiting": "",
-        }  # fmt: skip
+            "name": record["name"],
+            "directory": self.directory,
+            "time": record["time"],
+            "gpu": record["gpu"],
+            "gpus": record["gpus"],
+            "exit": self.exit,
+            "waiting": "",
+        }
 
     @property
     def running(self) -> bool:
         return self.end is None and self.exit is None
 
     def stop(self, grace_s: float) -> None:
-        """Stop the attempt, on request or at its timeout. For a request, the caller sets `stopped`."""
+        """Stop the attempt, on request or at its timeout.
+
+        For a request, the caller sets `stopped`.
+        """
         if not self.running:
             return
         now = time.monotonic()
@@ -147,7 +165,10 @@ class SupervisedAttempt:
 
     def next_time(self) -> float | None:
         kill_at = None if self.killed else self.kill_at
-        return min((t for t in (self.timeout_at, kill_at, self.log_check_at) if t is not None), default=None)
+        return min(
+            (t for t in (self.timeout_at, kill_at, self.log_check_at) if t is not None),
+            default=None,
+        )
 
 
 def logs(directory: str, workers: int) -> list[str]:
@@ -175,7 +196,9 @@ def unlink(path: str) -> None:
 
 
 def read_json(path: str) -> Message | None:
-    """Return the content of a JSON file; None if it does not exist, empty if it is damaged, as after a power loss."""
+    """Return the content of a JSON file; None if it does not exist, empty if it is damaged, as
+    after a power loss.
+    """
     try:
         with open(path, "rb") as file:
             content = json.load(file)
@@ -190,5 +213,6 @@ def write_json(path: str, content: Message) -> None:
     """Write a JSON file atomically, so that a kill leaves the old content or the new."""
     scratch = f"{path}.tmp"
     with open(scratch, "wb") as file:
-        file.write(json.dumps(content).encode())  # json.dump is slower, and this runs twice per trial
+        # json.dump is slower, and this runs twice per trial
+        file.write(json.dumps(content).encode())
     os.replace(scratch, path)

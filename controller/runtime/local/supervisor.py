@@ -1,11 +1,13 @@
-"""The supervisor: a small process that starts an experiment's trials, ends them and keeps how they ended.
+"""The supervisor: a small process that starts an experiment's trials, ends them and keeps how they
+ended.
 
-It outlives the controller, and exits by itself when no controller is connected and no trial runs. It uses only the
-standard library and its sibling modules, has one thread, and never waits for anything slow.
+It outlives the controller, and exits by itself when no controller is connected and no trial runs.
+It uses only the standard library and its sibling modules, has one thread, and never waits for
+anything slow.
 
-Each message is a line of JSON: {"id", "do": start|stop|remove|list|leave, …} is answered by {"id"} or by {"id",
-"refused", "infrastructure"}. Any message to a client, requested or not, may have "attempts", the current status of some
-attempts.
+Each message is a line of JSON: {"id", "do": start|stop|remove|list|leave, …} is answered by {"id"}
+or by {"id", "refused", "infrastructure"}. Any message to a client, requested or not, may have
+"attempts", the current status of some attempts.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class Supervisor:
         self._listen()
 
     def run(self) -> None:
-        """Run until the supervisor is no longer needed. The caller then exits, and the kernel closes open files."""
+        """Run until the supervisor is no longer needed.
+
+        The caller then exits, and the kernel closes open files.
+        """
         while self._trials.running or self._needed():
             poll = select.poll()
             for fd in (self._listener.fileno(), self._wake, *self._trials.pidfds()):
@@ -121,13 +126,17 @@ class Supervisor:
             client.send({"attempts": [attempt]})
 
     def _hang_up(self, *_: object) -> None:
-        """Listen again: clients send SIGHUP if the socket is gone, as after a logout that empties $XDG_RUNTIME_DIR."""
+        """Listen again: clients send SIGHUP if the socket is gone, as after a logout that empties
+        $XDG_RUNTIME_DIR.
+        """
         self._hung_up = True
 
     def _listen(self) -> None:
         self._listener, self.socket_path = listen(self._folder)
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "socket": self.socket_path}).encode(), 0)
+        os.pwrite(
+            self._lock, json.dumps({"pid": os.getpid(), "socket": self.socket_path}).encode(), 0
+        )
 
     def _accept(self) -> None:
         try:
@@ -151,11 +160,13 @@ class Supervisor:
 def main() -> None:
     """Detach and run the supervisor.
 
-    The arguments are a module to fork for trials, or "", and the experiment's folder. Prints "ready" once the lock file
-    names its socket, or "held" if another supervisor has the lock.
+    The arguments are a module to fork for trials, or "", and the experiment's folder. Prints
+    "ready" once the lock file names its socket, or "held" if another supervisor has the lock.
     """
     module, folder = sys.argv[-2:]
-    lock = os.open(os.path.join(folder, SUPERVISOR_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(
+        os.path.join(folder, SUPERVISOR_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
     if os.fork():
         os._exit(0)  # the supervisor is not the controller's child, so it leaves no zombie
     try:
@@ -177,7 +188,8 @@ def main() -> None:
 
 def _imported(module: str) -> ForkedModule | None:
     """Return the imported module; None if the import fails; then each trial reports why."""
-    from controller.runtime.local.forked_python import ForkedModule  # lazy: most experiments run commands
+    # lazy: most experiments run commands
+    from controller.runtime.local.forked_python import ForkedModule
 
     try:
         return ForkedModule(module)

@@ -1,7 +1,8 @@
-"""The controller's connection to an experiment's supervisor: find or start a supervisor, and exchange messages with it.
+"""The controller's connection to an experiment's supervisor: find or start a supervisor, and
+exchange messages with it.
 
-This module knows the format of messages (numbered requests, answers, unrequested messages), not their meaning. A lost
-connection stays lost; a caller that needs a new one calls `reach` again.
+This module knows the format of messages (numbered requests, answers, unrequested messages), not
+their meaning. A lost connection stays lost; a caller that needs a new one calls `reach` again.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from controller.runtime.protocol import RuntimeLost
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
-# An answer usually takes milliseconds, but requests wait while a start opens the trial's folder and program, which
-# takes seconds on a cold disk or a slow NFS server. After a timeout the request is repeated, and nothing is lost.
+# An answer usually takes milliseconds, but requests wait while a start opens the trial's folder and
+# program, which takes seconds on a cold disk or a slow NFS server. After a timeout the request is
+# repeated, and nothing is lost.
 ANSWER_S = 20.0
-HURRIED_ANSWER_S = 4.0  # three requests in a row fail before a run ends that a user has interrupted twice
+# three requests in a row fail before a run ends that a user has interrupted twice
+HURRIED_ANSWER_S = 4.0
 _SLICE_S = 1.0
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.supervisor import main; main()"
-_BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
+# replaces the empty path
+_BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")
 _ROOT = Path(__file__).parents[3]
 _GIVE_UP_S = 10.0
 _HANG_UP_S = 0.5  # longer than a supervisor takes to start or exit
@@ -43,11 +47,20 @@ _TRIES = 3
 class SupervisorConnection:
     """A connection to the supervisor of the experiment in `folder`, created by `open`.
 
-    `show` is called with every attempt of every message, in order, and `lost` once the other end is gone.
+    `show` is called with every attempt of every message, in order, and `lost` once the other end is
+    gone.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, folder: Path, answer_s: float,
-                 show: Callable[[Message], None], lost: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        folder: Path,
+        answer_s: float,
+        show: Callable[[Message], None],
+        lost: Callable[[], None],
+    ) -> None:
         self.lost = False
         self._folder = folder
         self.answer_s = answer_s
@@ -60,8 +73,15 @@ class SupervisorConnection:
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def open(cls, path: str, *, folder: Path, answer_s: float,
-                   show: Callable[[Message], None], lost: Callable[[], None]) -> SupervisorConnection:  # fmt: skip
+    async def open(
+        cls,
+        path: str,
+        *,
+        folder: Path,
+        answer_s: float,
+        show: Callable[[Message], None],
+        lost: Callable[[], None],
+    ) -> SupervisorConnection:
         """Connect to the socket at `path`. Raises OSError if no supervisor listens there.
 
         `answer_s` limits the wait for each answer, to the second.
@@ -73,9 +93,11 @@ class SupervisorConnection:
         """Send a request and return the answer.
 
         Raises:
-            ConnectionError: The supervisor exited before answering; it is unknown whether it got the request.
-            RuntimeLost: It does not answer, for example because it is suspended. It may still execute the request, so
-                this connection is lost: what is known of the attempts may be outdated.
+            ConnectionError: The supervisor exited before answering; it is unknown whether it got
+            the request.
+            RuntimeLost: It does not answer, for example because it is suspended. It may still
+                execute the request, so this connection is lost: what is known of the attempts may
+                be outdated.
         """
         if self.lost:
             raise ConnectionResetError
@@ -84,8 +106,8 @@ class SupervisorConnection:
         self._answers[number] = answer
         self._writer.write(json.dumps({"id": number, "do": do, **request}).encode() + b"\n")
         try:
-            # In slices: if this process was suspended or busy itself, one expires before it can read the answer. The
-            # limit may be lowered in the meantime.
+            # In slices: if this process was suspended or busy itself, one expires before it can
+            # read the answer. The limit may be lowered in the meantime.
             waited_s = 0.0
             while waited_s < self.answer_s and not answer.done():
                 await asyncio.wait([answer], timeout=_SLICE_S)
@@ -121,7 +143,8 @@ class SupervisorConnection:
         try:
             while line := await self._reader.readline():
                 message: Message = json.loads(line)
-                # Not left to the caller of `ask`, because the next line may already report the attempt's end.
+                # Not left to the caller of `ask`, because the next line may already report the
+                # attempt's end.
                 for attempt in message.get("attempts", ()):
                     self._show(attempt)
                 answer = self._answers.pop(message.get("id", 0), None)
@@ -188,10 +211,13 @@ def _written_in_the_lock(folder: Path) -> tuple[int, str]:
 
 def _spawn(folder: Path, module: str) -> bytes:
     """Start a supervisor and return its first output."""
-    # Forked trials inherit the supervisor's flags, so it needs the interpreter that their command would start.
+    # Forked trials inherit the supervisor's flags, so it needs the interpreter that their command
+    # would start.
     flags = ("-c", _BOOT_TO_FORK) if module else ("-I", "-S", "-X", "utf8", "-c", _BOOT)
     log = folder / "supervisor.log"
-    return detached_output((*flags, str(_ROOT), module, str(folder)), log=log, what="the supervisor of the trials")
+    return detached_output(
+        (*flags, str(_ROOT), module, str(folder)), log=log, what="the supervisor of the trials"
+    )
 
 
 def detached_output(arguments: Sequence[str], *, log: Path, what: str) -> bytes:

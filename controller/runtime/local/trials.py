@@ -1,8 +1,8 @@
 """All attempts of one experiment that were not removed, from start to end; part of the supervisor.
 
-Facts that a later supervisor needs are written to files before they take effect or are reported: `live/<name>` links to
-the folder of each attempt that was not removed, and `supervised` describes the files there. Standard library only;
-knows nothing about sockets.
+Facts that a later supervisor needs are written to files before they take effect or are reported:
+`live/<name>` links to the folder of each attempt that was not removed, and `supervised` describes
+the files there. Standard library only; knows nothing about sockets.
 """
 
 from __future__ import annotations
@@ -35,25 +35,30 @@ if TYPE_CHECKING:
 
 CLEARING_S = 2.0  # how long the end of an attempt waits for its remaining processes to be gone
 TICK_S = 0.05  # polling interval for changes that give no wakeup
-LOOK_FOR_GPUS_S = 0.25  # other supervisors wake this one when they release GPUs, but the kernel does not
+# other supervisors wake this one when they release GPUs, but the kernel does not
+LOOK_FOR_GPUS_S = 0.25
 
 
 class Trials:
     """The attempts of one experiment.
 
-    `send` is called with each ended attempt once its end is recorded. `forked` is the module that is forked for trials
-    whose command runs it.
+    `send` is called with each ended attempt once its end is recorded. `forked` is the module that
+    is forked for trials whose command runs it.
     """
 
-    def __init__(self, folder: str, *, send: Callable[[Message], None], forked: ForkedModule | None = None) -> None:
+    def __init__(
+        self, folder: str, *, send: Callable[[Message], None], forked: ForkedModule | None = None
+    ) -> None:
         self._send = send
         self._forked = forked
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, SupervisedAttempt] = {}
         self._running: dict[int, SupervisedAttempt] = {}  # by pid, until the exit is written
         self._waiting: dict[str, Message] = {}  # requests that wait for a slot, oldest first
-        self._claims: dict[str, GpuClaim] = {}  # claims of requests that wait for GPUs, oldest first
-        self._refused: dict[str, Message] = {}  # shown for waiting attempts that could not be started in their turn
+        # claims of requests that wait for GPUs, oldest first
+        self._claims: dict[str, GpuClaim] = {}
+        # shown for waiting attempts that could not be started in their turn
+        self._refused: dict[str, Message] = {}
         self._slots: int | None = None
         processes.adopt_orphans()
         os.makedirs(self._live, exist_ok=True)
@@ -67,10 +72,15 @@ class Trials:
     def shown(self) -> list[Message]:
         waiting = [_shown_waiting(request) for request in self._waiting.values()]
         waiting += [_shown_waiting(claim.request, claim.reason) for claim in self._claims.values()]
-        return [*(attempt.shown() for attempt in self._attempts.values()), *waiting, *self._refused.values()]
+        return [
+            *(attempt.shown() for attempt in self._attempts.values()),
+            *waiting,
+            *self._refused.values(),
+        ]
 
     def start(self, request: Message) -> list[Message]:
-        """Start the attempt or let it wait, and return its status: none if it was started, ended and removed before.
+        """Start the attempt or let it wait, and return its status: none if it was started, ended
+        and removed before.
 
         Raises LaunchRefused.
         """
@@ -104,7 +114,10 @@ class Trials:
         return messages
 
     def _begin_by_itself(self, request: Message, claim: GpuClaim | None = None) -> Message:
-        """Start a waiting attempt and return its status. No request waits for it, so a refusal becomes its end."""
+        """Start a waiting attempt and return its status.
+
+        No request waits for it, so a refusal becomes its end.
+        """
         try:
             return self._begin(request, claim).shown()
         except LaunchRefused as refused:
@@ -112,12 +125,19 @@ class Trials:
 
     def _refuse(self, request: Message, refused: LaunchRefused) -> Message:
         reason = {"refused": refused.message, "infrastructure": refused.infrastructure}
-        end = {**reason, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
+        end = {
+            **reason,
+            "time": time.time(),
+            "stopped": False,
+            "timed_out": False,
+            "out_of_memory": False,
+        }
         message = self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
         return message
 
     def _claim(self, request: Message) -> Message:
-        from controller.runtime.local.gpu_claims import GpuClaim, allocate  # lazy: most attempts ask for no GPU
+        # lazy: most attempts ask for no GPU
+        from controller.runtime.local.gpu_claims import GpuClaim, allocate
 
         claim = GpuClaim(request)
         if allocate([claim]):  # unless older claims that wait are ahead of it
@@ -126,7 +146,10 @@ class Trials:
         return _shown_waiting(request, claim.reason)
 
     def _allocate(self) -> list[Message]:
-        """Start attempts whose GPUs are free now. Returns their statuses, and those of attempts with a new reason."""
+        """Start attempts whose GPUs are free now.
+
+        Returns their statuses, and those of attempts with a new reason.
+        """
         if not self._claims:
             return []
         from controller.runtime.local.gpu_claims import allocate
@@ -146,13 +169,18 @@ class Trials:
     def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:
         name, directory = request["name"], request["directory"]
         record_path = os.path.join(directory, "process.json")
-        record: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus", "log_limit")}
+        record: Message = {
+            key: request[key]
+            for key in ("name", "timeout_s", "grace_s", "gpu", "gpus", "log_limit")
+        }
         record["workers"] = len(request["workers"]) or 1
         record["claim"] = "" if claim is None else claim.path
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
-            record.update(pid=pid, birth=processes.birth(pid), time=time.time(), since_boot_s=since_boot_s())
+            record.update(
+                pid=pid, birth=processes.birth(pid), time=time.time(), since_boot_s=since_boot_s()
+            )
             if claim is not None:
                 claim.record_leader(pid, record["birth"])
             os.symlink(directory, link)
@@ -163,9 +191,15 @@ class Trials:
         workers = _workers(request) if request["workers"] else None
         try:
             pid = launch(
-                request["command"], env, folder=request["folder"], log=log, write_down=write_down, workers=workers,
-                inherits=None if claim is None else claim.fd, forked=self._forked,
-            )  # fmt: skip
+                request["command"],
+                env,
+                folder=request["folder"],
+                log=log,
+                write_down=write_down,
+                workers=workers,
+                inherits=None if claim is None else claim.fd,
+                forked=self._forked,
+            )
         except LaunchRefused:
             unlink(record_path)
             unlink(link)
@@ -212,14 +246,16 @@ class Trials:
     def look_after(self) -> None:
         """Notice ended attempts and act on deadlines.
 
-        To be called when a child may have ended, a pidfd is readable or the time of `next_look` has come.
+        To be called when a child may have ended, a pidfd is readable or the time of `next_look` has
+        come.
         """
         self._reap()
         for attempt in [a for a in self._running.values() if a.watched and a.end is None]:
             if processes.birth(attempt.pid) != attempt.record["birth"]:
                 self._leader_ended(attempt, {"unknown": True})
         now = time.monotonic()
-        for attempt in self._running.values():  # after the ends, so that an attempt that ended in time is not timed out
+        # after the ends, so that an attempt that ended in time is not timed out
+        for attempt in self._running.values():
             attempt.act_on_time(now)
             if attempt.claim is not None:
                 attempt.claim.refresh()
@@ -227,9 +263,13 @@ class Trials:
             self._send(message)
 
     def next_look(self) -> float | None:
-        """Return when to call `look_after` at the latest, by the monotonic clock; None means only after a wakeup."""
+        """Return when to call `look_after` at the latest, by the monotonic clock; None means only
+        after a wakeup.
+        """
         times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
-        if any(a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()):
+        if any(
+            a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()
+        ):
             times.append(time.monotonic() + TICK_S)
         if self._claims:
             times.append(time.monotonic() + LOOK_FOR_GPUS_S)
@@ -248,7 +288,9 @@ class Trials:
         if record is None:
             unlink(link)  # its folder was deleted, or its start was never recorded
             return
-        attempt = self._attempts[name] = SupervisedAttempt({**NOTHING_KNOWN, **record, "name": name}, directory)
+        attempt = self._attempts[name] = SupervisedAttempt(
+            {**NOTHING_KNOWN, **record, "name": name}, directory
+        )
         if attempt.record["claim"]:
             from controller.runtime.local.gpu_claims import taken_over
 
@@ -265,7 +307,8 @@ class Trials:
             return
         if pidfd is not None:
             os.close(pidfd)
-        self._kill_marked(attempt, processes.all_pids())  # not by group: its number may have been reused
+        # not by group: its number may have been reused
+        self._kill_marked(attempt, processes.all_pids())
         self._settle(attempt, {"unknown": True})
 
     def _reap(self) -> None:
@@ -291,18 +334,23 @@ class Trials:
         self._clear(attempt)
 
     def _clear(self, attempt: SupervisedAttempt) -> None:
-        """Kill the processes that the leader left behind, in its group or outside, as the end of a container would."""
+        """Kill the processes that the leader left behind, in its group or outside, as the end of a
+        container would.
+        """
         assert attempt.end is not None
         alive = processes.signal_group(attempt.pid, signal.SIGKILL)
         if attempt.watched:
-            alive = self._kill_marked(attempt, processes.all_pids())  # zombies of init may also keep a group alive
+            # zombies of init may also keep a group alive
+            alive = self._kill_marked(attempt, processes.all_pids())
         else:
             alive |= self._kill_marked(attempt, processes.children())
         if not alive or time.monotonic() >= attempt.clear_by:
             self._settle(attempt, attempt.end)
 
     def _kill_marked(self, attempt: SupervisedAttempt, pids: list[int]) -> bool:
-        """Kill the processes with the attempt's mark, whatever their group or parent; return whether there were any."""
+        """Kill the processes with the attempt's mark, whatever their group or parent; return
+        whether there were any.
+        """
         marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.mark)]
         for pid in marked:
             processes.kill(pid)
@@ -316,7 +364,9 @@ class Trials:
             "time": time.time(),
             "stopped": attempt.stopped,
             "timed_out": attempt.timed_out,
-            "out_of_memory": by_kill and not attempt.killed and processes.oom_kills() > attempt.ooms,
+            "out_of_memory": by_kill
+            and not attempt.killed
+            and processes.oom_kills() > attempt.ooms,
         }
         if attempt.record["workers"] > 1 and (lost := _lost_worker(attempt)):
             attempt.exit["lost"] = lost
@@ -325,7 +375,8 @@ class Trials:
         except OSError as error:  # deleted folder or full disk; the end is kept in memory
             log_error(f"{attempt.name}: exit.json: {error}")
         self._release(attempt)
-        begun = [*self._fill_slots(), *self._allocate()]  # before reporting, which wakes processes that need the CPU
+        # before reporting, which wakes processes that need the CPU
+        begun = [*self._fill_slots(), *self._allocate()]
         self._send(attempt.shown())
         for message in begun:
             self._send(message)
@@ -347,7 +398,9 @@ class Trials:
 def _workers(request: Message) -> WorkerGroup:
     from controller.runtime.local.worker_group import WorkerGroup  # lazy: few attempts have several
 
-    return WorkerGroup(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
+    return WorkerGroup(
+        request["workers"], directory=request["directory"], grace_s=request["grace_s"]
+    )
 
 
 def _lost_worker(attempt: SupervisedAttempt) -> Message | None:
@@ -358,6 +411,11 @@ def _lost_worker(attempt: SupervisedAttempt) -> Message | None:
 
 def _shown_waiting(request: Message, reason: str = "") -> Message:
     return {
-        "name": request["name"], "directory": request["directory"], "time": None, "gpu": request["gpu"],
-        "gpus": request["gpus"], "exit": None, "waiting": reason,
-    }  # fmt: skip
+        "name": request["name"],
+        "directory": request["directory"],
+        "time": None,
+        "gpu": request["gpu"],
+        "gpus": request["gpus"],
+        "exit": None,
+        "waiting": reason,
+    }

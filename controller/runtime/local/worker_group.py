@@ -1,8 +1,10 @@
-"""One attempt as several processes of this machine: a leader forks the workers, and ends like the first that failed.
+"""One attempt as several processes of this machine: a leader forks the workers, and ends like the
+first that failed.
 
-The supervisor sees the leader as the attempt's only process. All workers are in its process group, so that a stop, a
-timeout and a kill reach all of them. The leader executes no other program; its code is here. Standard library only.
-Imported only if an attempt has several workers, to save the time in all other cases.
+The supervisor sees the leader as the attempt's only process. All workers are in its process group,
+so that a stop, a timeout and a kill reach all of them. The leader executes no other program; its
+code is here. Standard library only. Imported only if an attempt has several workers, to save the
+time in all other cases.
 """
 
 from __future__ import annotations
@@ -26,9 +28,14 @@ _LONGEST_LINE = 1000
 
 
 class WorkerGroup:
-    """The workers of one attempt. `environments` has the additional variables of each worker, by rank."""
+    """The workers of one attempt.
 
-    def __init__(self, environments: list[dict[str, str]], *, directory: str, grace_s: float) -> None:
+    `environments` has the additional variables of each worker, by rank.
+    """
+
+    def __init__(
+        self, environments: list[dict[str, str]], *, directory: str, grace_s: float
+    ) -> None:
         self._environments = environments
         self._directory = directory
         self._grace_s = grace_s
@@ -42,11 +49,12 @@ class WorkerGroup:
         return logs(self._directory, len(self._environments))
 
     def divide(self, env: dict[str, str], *, fault: int, inherits: int | None) -> dict[str, str]:
-        """Fork the workers, in the process that becomes the leader. Returns in the workers only, with the environment.
+        """Fork the workers, in the process that becomes the leader. Returns in the workers only,
+        with the environment.
 
         Args:
-            fault: A file to which a worker that cannot be executed writes; it is closed once all were executed. The
-                leader reads the message first.
+            fault: A file to which a worker that cannot be executed writes; it is closed once all
+                were executed. The leader reads the message first.
             inherits: A file that stays open in all workers.
         """
         _close_all_but(fault, inherits)
@@ -58,7 +66,9 @@ class WorkerGroup:
             if pid == 0:
                 os.dup2(writing_end, fault, inheritable=False)
                 if rank:
-                    fd = os.open(self.log(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+                    fd = os.open(
+                        self.log(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+                    )
                     os.dup2(fd, 1)
                     os.dup2(fd, 2)
                 return {**env, **environment}
@@ -67,15 +77,17 @@ class WorkerGroup:
         if report := os.read(reading_end, 64):  # end-of-file once exec has closed it in all workers
             os.write(fault, report)
             os.killpg(0, signal.SIGKILL)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the workers get the signal, too, and are to handle it
+        # the workers get the signal, too, and are to handle it
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(fault)
         self._lead(ranks)
 
     def _port(self, env: dict[str, str]) -> dict[str, str]:
         """Return the variable with a free port for rank 0.
 
-        On Linux the leader reserves the port as long as it lives, by a socket that is bound but does not listen. Such a
-        socket does not disturb a server that sets SO_REUSEADDR, as servers do.
+        On Linux the leader reserves the port as long as it lives, by a socket that is bound but
+        does not listen. Such a socket does not disturb a server that sets SO_REUSEADDR, as servers
+        do.
         """
         port = env.get("MASTER_PORT")
         if port is None:
@@ -88,7 +100,10 @@ class WorkerGroup:
         return {"MASTER_PORT": port, "PET_MASTER_PORT": env.get("PET_MASTER_PORT", port)}
 
     def _lead(self, alive: dict[int, int]) -> NoReturn:
-        """Wait for the workers and exit like the first that failed. `alive` maps pids of running workers to ranks."""
+        """Wait for the workers and exit like the first that failed.
+
+        `alive` maps pids of running workers to ranks.
+        """
         failed = None
         while alive and failed is None:
             failed = _cause(_ended(alive))
@@ -132,13 +147,17 @@ def _reap(alive: dict[int, int], options: int) -> list[tuple[int, int]]:
 def _cause(ended: list[tuple[int, int]]) -> tuple[int, int] | None:
     """Return the worker that caused the failure, if several failed at once.
 
-    A killed worker is the cause of the other failures. A worker that exits with EX_TEMPFAIL reports that it lost
-    another one, so it is not the cause.
+    A killed worker is the cause of the other failures. A worker that exits with EX_TEMPFAIL reports
+    that it lost another one, so it is not the cause.
     """
     failed = [exit_of_worker for exit_of_worker in ended if exit_of_worker[1] != 0]
     return min(
         failed,
-        key=lambda exit_of_worker: (exit_of_worker[1] == os.EX_TEMPFAIL, exit_of_worker[1] > 0, exit_of_worker[0]),
+        key=lambda exit_of_worker: (
+            exit_of_worker[1] == os.EX_TEMPFAIL,
+            exit_of_worker[1] > 0,
+            exit_of_worker[0],
+        ),
         default=None,
     )
 
@@ -148,7 +167,8 @@ def _end_as(code: int) -> NoReturn:
         os._exit(code)
     import resource  # lazy: rarely needed
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker's core dump is useful, the leader's is not
+    # the worker's core dump is useful, the leader's is not
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if -code != signal.SIGKILL:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
@@ -160,11 +180,15 @@ def _last_line(path: str) -> str:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
         lines = file.read().decode(errors="replace").split("\n")
     # Skip the rule that torchrun prints below its message.
-    return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")[:_LONGEST_LINE]
+    return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")[
+        :_LONGEST_LINE
+    ]
 
 
 def _close_all_but(*kept: int | None) -> None:
-    """Close all files but these, including the supervisor's lock and sockets, which must not outlive the supervisor."""
+    """Close all files but these, including the supervisor's lock and sockets, which must not
+    outlive the supervisor.
+    """
     for name in os.listdir("/dev/fd"):
         if int(name) > 2 and int(name) not in kept:
             try:

@@ -1,8 +1,9 @@
 """Logistic regression with a parameter server, trained by the replicas of a TFJob.
 
-The operator sets TF_CONFIG. The variables are on the parameter server; the chief schedules epochs on the workers, which
-read the variables and update them there. The chief prints the loss and the accuracy on held-out examples: the trial's
-metrics. A worker prints the loss on the shard that it was given.
+The operator sets TF_CONFIG. The variables are on the parameter server; the chief schedules epochs
+on the workers, which read the variables and update them there. The chief prints the loss and the
+accuracy on held-out examples: the trial's metrics. A worker prints the loss on the shard that it
+was given.
 """
 
 from __future__ import annotations
@@ -26,15 +27,23 @@ def examples() -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def serve(resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> None:
-    """Work for the chief, as a worker or a parameter server. Does not return: the operator ends it with the chief."""
+    """Work for the chief, as a worker or a parameter server.
+
+    Does not return: the operator ends it with the chief.
+    """
     server = tf.distribute.Server(
-        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol="grpc",
     )
     print(f"{resolver.task_type} {resolver.task_id} serves", flush=True)
     server.join()
 
 
-def train(resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver, lr: float, epochs: int) -> None:
+def train(
+    resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver, lr: float, epochs: int
+) -> None:
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
@@ -52,9 +61,13 @@ def train(resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver, lr: 
         for start in tf.range(0, TRAINING // SHARDS, BATCH):
             with tf.GradientTape() as tape:
                 loss = loss_of(inputs[start : start + BATCH], labels[start : start + BATCH])
-            for variable, gradient in zip((weights, bias), tape.gradient(loss, (weights, bias)), strict=True):
+            for variable, gradient in zip(
+                (weights, bias), tape.gradient(loss, (weights, bias)), strict=True
+            ):
                 variable.assign_sub(lr * gradient)
-        tf.print("epoch=", epoch, " loss=", loss_of(inputs, labels), sep="", output_stream=sys.stdout)
+        tf.print(
+            "epoch=", epoch, " loss=", loss_of(inputs, labels), sep="", output_stream=sys.stdout
+        )
 
     inputs, labels = examples()
     inputs, labels = inputs[TRAINING:], labels[TRAINING:]
@@ -64,7 +77,9 @@ def train(resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver, lr: 
         coordinator.join()
         right = tf.equal(inputs @ weights + bias > 0, labels > 0.5)
         accuracy = tf.reduce_mean(tf.cast(right, tf.float32))
-        print(f"epoch={epoch} loss={loss_of(inputs, labels):.6f} accuracy={accuracy:.4f}", flush=True)
+        print(
+            f"epoch={epoch} loss={loss_of(inputs, labels):.6f} accuracy={accuracy:.4f}", flush=True
+        )
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
-"""The audit log: a line in the logger `suggest.audit` for each call that would change something, refused or not.
+"""The audit log: a line in the logger `suggest.audit` for each call that would change something,
+refused or not.
 
-Reads are not recorded. The line is written where the work is done, so it is correct even if the client has disconnected
-meanwhile. Because denied calls could fill a disk, one line a minute is written per peer without a token, and per method
-that a token does not allow, with the number of calls left out.
+Reads are not recorded. The line is written where the work is done, so it is correct even if the
+client has disconnected meanwhile. Because denied calls could fill a disk, one line a minute is
+written per peer without a token, and per method that a token does not allow, with the number of
+calls left out.
 """
 
 from __future__ import annotations
@@ -30,10 +32,13 @@ class DenialLog:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._since: dict[str, tuple[float, int]] = {}  # by key: (time of the last line, calls left out since)
+        # by key: (time of the last line, calls left out since)
+        self._since: dict[str, tuple[float, int]] = {}
 
     def take(self, key: str) -> int | None:
-        """Return how many calls with this key were left out since the last line, or None to also leave out this one."""
+        """Return how many calls with this key were left out since the last line, or None to also
+        leave out this one.
+        """
         now = self._now()
         if key not in self._since and len(self._since) >= _MANY:
             key = "others"
@@ -45,7 +50,9 @@ class DenialLog:
         return left_out
 
     def over(self) -> Iterator[tuple[str, int]]:
-        """Yield and forget keys without a denied call for a minute, with the number of calls left out."""
+        """Yield and forget keys without a denied call for a minute, with the number of calls left
+        out.
+        """
         now = self._now()
         for key, (at, left_out) in list(self._since.items()):
             if now - at >= EVERY_S:
@@ -55,7 +62,10 @@ class DenialLog:
 
 
 class AuditEntry:
-    """The audit entry of one call. `method` is the bare name, `peer` is gRPC's name of the client's address."""
+    """The audit entry of one call.
+
+    `method` is the bare name, `peer` is gRPC's name of the client's address.
+    """
 
     def __init__(self, method: str, peer: str) -> None:
         self.begun = False
@@ -78,7 +88,9 @@ class AuditEntry:
         return reply
 
     def refused(self, error: TunerError, denials: DenialLog) -> None:
-        """Write that the call was refused, unless the work had begun and `run` has written the entry."""
+        """Write that the call was refused, unless the work had begun and `run` has written the
+        entry.
+        """
         if self.begun:
             return
         if not denied(error):

@@ -1,6 +1,8 @@
-"""Authentication and authorization by tokens: a call is checked before its bytes are read, and again before it runs.
+"""Authentication and authorization by tokens: a call is checked before its bytes are read, and
+again before it runs.
 
-The checks use names only, never studies: a caller without rights in a namespace learns nothing about its contents.
+The checks use names only, never studies: a caller without rights in a namespace learns nothing
+about its contents.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ class Authorizer:
         self._tokens = tokens
 
     def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Authenticate the caller of `method`, a full path. Health needs no token. Raises Unauthenticated."""
+        """Authenticate the caller of `method`, a full path.
+
+        Health needs no token. Raises Unauthenticated.
+        """
         if not self.asks(method):
             return
         credentials = [value for key, value in metadata if key == KEY]

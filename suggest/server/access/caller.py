@@ -1,7 +1,9 @@
-"""The caller of the current call and its rights: the name and the grant of its token, or the client's host.
+"""The caller of the current call and its rights: the name and the grant of its token, or the
+client's host.
 
-Both are context variables, available in the call's task and worker thread; `suggest.server.interceptor` sets them. This
-module decides nothing: `suggest.server.rpcs` defines which verb a method needs, and the token file who has which grant.
+Both are context variables, available in the call's task and worker thread;
+`suggest.server.interceptor` sets them. This module decides nothing: `suggest.server.rpcs` defines
+which verb a method needs, and the token file who has which grant.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ class AccessVerb(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The rights of a token. `name` is the token's name; `namespaces` is None for all namespaces."""
+    """The rights of a token.
+
+    `name` is the token's name; `namespaces` is None for all namespaces.
+    """
 
     name: str
     verbs: frozenset[AccessVerb]
@@ -62,15 +67,20 @@ class _HasPeer(Protocol):
 
 
 def caller_of(context: _HasPeer) -> str:
-    """Return the token's name; without tokens, `unix` or the host without its port. No token has the name of a host.
+    """Return the token's name; without tokens, `unix` or the host without its port. No token has
+    the name of a host.
 
-    Call this only in the call's own task: in a thread the call may be over, and then reading its peer crashes gRPC.
+    Call this only in the call's own task: in a thread the call may be over, and then reading its
+    peer crashes gRPC.
     """
     return current_caller() or host_of(context.peer())
 
 
 def current_caller() -> str:
-    """Return the name of the call's token, "" without one. Also works in the call's worker thread."""
+    """Return the name of the call's token, "" without one.
+
+    Also works in the call's worker thread.
+    """
     return _NAME.get()
 
 
@@ -80,7 +90,9 @@ def set_caller(name: str) -> None:
 
 
 def host_of(peer: str) -> str:
-    """Return the host: `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`, `unix` for a socket."""
+    """Return the host: `127.0.0.1` for `ipv4:127.0.0.1:4711`, `::1` for `ipv6:%5B::1%5D:4711`,
+    `unix` for a socket.
+    """
     kind, _, remainder = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return kind

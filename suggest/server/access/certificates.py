@@ -1,6 +1,8 @@
-"""The server's certificate and key, and the CA of client certificates if clients need them. Changed files are reloaded.
+"""The server's certificate and key, and the CA of client certificates if clients need them. Changed
+files are reloaded.
 
-A connection keeps the certificate with which it was established; new connections get the new one, without a restart.
+A connection keeps the certificate with which it was established; new connections get the new one,
+without a restart.
 """
 
 from __future__ import annotations
@@ -22,22 +24,28 @@ if TYPE_CHECKING:
 class KeyPair:
     """A certificate and its key in PEM files.
 
-    `certificate` may contain intermediate certificates after the server's own. `client_ca` contains the CAs of clients;
-    if it is given, every client needs a certificate. The constructor raises InvalidArgument.
+    `certificate` may contain intermediate certificates after the server's own. `client_ca` contains
+    the CAs of clients; if it is given, every client needs a certificate. The constructor raises
+    InvalidArgument.
     """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self._paths = certificate, key
         self._client_ca = client_ca
         paths = self._paths if client_ca is None else (*self._paths, client_ca)
-        self._watched: FileReloader[tuple[bytes, bytes, bytes | None]] = FileReloader(paths, self._checked)
+        self._watched: FileReloader[tuple[bytes, bytes, bytes | None]] = FileReloader(
+            paths, self._checked
+        )
 
     def look(self) -> bool:
         """Reload the files if they have changed; see `FileReloader`."""
         return self._watched.look()
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for one connection of Python's ssl module. It does not ask for a client certificate."""
+        """Return a context for one connection of Python's ssl module.
+
+        It does not ask for a client certificate.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self._paths, password=lambda: "")
         return context
@@ -68,14 +76,22 @@ class KeyPair:
         )
 
     def _checked(self, contents: Sequence[bytes]) -> tuple[bytes, bytes, bytes | None]:
-        """Check the files with OpenSSL, which reads files only. If they change meanwhile, `FileReloader` notices."""
+        """Check the files with OpenSSL, which reads files only.
+
+        If they change meanwhile, `FileReloader` notices.
+        """
         certificate, key = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            context.load_cert_chain(certificate, key, password=lambda: "")  # never asks on the terminal
+            # never asks on the terminal
+            context.load_cert_chain(certificate, key, password=lambda: "")
         except (ssl.SSLError, OSError, ValueError) as e:
             is_mismatch = isinstance(e, ssl.SSLError) and e.reason == "KEY_VALUES_MISMATCH"
-            problem = "the key does not belong to the certificate" if is_mismatch else "one of them is not plain PEM"
+            problem = (
+                "the key does not belong to the certificate"
+                if is_mismatch
+                else "one of them is not plain PEM"
+            )
             message = f"cannot be used together: {problem}; see: openssl x509 -in {certificate} -noout -text"
             raise InvalidArgument.at(f"{certificate} and {key}", message) from e
         _refuse_readable(key)

@@ -1,4 +1,5 @@
-"""A value that is read from files and reloaded when they change. An invalid new version never replaces a valid one.
+"""A value that is read from files and reloaded when they change. An invalid new version never
+replaces a valid one.
 
 The owner calls `look()` periodically in a thread, which reads the files; `value` never blocks.
 """
@@ -18,7 +19,10 @@ T = TypeVar("T")
 
 
 class FileReloader(Generic[T]):
-    """Holds the current value. `read` parses the files' contents or raises InvalidArgument, as does the constructor."""
+    """Holds the current value.
+
+    `read` parses the files' contents or raises InvalidArgument, as does the constructor.
+    """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[Sequence[bytes]], T]) -> None:
         self._paths = paths
@@ -28,7 +32,10 @@ class FileReloader(Generic[T]):
         self.value = read(self._contents)
 
     def look(self) -> bool:
-        """Reload changed files and return whether the value changed. Errors in new contents are logged once."""
+        """Reload changed files and return whether the value changed.
+
+        Errors in new contents are logged once.
+        """
         try:
             contents = self._on_disk()
         except InvalidArgument as e:

@@ -1,7 +1,9 @@
-"""Protection of a server: the operator's settings, and the rules that refuse a server that is open by mistake.
+"""Protection of a server: the operator's settings, and the rules that refuse a server that is open
+by mistake.
 
-Only its user can reach a socket, so it needs no token. A network address needs tokens, even on loopback. A server that
-is open to everybody, or unencrypted beyond this machine, needs the flag `--insecure`.
+Only its user can reach a socket, so it needs no token. A network address needs tokens, even on
+loopback. A server that is open to everybody, or unencrypted beyond this machine, needs the flag
+`--insecure`.
 """
 
 from __future__ import annotations
@@ -38,8 +40,11 @@ class Protection:
     tls_key: str = ""
     tls_client_ca: str = ""
 
-    def check(self, address: Address, metrics: Address | None = None, *, katib: bool = False) -> None:
-        """Check the protection of a server at `address`, with metrics at `metrics`, and with ports for Katib's clients.
+    def check(
+        self, address: Address, metrics: Address | None = None, *, katib: bool = False
+    ) -> None:
+        """Check the protection of a server at `address`, with metrics at `metrics`, and with ports
+        for Katib's clients.
 
         Raises:
             InvalidArgument: the server would be more open than its operator may think.
@@ -52,7 +57,8 @@ class Protection:
             )
         if self.tls_client_ca and not self.tls_cert:
             raise InvalidArgument.at(
-                "tls-client-ca", "requires --tls-cert and --tls-key, because clients present theirs over TLS only"
+                "tls-client-ca",
+                "requires --tls-cert and --tls-key, because clients present theirs over TLS only",
             )
         if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
             raise InvalidArgument.at(
@@ -110,7 +116,10 @@ class LoadedProtection:
             self._watched.append(self.pair)
 
     def verbs_of(self, token: str) -> frozenset[str] | None:
-        """Return the names of the verbs that the token permits; None if it is unknown. Without tokens, all."""
+        """Return the names of the verbs that the token permits; None if it is unknown.
+
+        Without tokens, all.
+        """
         if self.authorizer is None:
             return frozenset(verb.value for verb in AccessVerb)
         verbs = self.authorizer.verbs_of(token)
@@ -136,7 +145,8 @@ def watched_tokens(path: Path) -> FileReloader[Tokens]:
         rights = path.stat().st_mode
         if rights & stat.S_IWOTH:
             raise InvalidArgument.at(
-                str(path), f"any user can write to it and grant themselves access; see: chmod o-w {path}"
+                str(path),
+                f"any user can write to it and grant themselves access; see: chmod o-w {path}",
             )
         if tokens.plain and rights & (stat.S_IRGRP | stat.S_IROTH):
             log.warning(

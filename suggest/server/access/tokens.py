@@ -1,8 +1,8 @@
 """The token file, which maps tokens, given by their SHA-256, to grants.
 
-This module parses and validates bytes; `suggest.server.access.file_reloader` decides when to reload them. A token is
-never stored, shown or logged. Lookups use a digest with a key that only this process knows, so that neither a copy of
-the file nor the time of a reply reveals anything.
+This module parses and validates bytes; `suggest.server.access.file_reloader` decides when to reload
+them. A token is never stored, shown or logged. Lookups use a digest with a key that only this
+process knows, so that neither a copy of the file nor the time of a reply reveals anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _NOTHING = Grant("", frozenset(), frozenset())
 
 class Tokens:
     def __init__(self, grants: Mapping[bytes, Grant], *, plain: bool) -> None:
-        """`grants` are by the SHA-256 of the token. `plain`: the file contains some tokens in plain text."""
+        """`grants` are by the SHA-256 of the token.
+
+        `plain`: the file contains some tokens in plain text.
+        """
         self._key = secrets.token_bytes(32)
         self._grants = {self._keyed_digest(digest): grant for digest, grant in grants.items()}
         self.plain = plain
@@ -54,7 +57,9 @@ def read_tokens(content: bytes, *, place: str) -> Tokens:
         at = f"{place}: tokens.{name if isinstance(name, str) else '?'}"
         digest, grant = _token(name, entry, at, all_problems)
         if digest in grants:
-            all_problems.append(Problem(at, f"has the same secret as {grants[digest].name}; give each its own"))
+            all_problems.append(
+                Problem(at, f"has the same secret as {grants[digest].name}; give each its own")
+            )
         problems += all_problems
         if not all_problems:
             plain = plain or "token" in entry
@@ -68,21 +73,29 @@ def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # the types that
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or len(document) > 1:
         raise InvalidArgument.at(
-            place, "must have the key `tokens:` and no other at the top, with a name for each token below it"
+            place,
+            "must have the key `tokens:` and no other at the top, with a name for each token below it",
         )
     return entries
 
 
 def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tuple[bytes, Grant]:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
-        problems.append(Problem(at, "a token's name is a letter, then letters, digits, - and _, at most 63; not unix"))
+        problems.append(
+            Problem(
+                at,
+                "a token's name is a letter, then letters, digits, - and _, at most 63; not unix",
+            )
+        )
     if not isinstance(entry, dict):
         problems.append(Problem(at, "must have sha256 (or token), namespaces and verbs"))
         return b"", _NOTHING
     for key in entry:
         if key not in _KEYS:
             hint = did_you_mean(str(key), _KEYS)
-            problems.append(Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(_KEYS)}{hint}"))
+            problems.append(
+                Problem(at, f"unknown key {str(key)[:40]}; use {', '.join(_KEYS)}{hint}")
+            )
     digest = _digest(entry, at, problems)
     namespaces = _words(entry.get("namespaces"), f"{at}.namespaces", problems)
     verbs = _words(entry.get("verbs"), f"{at}.verbs", problems)
@@ -92,12 +105,12 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
             problems.append(Problem(f"{at}.namespaces", problem))
     for word in verbs or ():
         if word not in verbs_known:
-            message = (
-                f"{word[:40]!r} is not a verb; use {', '.join(verbs_known)}, or all{did_you_mean(word, verbs_known)}"
-            )
+            message = f"{word[:40]!r} is not a verb; use {', '.join(verbs_known)}, or all{did_you_mean(word, verbs_known)}"
             problems.append(Problem(f"{at}.verbs", message))
     allowed = (
-        frozenset(AccessVerb) if verbs is None else frozenset(AccessVerb(word) for word in verbs if word in verbs_known)
+        frozenset(AccessVerb)
+        if verbs is None
+        else frozenset(AccessVerb(word) for word in verbs if word in verbs_known)
     )
     return digest, Grant(str(name), allowed, namespaces)
 
@@ -105,14 +118,24 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
 def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes:
     token, digest = entry.get("token"), entry.get("sha256")
     if (token is None) == (digest is None):
-        problems.append(Problem(at, "needs either sha256 (of the token, in hex) or the token itself"))
+        problems.append(
+            Problem(at, "needs either sha256 (of the token, in hex) or the token itself")
+        )
     elif digest is not None:
         if isinstance(digest, str) and _DIGEST.fullmatch(digest):
             return bytes.fromhex(digest)
         problems.append(
-            Problem(f"{at}.sha256", "must be 64 hex digits in quotes; make it with: printf %s TOKEN | sha256sum")
+            Problem(
+                f"{at}.sha256",
+                "must be 64 hex digits in quotes; make it with: printf %s TOKEN | sha256sum",
+            )
         )
-    elif not isinstance(token, str) or len(token) < MIN_TOKEN or token != token.strip() or not token.isascii():
+    elif (
+        not isinstance(token, str)
+        or len(token) < MIN_TOKEN
+        or token != token.strip()
+        or not token.isascii()
+    ):
         problems.append(
             Problem(
                 f"{at}.token",

@@ -1,4 +1,6 @@
-"""The entry point of Alembic, which uses the connection and transaction that `suggest.storage.schema` gives it."""
+"""The entry point of Alembic, which uses the connection and transaction that
+`suggest.storage.schema` gives it.
+"""
 
 from alembic import context
 

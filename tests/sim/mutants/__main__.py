@@ -1,4 +1,7 @@
-"""Plants each bug in turn and runs drawn experiments until the simulation detects it. Exits 1 if one survives."""
+"""Plants each bug in turn and runs drawn experiments until the simulation detects it.
+
+Exits 1 if one survives.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def main() -> int:
     # A process for each bug, forked from one that has imported everything and planted nothing.
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload([hunted.__module__])
-    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=forking, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(
+        max_workers=os.cpu_count(), mp_context=forking, max_tasks_per_child=1
+    ) as pool:
         try:
             for found in as_completed([pool.submit(hunted, name) for name in names]):
                 was_caught, line = found.result()

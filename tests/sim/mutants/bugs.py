@@ -1,4 +1,6 @@
-"""The planted bugs. Each is a mistake that a careful developer could make, with its effect on a user."""
+"""The planted bugs. Each is a mistake that a careful developer could make, with its effect on a
+user.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-def mutant(costs: str, *places: tuple[Any, str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def mutant(
+    costs: str, *places: tuple[Any, str]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def plant(bug: Callable[..., Any]) -> Callable[..., Any]:
         MUTANTS.append(Mutant(bug.__name__, costs, places, bug))
         return bug
@@ -82,7 +86,9 @@ def no_canary(snapshot: Snapshot) -> int:
 def room_forgets_what_is_under_way(
     spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int
 ) -> int | None:
-    return None if spec.budget.trials is None else max(0, spec.budget.trials - budget.counted(counts))
+    return (
+        None if spec.budget.trials is None else max(0, spec.budget.trials - budget.counted(counts))
+    )
 
 
 @mutant("cancelled trials eat the budget", (budget, "counted"))
@@ -108,7 +114,9 @@ def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words:
 
 
 @mutant("a pruned trial counts as killed by the cluster", (observe, "judge"))
-def our_own_signal_is_a_failure(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgment:
+def our_own_signal_is_a_failure(
+    end: Exit, log: LogSummary, cause: StopCause | None, **words: Any
+) -> Judgment:
     return _judge(replace(end, stopped=False), log, cause, **words)
 
 
@@ -126,7 +134,9 @@ def interrupted_is_cancelled(trial: UnfinishedTrial, snapshot: Snapshot) -> Any:
 
 
 @mutant("a missing command burns the whole budget", (journal.Journal, "_with_pause"))
-def configuration_does_not_pause(self: Any, attempts: list[Attempt], events: list[Any], now: datetime) -> Changes:
+def configuration_does_not_pause(
+    self: Any, attempts: list[Attempt], events: list[Any], now: datetime
+) -> Changes:
     return Changes(None, attempts, events)
 
 
@@ -139,15 +149,23 @@ _serial = itertools.count()
 
 
 @mutant("a lost reply costs a trial that nobody runs", (search.ExperimentStudy, "suggest"))
-async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int, paused_only: bool = False) -> Any:
+async def every_request_has_a_new_id(
+    self: Any, count: int, *, handed_out: int, paused_only: bool = False
+) -> Any:
     request_id = f"{self._uid}-{next(_serial)}-x"
     more = {"labels": {}, "paused_only": paused_only}
-    return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id, **more)
+    return await self._studies.suggest(
+        self._name, count, client_id=self._uid, request_id=request_id, **more
+    )
 
 
 @mutant("a promoted trial begins with its first attempt again", (memory.Memory, "pause"))
-def pausing_forgets_the_attempts(self: memory.Memory, trial: Trial, attempts: list[Attempt]) -> None:
-    self.paused[trial.number] = memory.Opened(trial, [], *self.new_readers(trial, []), running=False)
+def pausing_forgets_the_attempts(
+    self: memory.Memory, trial: Trial, attempts: list[Attempt]
+) -> None:
+    self.paused[trial.number] = memory.Opened(
+        trial, [], *self.new_readers(trial, []), running=False
+    )
     self.none_goes_on = False
 
 
@@ -165,7 +183,15 @@ async def start_before_the_record(self: Loop, action: Any) -> bool:
     template = self.experiment.spec.trial
     here = Path("/")
     await self._runtime.start(
-        Launch(self._journal.name(created), ("true",), {}, here, here, template.timeout_s, template.grace_s)
+        Launch(
+            self._journal.name(created),
+            ("true",),
+            {},
+            here,
+            here,
+            template.timeout_s,
+            template.grace_s,
+        )
     )
     self._journal.attempt_created(created, now=self._clock.now())
     self._memory.begin(known, created, now_s=self._clock.elapsed_s())
@@ -203,7 +229,9 @@ async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -
 
 
 @mutant("the search continues after the target is reached", (budget, "ending"))
-def no_ending_but_the_budget(spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any) -> Any:
+def no_ending_but_the_budget(
+    spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any
+) -> Any:
     if spec.budget.trials is not None and budget.counted(counts) >= spec.budget.trials:
         return budget.Ending(ExperimentState.SUCCEEDED, "done", True, ReasonCode.TRIALS_DONE)
     return (
@@ -219,7 +247,9 @@ def advice_is_not_taken(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> 
 
 
 @mutant("a restarted controller never sends the stop it recorded", (decide, "_stop_everything"))
-def stops_are_recorded_only(left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Any:
+def stops_are_recorded_only(
+    left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str
+) -> Any:
     for trial in left:
         newest = trial.newest
         if newest is not None and newest.state in (AttemptState.CREATED, AttemptState.RUNNING):
@@ -233,14 +263,20 @@ def preemption_is_not_seen(attempt: Attempt, status: Any, *rest: Any, **known: A
 
 
 @mutant("the final stage takes a GPU from trials that still run", (decide, "_finish"))
-def final_stage_does_not_wait(final: Any, left: Any, snapshot: Snapshot, ending: Any, *, begin: bool) -> Iterator[Any]:
+def final_stage_does_not_wait(
+    final: Any, left: Any, snapshot: Snapshot, ending: Any, *, begin: bool
+) -> Iterator[Any]:
     return _finish(final, [], snapshot, ending, begin=True)
 
 
-@mutant("the model that is shipped has the parameters of the last trial", (search.ExperimentStudy, "best"))
+@mutant(
+    "the model that is shipped has the parameters of the last trial",
+    (search.ExperimentStudy, "best"),
+)
 async def latest_instead_of_best(self: Any) -> Any:
     return max(
-        (trial for trial in await self.trials() if trial.state is TrialState.SUCCEEDED), key=lambda trial: trial.number
+        (trial for trial in await self.trials() if trial.state is TrialState.SUCCEEDED),
+        key=lambda trial: trial.number,
     )
 
 
@@ -255,7 +291,9 @@ def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any)
     return not stopped and _final_is_due(final, snapshot, ending)
 
 
-@mutant("a search that was extended ships the model of its first end", (decide, "_final_is_outdated"))
+@mutant(
+    "a search that was extended ships the model of its first end", (decide, "_final_is_outdated")
+)
 def final_stage_never_ages(snapshot: Snapshot) -> bool:
     return False
 
@@ -265,7 +303,9 @@ def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -
     return None
 
 
-@mutant("a script that broke meanwhile burns the rest of the budget", (breaker, "max_same_failures"))
+@mutant(
+    "a script that broke meanwhile burns the rest of the budget", (breaker, "max_same_failures")
+)
 def only_the_first_trials_are_looked_at(spec: ExperimentSpec) -> int:
     return 10**6
 
@@ -281,7 +321,9 @@ def nothing_is_tried_a_second_time(spec: ExperimentSpec, streak: Any, *, exhaust
 
 
 @mutant("a corrected script is blamed for what failed before", (journal.Journal, "broken"))
-def the_pause_sets_nothing_aside(self: Any, failures: list[Attempt], reason: str, *, now: datetime) -> None:
+def the_pause_sets_nothing_aside(
+    self: Any, failures: list[Attempt], reason: str, *, now: datetime
+) -> None:
     code = ReasonCode.REPEATED_FAILURES
     self.experiment_changed(ExperimentState.PAUSED, reason or self.experiment.reason, code, now=now)
 
@@ -297,7 +339,9 @@ async def set_aside_for_good(self: Loop, trials: list[Any], attempts: Any) -> li
 
 
 @mutant("what failed before the correction uses up the retries after it", (decide, "may_retry"))
-def retries_remember_too_much(attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]) -> bool:
+def retries_remember_too_much(
+    attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]
+) -> bool:
     return failures.may_retry([replace(each, rerun=False) for each in attempts], retries)
 
 
@@ -306,7 +350,10 @@ def a_failed_canary_has_shown_itself(self: Any, attempt: Attempt) -> None:
     self._shown |= attempt.trial != FINAL and attempt.step is not None
 
 
-@mutant("a child trains from the beginning, although its parent has a checkpoint", (folders.AttemptFolders, "inherit"))
+@mutant(
+    "a child trains from the beginning, although its parent has a checkpoint",
+    (folders.AttemptFolders, "inherit"),
+)
 def the_folder_is_made_before_the_copy(self: folders.AttemptFolders, parent: Path) -> None:
     self.checkpoint.mkdir(parents=True, exist_ok=True)
     _inherit(self, parent)

@@ -23,7 +23,9 @@ _uids = (f"{n:05d}" for n in itertools.count())
 
 
 def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
-    """Return (the violated invariant, the number of experiments); the invariant is "" if it detected nothing."""
+    """Return (the violated invariant, the number of experiments); the invariant is "" if it
+    detected nothing.
+    """
     store, studies = stores(folder)
     played = 0
 
@@ -48,7 +50,9 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
         planted.callback(store.close)
         planted.callback(studies.close)
         for place, name in mutant.places if mutant is not None else ():
-            planted.enter_context(unittest.mock.patch.object(place, name, mutant.bug if mutant else None))
+            planted.enter_context(
+                unittest.mock.patch.object(place, name, mutant.bug if mutant else None)
+            )
         try:
             play()
         except InvariantViolation as violation:  # any other error is a mistake in the planted bug
@@ -65,5 +69,9 @@ def hunted(name: str) -> tuple[bool, str]:
             said, played = caught(mutant, Path(folder))
     except Exception as error:
         return False, f"{name:36s} BROKEN: {error!r}"
-    verdict = f"caught after {played:3d}: {said[:110]}" if said else f"SURVIVED {played}; it costs: {mutant.costs}"
+    verdict = (
+        f"caught after {played:3d}: {said[:110]}"
+        if said
+        else f"SURVIVED {played}; it costs: {mutant.costs}"
+    )
     return bool(said), f"{name:36s} {time.monotonic() - began:5.1f} s  {verdict}"

@@ -1,4 +1,6 @@
-"""What all collectors share: the file of collected lines, the form of a line, and the place of a source."""
+"""What all collectors share: the file of collected lines, the form of a line, and the place of a
+source.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ COLLECTED_FILE = "metrics.txt"
 
 
 class Collector(ABC):
-    """Collects the measurements of one attempt. Raises OSError if its file of lines cannot be written.
+    """Collects the measurements of one attempt. Raises OSError if its file of lines cannot be
+    written.
 
     A source that need not be watched and has no end overrides only `collect` and `grew`.
     """
 
     def begin(self) -> None:  # noqa: B027 - a default that does nothing
-        """Begin to watch, if the source must be watched while the attempt runs. May be called again."""
+        """Begin to watch, if the source must be watched while the attempt runs.
+
+        May be called again.
+        """
 
     @abstractmethod
     def collect(self, until: int) -> None:
@@ -32,19 +38,28 @@ class Collector(ABC):
         """Return whether there is something new since the last call and since `collect`."""
 
     def finish(self) -> None:  # noqa: B027 - a default that does nothing
-        """Note that the attempt has ended: the next `collect` gets the rest. May be called again."""
+        """Note that the attempt has ended: the next `collect` gets the rest.
+
+        May be called again.
+        """
 
     def close(self) -> None:  # noqa: B027 - a default that does nothing
         """Stop watching."""
 
 
 def place_below(output: Path, path: str) -> Path:
-    """Return where a local trial writes to. A container's absolute path is moved below the output folder."""
+    """Return where a local trial writes to.
+
+    A container's absolute path is moved below the output folder.
+    """
     return output / path.lstrip("/")
 
 
 class CollectedLines:
-    """The file of lines that a collector has read. A line that a kill cut off is removed before the next is written."""
+    """The file of lines that a collector has read.
+
+    A line that a kill cut off is removed before the next is written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +113,10 @@ class CollectedLines:
 def json_line(values: Mapping[str, float | str], step: int | None = None) -> bytes:
     """Return a line of JSON. JSON has no numbers for NaN and infinities, so these are strings."""
     plain = {name: value if _is_plain(value) else str(value) for name, value in values.items()}
-    return json.dumps(plain if step is None else {"step": step, **plain}, ensure_ascii=False).encode() + b"\n"
+    return (
+        json.dumps(plain if step is None else {"step": step, **plain}, ensure_ascii=False).encode()
+        + b"\n"
+    )
 
 
 def _is_plain(value: float | str) -> bool:

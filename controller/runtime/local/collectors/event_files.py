@@ -1,8 +1,9 @@
 """Read the scalars of TensorBoard's event files, without TensorFlow.
 
-An event file is a sequence of records: the length (8 bytes, little-endian), the masked CRC-32C of these bytes, the
-data, and the masked CRC-32C of the data. The data is an `Event` of TensorFlow's event.proto. Only the fields that a
-scalar needs are read; images, graphs and histograms are skipped unread.
+An event file is a sequence of records: the length (8 bytes, little-endian), the masked CRC-32C of
+these bytes, the data, and the masked CRC-32C of the data. The data is an `Event` of TensorFlow's
+event.proto. Only the fields that a scalar needs are read; images, graphs and histograms are skipped
+unread.
 """
 
 from __future__ import annotations
@@ -72,8 +73,12 @@ def scalars(data: bytes) -> Scalars:
         event = Event.FromString(data)
     except DecodeError as error:
         raise BadRecord(str(error)) from error
-    numbers = ((value.tag.decode("utf-8", "replace"), _number(value)) for value in event.summary.value)
-    return Scalars(event.step, {tag: number for tag, number in numbers if tag and number is not None})
+    numbers = (
+        (value.tag.decode("utf-8", "replace"), _number(value)) for value in event.summary.value
+    )
+    return Scalars(
+        event.step, {tag: number for tag, number in numbers if tag and number is not None}
+    )
 
 
 def _number(value: Summary.Value) -> float | None:
@@ -82,7 +87,8 @@ def _number(value: Summary.Value) -> float | None:
     return _shortest(value.simple_value) if value.HasField("simple_value") else None
 
 
-# By the type of a tensor: the format of one element, and the field that has the elements in place of `tensor_content`.
+# By the type of a tensor: the format of one element, and the field that has the elements in place
+# of `tensor_content`.
 _FLOAT, _DOUBLE, _INT32, _INT64 = 1, 2, 3, 9
 _ELEMENTS = {
     _FLOAT: ("<f", "float_val"),
@@ -108,7 +114,9 @@ def _element(tensor: Tensor) -> float | None:
 
 
 def _shortest(value: float) -> float:
-    """Return a float32 as the shortest decimal number that stands for it, so that 0.9 is not 0.8999999761581421."""
+    """Return a float32 as the shortest decimal number that stands for it, so that 0.9 is not
+    0.8999999761581421.
+    """
     data = struct.pack("<f", value)
     for digits in range(6, 9):
         shorter = float(f"{value:.{digits}g}")
@@ -127,7 +135,8 @@ def _shortest(value: float) -> float:
 class _EventFile:
     """A file and how far it was read.
 
-    prefix: put before the tags of a file in a subdirectory, as TensorBoard does with the name of a run.
+    prefix: put before the tags of a file in a subdirectory, as TensorBoard does with the name of a
+    run.
     skip_to: the end of a record that is too large to be a scalar's; 0 if there is none.
     """
 
@@ -140,14 +149,17 @@ class _EventFile:
 
 
 class EventFiles(Collector):
-    """The collector of a directory of event files, which are read again from the start after a restart."""
+    """The collector of a directory of event files, which are read again from the start after a
+    restart.
+    """
 
     def __init__(self, folder: Path, names: Sequence[str], lines: CollectedLines) -> None:
         """Collect from the files whose names contain `tfevents`, as TensorBoard does.
 
         Args:
             folder: The directory, which need not exist yet. Subdirectories count.
-            names: The metrics that the experiment needs. A tag in a subdirectory that is one of them needs no prefix.
+            names: The metrics that the experiment needs. A tag in a subdirectory that is one of
+                them needs no prefix.
             lines: Where the lines go.
         """
         self._folder = folder
@@ -232,9 +244,13 @@ class EventFiles(Collector):
             event = None
         if event is not None and not event.values:
             return []
-        # Only records that count are checked: the sum over a picture would take as long as a thousand scalars.
+        # Only records that count are checked: the sum over a picture would take as long as a
+        # thousand scalars.
         if event is None or masked_crc(record) != int.from_bytes(crc, "little"):
             self._lines.note(f"{file.path}: a damaged record is skipped")
             return []
-        values = {tag if tag in self._names else f"{file.prefix}{tag}": value for tag, value in event.values.items()}
+        values = {
+            tag if tag in self._names else f"{file.prefix}{tag}": value
+            for tag, value in event.values.items()
+        }
         return [json_line(values, event.step if event.step >= 0 else None)]

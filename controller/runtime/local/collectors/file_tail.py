@@ -1,9 +1,9 @@
 """Copy a growing file of lines, byte by byte, across rotations.
 
-The copy of a file begins at a known offset of the collected lines, so their size tells how much was copied: after a
-kill at any moment nothing is copied twice. A file that was rotated is copied to its end before the file that took its
-place, if it is still in the same directory, and so are files that were rotated while no controller ran. A file that
-shrank begins again.
+The copy of a file begins at a known offset of the collected lines, so their size tells how much was
+copied: after a kill at any moment nothing is copied twice. A file that was rotated is copied to its
+end before the file that took its place, if it is still in the same directory, and so are files that
+were rotated while no controller ran. A file that shrank begins again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _NUMBERED = re.compile(r"[.-]\d[\d.T_-]*")  # also a date
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The file that is being copied, and the offset of the collected lines at which its copy begins."""
+    """The file that is being copied, and the offset of the collected lines at which its copy
+    begins.
+    """
 
     device: int
     inode: int
@@ -61,7 +63,9 @@ class FileTail(Collector):
                     return
 
     def _collect_from(self, current: _Opened | None, until: int) -> bool:
-        """Copy from the oldest file that is not copied to its end; return whether another one follows."""
+        """Copy from the oldest file that is not copied to its end; return whether another one
+        follows.
+        """
         origin, status = self._origin, None if current is None else current.status
         is_current = origin is not None and status is not None and origin.is_of(status)
         if not is_current:
@@ -72,7 +76,9 @@ class FileTail(Collector):
                 return True
         if current is None or not stat.S_ISREG(current.status.st_mode):
             if not self._lines.size and self._source.exists():
-                self._lines.note(f"{self._source} {'cannot be read' if current is None else 'is not a file'}")
+                self._lines.note(
+                    f"{self._source} {'cannot be read' if current is None else 'is not a file'}"
+                )
             return False
         if self._lines.size >= until:
             return False
@@ -83,9 +89,16 @@ class FileTail(Collector):
         return False
 
     def _next_rotated(self, origin: _Origin | None) -> os.stat_result | None:
-        """Return the oldest rotated file that was written after `origin`. If that is gone, all that are left were."""
+        """Return the oldest rotated file that was written after `origin`.
+
+        If that is gone, all that are left were.
+        """
         by_inode = {entry.st_ino: entry for entry in _rotated(self._source)}
-        since = 0 if origin is None or origin.inode not in by_inode else by_inode[origin.inode].st_mtime_ns
+        since = (
+            0
+            if origin is None or origin.inode not in by_inode
+            else by_inode[origin.inode].st_mtime_ns
+        )
         later = [entry for entry in by_inode.values() if entry.st_mtime_ns > since]
         return min(later, key=lambda entry: entry.st_mtime_ns, default=None)
 
@@ -103,7 +116,9 @@ class FileTail(Collector):
     def _copy_renamed(self, origin: _Origin, until: int) -> None:
         try:
             with os.scandir(self._source.parent) as entries:
-                path = next((Path(entry.path) for entry in entries if entry.inode() == origin.inode), None)
+                path = next(
+                    (Path(entry.path) for entry in entries if entry.inode() == origin.inode), None
+                )
         except OSError:
             return
         if path is not None:
@@ -133,7 +148,10 @@ class _Opened(NamedTuple):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Opened | None]:
-    """Open a file for reading; None if it cannot be opened. Does not wait for the writer of a pipe."""
+    """Open a file for reading; None if it cannot be opened.
+
+    Does not wait for the writer of a pipe.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -146,7 +164,9 @@ def _opened(path: Path) -> Iterator[_Opened | None]:
 
 
 def _rotated(source: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each file beside the source that has its name and a number: `metrics.log.1`."""
+    """Yield the status of each file beside the source that has its name and a number:
+    `metrics.log.1`.
+    """
     try:
         with os.scandir(source.parent) as entries:
             for entry in entries:

@@ -6,8 +6,20 @@ import socket
 from pathlib import Path
 from typing import assert_never
 
-from controller.core.model import PUSHED, Collection, KatibReports, MetricsFile, MetricsFormat, PrometheusEndpoint
-from controller.runtime.local.collectors.collected import COLLECTED_FILE, CollectedLines, Collector, place_below
+from controller.core.model import (
+    PUSHED,
+    Collection,
+    KatibReports,
+    MetricsFile,
+    MetricsFormat,
+    PrometheusEndpoint,
+)
+from controller.runtime.local.collectors.collected import (
+    COLLECTED_FILE,
+    CollectedLines,
+    Collector,
+    place_below,
+)
 from controller.runtime.local.collectors.file_tail import FileTail
 from controller.runtime.local.collectors.prometheus import PrometheusScraper
 
@@ -20,21 +32,29 @@ def collector_of(collection: Collection, directory: Path) -> Collector:
     lines = CollectedLines(directory / COLLECTED_FILE)
     match collection.source:
         case MetricsFile(format=MetricsFormat.TENSORBOARD) as source:
-            from controller.runtime.local.collectors.event_files import EventFiles  # lazy: it imports protobuf
+            # lazy: it imports protobuf
+            from controller.runtime.local.collectors.event_files import EventFiles
 
-            return EventFiles(place_below(directory / "output", source.path), collection.names, lines)
+            return EventFiles(
+                place_below(directory / "output", source.path), collection.names, lines
+            )
         case MetricsFile() as source:
             return FileTail(place_below(directory / "output", source.path), lines)
         case KatibReports():
             return FileTail(place_below(directory / "output", PUSHED.path), lines)
         case PrometheusEndpoint() as endpoint:
-            return PrometheusScraper(port_of(endpoint, directory), endpoint.path, collection.names, lines)
+            return PrometheusScraper(
+                port_of(endpoint, directory), endpoint.path, collection.names, lines
+            )
         case _:
             assert_never(collection.source)
 
 
 def prepare(collection: Collection, directory: Path) -> dict[str, str]:
-    """Create the folder that the trial writes to, and return the variables that tell it where. Raises OSError."""
+    """Create the folder that the trial writes to, and return the variables that tell it where.
+
+    Raises OSError.
+    """
     match collection.source:
         case MetricsFile() as source:
             output = directory / "output"
@@ -50,7 +70,10 @@ def prepare(collection: Collection, directory: Path) -> dict[str, str]:
 
 
 def port_of(endpoint: PrometheusEndpoint, directory: Path) -> int:
-    """Return the port of an attempt's endpoint. A free one is chosen at the first call, and kept in its folder."""
+    """Return the port of an attempt's endpoint.
+
+    A free one is chosen at the first call, and kept in its folder.
+    """
     if endpoint.port is not None:
         return endpoint.port
     path = directory / _PORT_FILE

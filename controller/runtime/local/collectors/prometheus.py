@@ -1,7 +1,8 @@
 """Scrape a trial's Prometheus endpoint, and write a line whenever a value has changed.
 
-An endpoint has no history: what the trial changes between two scrapes, or after the last one, is not seen. The module
-reads the text format and speaks just enough HTTP to ask for it. No answer, however slow or long, delays anything else.
+An endpoint has no history: what the trial changes between two scrapes, or after the last one, is
+not seen. The module reads the text format and speaks just enough HTTP to ask for it. No answer,
+however slow or long, delays anything else.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ async def scrape(port: int, path: str) -> str:
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nAccept: text/plain\r\n\r\n".encode())
+                writer.write(
+                    f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nAccept: text/plain\r\n\r\n".encode()
+                )
                 answer = b""
                 while data := await reader.read(1 << 16):
                     answer += data
@@ -51,7 +54,8 @@ async def scrape(port: int, path: str) -> str:
 def samples(body: str, names: Sequence[str]) -> dict[str, float]:
     """Return the samples with these names.
 
-    A metric with labels counts if one sample has its name. With several, none does, unless one has no labels.
+    A metric with labels counts if one sample has its name. With several, none does, unless one has
+    no labels.
     """
     plain: dict[str, float] = {}
     labeled: dict[str, list[float]] = {}
@@ -108,7 +112,11 @@ class PrometheusScraper(Collector):
         while True:
             try:
                 values = samples(await scrape(self._port, self._path), self._names)
-                self._trouble = "" if values else f"port {self._port}{self._path} has none of {', '.join(self._names)}"
+                self._trouble = (
+                    ""
+                    if values
+                    else f"port {self._port}{self._path} has none of {', '.join(self._names)}"
+                )
             except NoAnswer as error:
                 self._trouble = f"port {self._port}{self._path}: {error}"
                 values = {}

@@ -353,7 +353,7 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
 
 
 def search_of(spec: ExperimentSpec | StudySpec) -> Json:
-    """Return what is said of every search: what is measured, and who chooses."""
+    """Return the summary line of every search: objective, algorithm and pruning."""
     return {
         "metric": spec.objective.metric,
         "direction": spec.objective.direction.value,

@@ -26,7 +26,7 @@ from suggest.errors import TunerError, Unavailable
 from suggest.workers import thread_cpu_s
 
 FRESH_S = 0.05  # how long a call waits for a point that is computed from all results
-MAY_MISS = 1  # results that a point may lack when several trials run
+MAX_STALE_RESULTS = 1  # results that a point may lack when several trials run
 THREADS = 8  # concurrent computations; most wait for one of the worker processes
 # interval at which a waiting call checks whether its deadline has passed or the server stops
 _LOOK_S = 0.05
@@ -72,8 +72,8 @@ class Situation:
         """The ready point is as good as a fresh one, or a fresh one would take too long."""
         if self.missed is None:
             return False
-        may_miss = MAY_MISS if not self.is_exact and (self.running or self.slow) else 0
-        return self.missed <= may_miss
+        may_be_stale = not self.is_exact and (self.running or self.slow)
+        return self.missed <= (MAX_STALE_RESULTS if may_be_stale else 0)
 
     @property
     def patience_s(self) -> float:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVERY = 2**31 - 1  # as a limit: all measurements of a trial
+NO_LIMIT = 2**31 - 1  # as a limit: all measurements of a trial
 # Delay of a prefetch in a worker process. Its thread and its process would otherwise take the GIL
 # and the processor from the reply that comes first, which takes a busy machine as long.
 WORKER_PREFETCH_AFTER_S = 0.005
@@ -113,7 +113,7 @@ class _StoredTrials:
     def report(self, number: int) -> Report:
         report = Report()
         report.add_all(
-            m for _, _, m in self.store.measurements(self.name, number, after=0, limit=EVERY)
+            m for _, _, m in self.store.measurements(self.name, number, after=0, limit=NO_LIMIT)
         )
         return report
 

@@ -300,10 +300,11 @@ class StudyService(StudyReader):
 
     def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
         """Queue trials with an expired lease again; fail those that have used up MAX_TRIES."""
+        numbers = writer.expired()
+        if not numbers:
+            return
         expired = [
-            trial
-            for number in writer.expired()
-            if (trial := writer.engine.open_trial(number)) is not None
+            trial for number in numbers if (trial := writer.engine.open_trial(number)) is not None
         ]
         again = [
             replace(trial, state=TrialState.QUEUED) for trial in expired if _may_run_again(trial)

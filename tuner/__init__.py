@@ -44,7 +44,9 @@ _MODULES = {
     "tuner.study": ("Study", "TrialResult", "connect", "open"),
     "tuner.trial": ("Infeasible", "Pruned", "Trial", "current_trial"),
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF: dict[str, str] = {}
+for _module, _names in _MODULES.items():
+    _MODULE_OF |= dict.fromkeys(_names, _module)
 
 # Names that Optuna has, and what this package has instead.
 _INSTEAD = {

@@ -102,7 +102,7 @@ def _running(progress: Progress) -> str:
         (
             trial_label(trial.number),
             formatting.between(trial.start_time, now),
-            "" if trial.step is None else str(trial.step),
+            formatting.text(trial.step),
             formatting.number(trial.value),
             formatting.parameters(trial.parameters),
         )
@@ -110,10 +110,11 @@ def _running(progress: Progress) -> str:
     ]
     omitted = len(progress.at_work) - len(rows)
     head = _row("th", ("trial", "for", "step", metric, "parameters"))
-    return f"<table>{head}{''.join(_row('td', row) for row in rows)}</table>" + (
-        f"and {omitted} more" if omitted else ""
-    )
+    body = "".join(_row("td", row) for row in rows)
+    truncation = f"and {omitted} more" if omitted else ""
+    return f"<table>{head}{body}</table>{truncation}"
 
 
 def _row(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    row = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{row}</tr>"

@@ -44,6 +44,7 @@ _EXIT_CODE = re.compile(r"^exit code \d+")
 # These parts of a message differ between trials that fail for the same reason: quoted values,
 # paths, and every word with a digit in it.
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_PARTICULAR = re.compile(r"[\d/\\]")
 _WORD = re.compile(r"[^\W\d_]+")
 MOST_WORDS = 40
 
@@ -59,12 +60,13 @@ class Cause:
     @classmethod
     def of(cls, outcome: Outcome) -> Cause:
         code = _EXIT_CODE.match(outcome.reason)
-        unquoted = _QUOTED.sub(" ", outcome.reason[code.end() if code else 0 :])
-        plain = (
-            token for token in unquoted.split() if not any(c.isdigit() or c in "/\\" for c in token)
-        )
-        words = [word for token in plain for word in _WORD.findall(token)]
-        return cls(outcome.failure_class, code.group() if code else "", tuple(words[:MOST_WORDS]))
+        exit_code = code.group() if code else ""
+        unquoted = _QUOTED.sub(" ", outcome.reason.removeprefix(exit_code))
+        words: list[str] = []
+        for token in unquoted.split():
+            if not _PARTICULAR.search(token):
+                words += _WORD.findall(token)
+        return cls(outcome.failure_class, exit_code, tuple(words[:MOST_WORDS]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,9 @@ class Streak:
         if outcome.state is not TrialState.FAILED:
             return Streak(first=None)
         cause = Cause.of(outcome)
-        first = (
-            None
-            if self.first is None or outcome.failure_class not in _BY_ITSELF
-            else (*self.first, number)
-        )
+        first = None
+        if self.first is not None and outcome.failure_class in _BY_ITSELF:
+            first = (*self.first, number)
         alike = (*self.alike, number) if cause == self.cause else (number,)
         return Streak(first, alike, cause, outcome.reason)
 

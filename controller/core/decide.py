@@ -425,12 +425,9 @@ def _end_paused(paused: Mapping[int, float], snapshot: Snapshot, reason: str) ->
     state = TrialState.CANCELLED if stopped else TrialState.PRUNED
     fidelity = snapshot.spec.fidelity
     name = "" if fidelity is None else fidelity.parameter
+    cause = f": {reason}" if reason else ""
     for number, reached in sorted(paused.items()):
-        explanation = (
-            reason
-            if stopped
-            else f"not promoted beyond {name} {reached:g}{f': {reason}' if reason else ''}"
-        )
+        explanation = reason if stopped else f"not promoted beyond {name} {reached:g}{cause}"
         yield Complete(number, Outcome(state, reason=explanation))
 
 

@@ -17,7 +17,8 @@ _EXAMPLE = r"(\w+)=(\S+)"
 # Outside of a class of characters: an escape, quoted text, a class, the beginning or the end of a
 # group.
 _TOKEN = re.compile(
-    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\((?:\?P?<\w+>|(?P<other>\?)|)|\)",
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
+    r"|\((?:\?P?<\w+>|(?P<other>\?)|)|\)",
     re.DOTALL,
 )
 _COMMA = re.compile(rb",\d[\d,.]{0,30}")

@@ -40,30 +40,36 @@ TIMESTAMP = "timestamp"
 _EXPONENT = r"(?:[eE][+-]?\d++)?"
 # Not 1 of `1 234.5` and `1'234.5`, nor 1.234 of `1.234,56`.
 _GROUPED = r"(?![1-9]\d{0,2}(?:(?:[ '’\u00a0\u2009\u202f]\d{3}){1,6}(?!\d)|(?:\.\d{3}){1,6},\d))"
-_NUMBER = rf"[+-]?{_GROUPED}(?:\d++(?!,\d)\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+_NUMBER = (
+    rf"[+-]?{_GROUPED}"
+    rf"(?:\d++(?!,\d)\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+)
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
 # tensor(0.9), np.float64(0.9)
 _WRAPPER = r"(?:(?:\w{1,9}\.)?(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?"
-_SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
+_SHARE = r"/(?P<total>\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
 # Not a unit, 3x10^-4, a version, a time of day, a fraction, a date.
 _END = r"(?![\w%#^]|\.\w|:\d|\s?(?:/\s?\d|[*×·x]\s?10)|-\d\d-\d\d)"
-_VALUE = rf"{_WRAPPER}({_NUMBER})(?:{_SHARE}|(\s?%)(?![\w|])|{_END})"
+_VALUE = rf"{_WRAPPER}(?P<number>{_NUMBER})(?:{_SHARE}|(?P<percent>\s?%)(?![\w|])|{_END})"
 _PAIR = re.compile(
-    rf"(?<![\w.])(?<!--)(?<!\s-)(?<![A-Za-z_]-)({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}"
+    rf"(?<![\w.])(?<!--)(?<!\s-)(?<![A-Za-z_]-)(?P<name>{_NAME})(?P<quote>[\"'])?"
+    rf"(?:\s*+=\s*+|\s*+:\s+|(?P<attached>:))(?(quote)[\"']?){_VALUE}"
 )
-_WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?")
+_WHOLE_VALUE = re.compile(rf"(?P<number>{_NUMBER})(?:{_SHARE}|(?P<percent>\s?%))?")
 _BOOSTING_CELL = re.compile(
-    # Mean + deviation.
+    # The number may be a mean, followed by + and a deviation.
     rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?"
 )
 _LEADING_STEP = re.compile(
-    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ "
-    r"-]{5,32}\]\s?)?(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
+    # A time in brackets may stand before it.
+    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ -]{5,32}\]\s?)?"
+    r"(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
 )
 _BAR = re.compile(r"(?<![\w.])(\d++)(?:/(\d++)|it) \[\d[^\]]*+\]?+")  # tqdm's
 _PROGRESS = re.compile(r"\d++%\||%\s\[|━━|\[\s*+\d++/\s?\d|(?:^|[\s|])\d++/\d++\s[^\s\w]")
 _BEFORE_HEADER = re.compile(
-    r"(?:[^\w\n]|\d|T\d|INFO|DEBUG|root|__main__)*(?:(?:[Ss]tart(?:ing)?|[Bb]egin|[Tt]rain(?:ing)?)\s)?"
+    r"(?:[^\w\n]|\d|T\d|INFO|DEBUG|root|__main__)*"
+    r"(?:(?:[Ss]tart(?:ing)?|[Bb]egin|[Tt]rain(?:ing)?)\s)?"
 )
 _COLUMN = re.compile(r"[A-Za-z_][\w ./()@%-]*+")
 _GAP = re.compile(r"\s{2,}|\t")
@@ -83,7 +89,8 @@ _PHASE_OF_LINE = re.compile(
     rf"\W{{0,9}}({_ANY_PHASE})(?:\s(?:set|data|results?))?(?:\s?[\]:|>-]|\sepoch\b)", re.IGNORECASE
 )
 _UNIT = re.compile(
-    r"\s?((?:(?:[nuµm]|milli|micro|nano)?(?:s|sec|seconds?)|millis|min|mins|minutes?|h|hrs?|hours?|d|days?"
+    r"\s?((?:(?:[nuµm]|milli|micro|nano)?(?:s|sec|seconds?)|millis"
+    r"|min|mins|minutes?|h|hrs?|hours?|d|days?"
     r"|(?:[kKMGTPmgt]i?)?(?:B|b|bits?|[Bb]ytes?|W|Wh|Hz|J|FLOPs|FLOPS)|[kKMGTm]|percent|pct"
     r"|thousand|million|billion|[KMG]?[A-Za-z]{1,9}(?=/s))(?:/s(?:ec)?|ps)?)(?![\w=:(/])"
 )
@@ -169,13 +176,15 @@ class LineParser:
         self._json_only = rule.reads_json_only
         names = "|".join(re.escape(word) for word in self._words)
         self._word = re.compile(
-            rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(?>(\s*+(?:/|of\s)\s*+\d++)?)(?![\w%]|\.\d|:\d)",
+            rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)"
+            r"(?>(\s*+(?:/|of\s)\s*+\d++)?)(?![\w%]|\.\d|:\d)",
             re.IGNORECASE,
         )
         # Wanted metrics whose names have characters that other names may not have.
         self._odd = {
             name: re.compile(
-                rf"(?<![\w.]){re.escape(name)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}"
+                rf"(?<![\w.])(?P<name>{re.escape(name)})(?P<quote>[\"'])?"
+                rf"\s*+[=:]\s*+(?(quote)[\"']?){_VALUE}"
             )
             for name in self._wanted
             if not _RESULT_NAME.fullmatch(name)
@@ -185,11 +194,9 @@ class LineParser:
         self._bare = {name: (_without_phase(name)[1], _bare(name)) for name in self._wanted}
         self.bare_words = tuple({word.encode() for word, _ in self._bare.values()})
         self._unreadable = {name: _unreadable(name) for name in self._wanted}
+        divided = {_without_phase(name): name for name in self._wanted}
         self._by_phase = {
-            (phase, rest): name
-            for name in self._wanted
-            for phase, rest in [_without_phase(name)]
-            if phase
+            divided_name: name for divided_name, name in divided.items() if divided_name[0]
         }
         # Names whose values are more than numbers.
         self._special = {*self._wanted, *(rest for _, rest in self._by_phase)}
@@ -212,8 +219,9 @@ class LineParser:
 
     @property
     def reads_all(self) -> bool:
-        """Return whether every line has to be parsed: a pattern may match anywhere, and a
-        collector's lines count.
+        """Return whether every line has to be parsed.
+
+        A pattern may match anywhere, and a collector's lines count.
         """
         return bool(self._patterns) or self._is_collected
 
@@ -222,8 +230,7 @@ class LineParser:
         return bool(self._columns) or self._results
 
     def parse(self, text: str) -> ParsedLine:
-        if self._is_collected and text in (FIRST_LINE, LAST_LINE):
-            self.beginnings += text == FIRST_LINE
+        if self._is_collected and self._is_of_collector(text):
             return NOTHING
         self.is_empty = False
         if self._is_collected and text.startswith(NOTE):
@@ -233,16 +240,23 @@ class LineParser:
             return self._json_line(text)
         if self._patterns:
             return self._by_patterns(text)
-        if (
-            text.startswith("{")
-            and text.endswith("}")
-            and (document := _json_object(text)) is not None
-        ):
-            return self._json(document, text)
+        if text[0] == "{" and text[-1] == "}":
+            document = _json_object(text)
+            if document is not None:
+                return self._json(document, text)
         if (row := self._row(text)) is not None:
             return row
         if text[0] == "[" and "]\t" in text and (values := self._boosting_cells(text)):
             return self._with_step(values, text, is_row=True)
+        return self._text(text)
+
+    def _is_of_collector(self, text: str) -> bool:
+        """Return whether the line is a collector's first or last one."""
+        self.beginnings += text == FIRST_LINE
+        return text in (FIRST_LINE, LAST_LINE)
+
+    def _text(self, text: str) -> ParsedLine:
+        """Read a line of text that is not a row of a table."""
         self._replaced: list[str] = []
         values = self._pairs(text) if "=" in text or ":" in text else {}
         if len(self._wanted) > 1 or self._objective not in values:
@@ -256,15 +270,12 @@ class LineParser:
         """Read a JSON object, or else the text that it logs."""
         values = _json_values(document)
         for name in self._wanted:
-            if (
-                name not in values
-                and isinstance(document.get(name), str)
-                and name not in self.unreadable
-            ):
+            is_text = name not in values and isinstance(document.get(name), str)
+            if is_text and name not in self.unreadable:
                 self._note_unreadable(name, document[name])
-        told = "" if self._objective in values else _text_of(document)
-        if told:
-            parsed = self.parse(told)
+        logged = "" if self._objective in values else _text_of(document)
+        if logged:
+            parsed = self.parse(logged)
             if parsed.values:
                 return parsed
         return self._with_step(values, text, whole=True)
@@ -303,29 +314,50 @@ class LineParser:
         if whole or (step is not None and metrics and "/" not in text):
             return ParsedLine(metrics, step, fraction)
         bar = _BAR.search(text) if " [" in text else None
-        header = False
-        leading: int | None = None
-        progress = bar is not None
+        position = self._position(bar)
         if word := self._step_word(text):
-            step = int(word[2]) if step is None and not fraction else step
-            # The word's own total, as in "Epoch 3/10", does not mean progress within the step.
-            progress = progress or _PROGRESS.search(text, word.end()) is not None
-            header = word[1].casefold() == "epoch" and self._guesses_step and step == int(word[2])
-            header = header and (progress or (not metrics and _stands_alone(word, text)))
-        elif step is not None:
-            progress = progress or _PROGRESS.search(text) is not None
-        elif self._guesses_step and not fraction and (lead := _LEADING_STEP.match(text)):
-            leading = int(lead[1] or lead[2])
-            step, leading = (leading, None) if is_row else (None, leading)
-        position = (
-            (int(bar[1][:15]), int((bar[2] or "0")[:15])) if bar and self._guesses_step else None
+            return self._with_step_word(word, metrics, step, fraction, bar=bar)
+        if step is not None:
+            progress = bar is not None or _PROGRESS.search(text) is not None
+            return ParsedLine(metrics, step, fraction, progress=progress, bar=position)
+        lead = None if fraction else self._leading_number(text)
+        if is_row:
+            step, lead = lead, None
+        return ParsedLine(
+            metrics, step, fraction, progress=bar is not None, lead=lead, bar=position
         )
-        return ParsedLine(metrics, step, fraction, header, progress, lead=leading, bar=position)
+
+    def _with_step_word(
+        self,
+        word: re.Match[str],
+        metrics: dict[str, float],
+        step: int | None,
+        fraction: bool,
+        *,
+        bar: re.Match[str] | None,
+    ) -> ParsedLine:
+        """Add the step of a word such as `Epoch 3/10`, unless a key gives another one."""
+        number = int(word[2])
+        if step is None and not fraction:
+            step = number
+        # The word's own total does not mean progress within the step.
+        progress = bar is not None or _PROGRESS.search(word.string, word.end()) is not None
+        is_epoch = word[1].casefold() == "epoch" and self._guesses_step and step == number
+        header = is_epoch and (progress or (not metrics and _stands_alone(word)))
+        return ParsedLine(metrics, step, fraction, header, progress, bar=self._position(bar))
+
+    def _position(self, bar: re.Match[str] | None) -> tuple[int, int] | None:
+        """Return the position and the length of a progress bar, where it may be a step."""
+        if bar is None or not self._guesses_step:
+            return None
+        return int(bar[1][:15]), int((bar[2] or "0")[:15])
+
+    def _leading_number(self, text: str) -> int | None:
+        number = _LEADING_STEP.match(text) if self._guesses_step else None
+        return None if number is None else int(number[1] or number[2])
 
     def _step_key(self, values: dict[str, float]) -> tuple[int | None, bool]:
-        """Return the step that a key gives, and whether a step key has a value that is not a
-        step.
-        """
+        """Return the step that a key gives, and whether a key's value is not a step."""
         keys = [key for key in self._keys if key in values]
         if not keys and self._guesses_step:
             folded = {name.lower(): name for name in values}
@@ -337,14 +369,15 @@ class LineParser:
 
     def _step_word(self, text: str) -> re.Match[str] | None:
         by_word: dict[str, re.Match[str]] = {}
-        for word in self._word.finditer(text):
-            by_word.setdefault(word[1].casefold(), word)
+        for match in self._word.finditer(text):
+            by_word.setdefault(match[1].casefold(), match)
         if "epoch" in by_word and "step" in by_word and by_word["step"][3]:
             # `Epoch [3/10], Step [100/600]`: the step starts over in each epoch.
             return by_word["epoch"]
-        return next(
-            (by_word[word] for word in map(str.casefold, self._words) if word in by_word), None
-        )
+        for word in map(str.casefold, self._words):
+            if word in by_word:
+                return by_word[word]
+        return None
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
         words = self._words if self._guesses_step and not self._patterns else self._keys
@@ -366,32 +399,32 @@ class LineParser:
         values: dict[str, float] = {}
         found: list[str] = []
         for name, pattern in self._odd.items():
-            for m in pattern.finditer(text):
+            for match in pattern.finditer(text):
                 found.append(name)
-                self._put(values, name, text, m.start(), m.end(), *m.group(2, 3, 4))
-                text = text[: m.start()] + " " * (m.end() - m.start()) + text[m.end() :]
-        settings = [m.span() for m in _SETTINGS.finditer(text)] if "(" in text else ()
-        for m in _PAIR.finditer(text):
-            name, _, attached, number, total, percent = m.groups()
+                self._put(values, name, match)
+                begin, end = match.span()
+                text = text[:begin] + " " * (end - begin) + text[end:]
+        settings = [match.span() for match in _SETTINGS.finditer(text)] if "(" in text else ()
+        for match in _PAIR.finditer(text):
+            name, _, attached, number, total, percent = match.groups()
             if name in self._special:
                 found.append(name)
-                self._put(values, name, text, m.start(), m.end(), number, total, percent)
-            elif (attached and name not in self._words) or (
-                settings and any(begin < m.start() < end for begin, end in settings)
-            ):
+                self._put(values, name, match)
                 continue
-            elif (value := _value(number, total, percent)) is not None and not (
-                name in self._parameters and self._is_echo(name, value)
-            ):
-                values[name] = value
+            if attached and name not in self._words:
+                continue
+            if settings and any(begin < match.start() < end for begin, end in settings):
+                continue
+            value = _value(number, total, percent)
+            if value is None or (name in self._parameters and self._is_echo(name, value)):
+                continue
+            values[name] = value
         if len(found) < len(self._wanted):
             self._look_for_unreadable(found, text)
         return values
 
     def _is_echo(self, name: str, value: float) -> bool:
-        """Return whether the value is the trial's parameter of this name, rounded as it is
-        printed.
-        """
+        """Return whether the value is the trial's parameter of this name, rounded as printed."""
         parameter = self._parameters[name]
         # Rounding changes a number by half of it at most.
         if not isinstance(parameter, int | float) or abs(value - parameter) > abs(value) / 2:
@@ -399,48 +432,39 @@ class LineParser:
         digits = len(f"{value:.15g}".partition("e")[0].lstrip("-0.").replace(".", ""))
         return parameter == value or float(f"{parameter:.{digits}g}") == value
 
-    def _put(
-        self,
-        values: dict[str, float],
-        name: str,
-        text: str,
-        begin: int,
-        end: int,
-        number: str,
-        total: str | None,
-        percent: str | None,
-    ) -> None:
+    def _put(self, values: dict[str, float], name: str, match: re.Match[str]) -> None:
         """Add the value of a wanted metric, unless it is of a part of the data that is not read."""
-        if (value := _value(number, total, percent)) is None:
+        value = _value(*match.group("number", "total", "percent"))
+        if value is None:
             return
-        if phase := self._phase(text, begin):
+        phase = self._phase(match)
+        if phase:
             values[self._by_phase.get((phase, name), f"{phase}_{name}")] = value
-        if (
-            name not in self._wanted
-            or not self._is_read(name, phase)
-            or not self._same_unit(name, text, end, number)
-        ):
+        if name not in self._wanted or not self._is_read(name, phase):
+            return
+        if not self._same_unit(name, match):
             return
         values[name] = value
-        if percent and name == self._objective:
-            remark = (
-                f'"{name}" is printed as a percentage and read as a fraction: {number}% is '
-                f"{value:.6g}"
-            )
+        if match["percent"] and name == self._objective:
+            read = f"read as a fraction: {match['number']}% is {value:.6g}"
+            remark = f'"{name}" is printed as a percentage and {read}'
             self.remarks.setdefault("percentage", remark)
 
-    def _phase(self, text: str, begin: int) -> str:
+    def _phase(self, match: re.Match[str]) -> str:
         """Return the part of the data that the metric is of, such as `train`.
 
         Return "" if the line does not say.
         """
+        text, begin = match.string, match.start("name")
         if begin > 1 and text[begin - 1] in " _-" and text[begin - 2].isalpha():
             before = _LAST_WORD.search(text[max(0, begin - 17) : begin - 1])
             word = "" if before is None else before[1].lower()
             if word in _PHASES:
                 return word
         of_line = _PHASE_OF_LINE.match(text)
-        return of_line[1].lower() if of_line is not None and of_line.end() <= begin else ""
+        if of_line is not None and of_line.end() <= begin:
+            return of_line[1].lower()
+        return ""
 
     def _is_read(self, name: str, phase: str) -> bool:
         """Return whether the metric is read for this part of the data.
@@ -461,42 +485,32 @@ class LineParser:
         self.remarks["phases"] = f"{taken} is read as {name}, and {dropped} is not; {cure}"
         return better
 
-    def _same_unit(self, name: str, text: str, end: int, number: str) -> bool:
+    def _same_unit(self, name: str, match: re.Match[str]) -> bool:
         """Return whether the value has the unit of the values before."""
-        match = _UNIT.match(text, end) if end < len(text) else None
-        if match is not None and _NEXT_PART.match(text, match.end()):
-            self._note_unreadable(name, f"{number}{match[0]}…")
+        text, end, number = match.string, match.end(), match["number"]
+        after = _UNIT.match(text, end) if end < len(text) else None
+        if after is not None and _NEXT_PART.match(text, after.end()):
+            self._note_unreadable(name, f"{number}{after[0]}…")
             return False
-        unit = "" if match is None else match[1]
+        unit = "" if after is None else after[1]
         before = self._units.setdefault(name, unit)
         if unit != before:
-            known = before or "no unit"
-            self.remarks["units"] = (
-                f'"{name}" is printed in {known} and in {unit or "no unit"}: only {known} is read'
-            )
-        elif unit:
+            known, other = before or "no unit", unit or "no unit"
+            remark = f'"{name}" is printed in {known} and in {other}: only {known} is read'
+            self.remarks["units"] = remark
+            return False
+        if unit:
             read = f"{number} {unit} is read as {number}"
-            self.remarks.setdefault(
-                "unit", f'"{name}" is printed with a unit: {read}; print one unit in all trials'
-            )
-        return unit == before
+            remark = f'"{name}" is printed with a unit: {read}; print one unit in all trials'
+            self.remarks.setdefault("unit", remark)
+        return True
 
     def _add_bare(self, values: dict[str, float], text: str) -> None:
         """Add wanted metrics that stand before their values without a sign."""
         for name, (word, pattern) in self._bare.items():
-            if name in values or word not in text:
-                continue
-            for m in pattern.finditer(text):
-                self._put(
-                    values,
-                    m["name"],
-                    text,
-                    m.start("name"),
-                    m.end(),
-                    m["number"],
-                    None,
-                    m["percent"],
-                )
+            if name not in values and word in text:
+                for match in pattern.finditer(text):
+                    self._put(values, match["name"], match)
 
     def _look_for_unreadable(self, found: Sequence[str], text: str) -> None:
         for name, pattern in self._unreadable.items():
@@ -506,24 +520,21 @@ class LineParser:
                 self._note_unreadable(name, m[1])
 
     def _note_unreadable(self, name: str, value: str) -> None:
-        self.unreadable.setdefault(name, value[:40])
+        shown = value[:40]
+        self.unreadable.setdefault(name, shown)
         if value[:2].lstrip("+-.")[:1].isdigit():
-            self.remarks.setdefault(
-                "unreadable",
-                f'"{name}" is printed as {value[:40]}, which is not read: {number_cure(value)}',
-            )
+            remark = f'"{name}" is printed as {shown}, which is not read: {number_cure(value)}'
+            self.remarks.setdefault("unreadable", remark)
 
     def _boosting_cells(self, text: str) -> dict[str, float]:
         """Read a line of a booster such as `[3]\\ttrain-rmse:0.1\\tvalid_0's auc: 0.9`.
 
         The short name `auc` is read as well, with the value of the last data set.
         """
-        cells = [
-            m for cell in text.split("\t")[1:] if (m := _BOOSTING_CELL.fullmatch(cell.strip()))
-        ]
-        if not cells:
+        matches = [_BOOSTING_CELL.fullmatch(cell.strip()) for cell in text.split("\t")[1:]]
+        values = {match[1]: float(match[2]) for match in matches if match}
+        if not values:
             return self._pairs(text)
-        values = {m[1]: float(m[2]) for m in cells}
         short = {
             name.rpartition("'s ")[2]: value for name, value in values.items() if "'s " in name
         }
@@ -532,33 +543,30 @@ class LineParser:
     # Tables
 
     def _row(self, text: str) -> ParsedLine | None:
-        """Read a row of a table with named columns (fastai, skorch, scikit-learn) or of a result
-        table (Lightning).
+        """Read a row of a table with named columns (fastai, skorch, scikit-learn).
+
+        Or of a result table (Lightning).
         """
         if "│" in text:
-            cells = [cell for cell in map(str.strip, _BORDER.split(text)) if cell]
-            return self._result(cells)
+            stripped = map(str.strip, _BORDER.split(text))
+            return self._result([cell for cell in stripped if cell])
         if self._columns and text[0].isdigit():
             cells = _GAP.split(text)
             if len(cells) == len(self._columns) and cells[0].isdecimal() and len(cells[0]) < 16:
-                named = zip(self._columns[1:], cells[1:], strict=True)
-                values = {
-                    name: value for name, cell in named if (value := _whole(cell)) is not None
-                }
+                numbers = map(_whole, cells[1:])
+                row = zip(self._columns[1:], numbers, strict=True)
+                values = {name: value for name, value in row if value is not None}
                 return ParsedLine(values, int(cells[0]))
-        if self._results and (row := self._result(_GAP.split(text))) is not None:
-            return row
+        if self._results and (result := self._result(_GAP.split(text))) is not None:
+            return result
         self._note_head(text)
         return None
 
     def _result(self, cells: Sequence[str]) -> ParsedLine | None:
-        if (
-            len(cells) != 2
-            or not _RESULT_NAME.fullmatch(cells[0])
-            or (value := _whole(cells[1])) is None
-        ):
+        if len(cells) != 2 or not _RESULT_NAME.fullmatch(cells[0]):
             return None
-        return ParsedLine({cells[0]: value})
+        value = _whole(cells[1])
+        return None if value is None else ParsedLine({cells[0]: value})
 
     def _note_head(self, text: str) -> None:
         if text.startswith("────"):
@@ -652,15 +660,18 @@ def _bare(name: str) -> re.Pattern[str]:
     """
     phase, rest = _without_phase(name)
     before = rf"(?i:{phase})[ _]" if phase else rf"(?:(?i:{_ANY_PHASE})\s)?"
+    # A share such as 9913/10000 is not read here, so `total` never matches.
     return re.compile(
         rf"(?:^|[,;|:*)\]]|\s-|\d)\s*+{before}(?P<name>{re.escape(rest)})\s++(?P<number>{_NUMBER})"
-        rf"(?:(?P<percent>\s?%)(?![\w|])|{_END})(?=\s*+(?:$|[,;|()\[]|[A-Za-z_][^\s=:]*+[=:\s]\s*+[-+.\d]))"
+        rf"(?P<total>(?!))?(?:(?P<percent>\s?%)(?![\w|])|{_END})"
+        r"(?=\s*+(?:$|[,;|()\[]|[A-Za-z_][^\s=:]*+[=:\s]\s*+[-+.\d]))"
     )
 
 
 def _unreadable(name: str) -> re.Pattern[str]:
     return re.compile(
-        rf"(?<![\w./-]){re.escape(name)}[\"']?\s*+[=:](?!=)\s*+[\"']?((?:[^\s\"']|'(?=\d)|\s(?=[\d/*x×])){{1,200}})"
+        rf"(?<![\w./-]){re.escape(name)}[\"']?\s*+[=:](?!=)\s*+[\"']?"
+        r"((?:[^\s\"']|'(?=\d)|\s(?=[\d/*x×])){1,200})"
     )
 
 
@@ -671,16 +682,14 @@ def number_cure(value: str) -> str:
     return "print a plain number such as 0.97"
 
 
-def _stands_alone(word: re.Match[str], text: str) -> bool:
+def _stands_alone(word: re.Match[str]) -> bool:
     """Return whether the step word is all that the line says, apart from a logger's prefix.
 
     `Epoch 3/10` is; `resumed from epoch 3` and `epoch 3 took long` are not.
     """
-    after = text[word.end() :]
-    return (
-        not any(map(str.isalnum, after))
-        and _BEFORE_HEADER.fullmatch(text, 0, word.start()) is not None
-    )
+    if any(map(str.isalnum, word.string[word.end() :])):
+        return False
+    return _BEFORE_HEADER.fullmatch(word.string, 0, word.start()) is not None
 
 
 def _float(text: str) -> float | None:
@@ -699,9 +708,7 @@ def _value(number: str, total: str | None, percent: str | None) -> float | None:
 
 
 def _hundredth(number: str) -> float:
-    """Divide a number's decimal text by 100, so that 91.3 gives 0.913 and not
-    0.9129999999999999.
-    """
+    """Divide a number's text by 100, so that 91.3 gives 0.913 and not 0.9129999999999999."""
     if number[-1].isdigit() and "e" not in number.lower():
         return float(f"{number}e-2")
     return float(number) / 100
@@ -709,12 +716,8 @@ def _hundredth(number: str) -> float:
 
 def _whole(text: str) -> float | None:
     """Return the value of a table cell or JSON string that is only a value; None for other text."""
-    m = _WHOLE_VALUE.fullmatch(text)
-    if m is None or (m[2] and not float(m[2])):
-        return None
-    if m[3]:
-        return _hundredth(m[1])
-    return float(m[1]) / float(m[2]) if m[2] else float(m[1])
+    match = _WHOLE_VALUE.fullmatch(text)
+    return None if match is None else _value(*match.groups())
 
 
 def _json_object(line: str) -> dict[str, Any] | None:  # Any: JSON may hold values of any type

@@ -17,6 +17,7 @@ portions, so that a restarted controller can read a log again from the start.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -71,12 +72,28 @@ class _Bar:
     of each bar is one.
     """
 
+    length: int
     base: int  # the step at position 0
     # The objective's best or worst value when the bar began.
     extreme: float | None
     position: int = 0
     ended: bool = False
     repeated: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        return self.position >= self.length
+
+
+class _LineStep(NamedTuple):
+    """The step of a line's values; None is the next one that the counter gives."""
+
+    step: int | None
+    provisional: bool
+    bar: _Bar | None = None  # that the step is the position of
+
+
+_COUNTED = _LineStep(None, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +160,15 @@ class LogReader:
         # Which lines of the log are missing, for people.
         self.gap = ""
         self.offset = 0  # bytes taken so far
+        # Completed since `feed` returned last.
+        self._readings: list[MetricReading] = []
         self.last_line = ""  # the last line that is not blank
 
     @property
     def value(self) -> float | None:
-        """Return the objective's value by the experiment's rule.
+        """Return the objective's value by the experiment's rule; it may be non-finite.
 
-        None before the first one, may be non-finite.
-
-        Provisional values do not count yet.
+        None before the first one. Provisional values do not count yet.
         """
         if self._objective.value is not ValueRule.LAST and self._extreme is not None:
             return self._extreme
@@ -160,13 +177,11 @@ class LogReader:
     @property
     def lacking(self) -> str:
         """Return the first required metric without a finite value; "" if all have one."""
-        values = {
-            self._objective.metric: self.value,
-            **{metric: self._values.get(metric) for metric in self._others},
-        }
-        return next(
-            (m for m, value in values.items() if value is None or not math.isfinite(value)), ""
-        )
+        for metric in (self._objective.metric, *self._others):
+            value = self.value_of(metric)
+            if value is None or not math.isfinite(value):
+                return metric
+        return ""
 
     def value_of(self, metric: str) -> float | None:
         """Return the value of a required metric by its rule; None before the first value."""
@@ -212,26 +227,14 @@ class LogReader:
         return self._parser.note
 
     def other_names(self, metric: str = "") -> list[tuple[str, int]]:
-        """Return at most three names that were printed in place of the metric's, with the number of
-        lines of each.
+        """Return at most three names that were printed in place of the metric's, and in how many
+        lines.
 
         They are the most similar ones or, if none is similar, the most frequent ones. `metric` is
         the objective's by default.
         """
         metric = metric or self._objective.metric
-        # Lazy: only failed trials need it.
-        import difflib
-
-        def normalized(name: str) -> str:
-            return "".join(filter(str.isalnum, name.casefold()))
-
-        def similarity(name: str) -> float:
-            shorter, longer = sorted((normalized(metric), normalized(name)), key=len)
-            part = len(shorter) > 2 and (longer.startswith(shorter) or longer.endswith(shorter))
-            ratio = difflib.SequenceMatcher(None, shorter, longer).ratio()
-            return max(ratio, 0.9) if part else ratio
-
-        likely = {name: similarity(name) for name in self._names if name != metric}
+        likely = {name: _similarity(name, metric) for name in self._names if name != metric}
         near = [name for name in likely if likely[name] >= NEAR]
         near.sort(key=lambda name: (-likely[name], -self._names[name]))
         names = near or sorted(likely, key=lambda name: -self._names[name])
@@ -245,15 +248,20 @@ class LogReader:
         lines = data.rfind(b"\n") + 1
         # A carriage return at the end may still be the first half of a line ending.
         parts = max(lines, data.rfind(b"\r", 0, len(data.rstrip(b"\r"))) + 1)
-        readings = self._scan_around_gaps(data[:lines]) if lines else []
+        if lines:
+            self._scan_around_gaps(data[:lines])
         if parts > lines:
-            readings += self._scan(data[lines:parts])
+            self._scan(data[lines:parts])
         if lines:
             self._note_last_line(data, lines)
         self._partial = data[parts:]
         if len(self._partial) > MAX_LINE_BYTES:
             returned = b"\r" if self._partial.endswith(b"\r") else b""
             self._partial = self._partial.rstrip(b"\r")[:MAX_LINE_BYTES] + returned
+        return self._completed()
+
+    def _completed(self) -> list[MetricReading]:
+        readings, self._readings = self._readings, []
         return readings
 
     def may_lack(self, metric: str) -> bool:
@@ -266,68 +274,59 @@ class LogReader:
         rule = self._objective.value if metric == self._objective.metric else self._others[metric]
         return rule is not ValueRule.LAST or metric not in self._since_gap
 
-    def _scan_around_gaps(self, region: bytes) -> list[MetricReading]:
+    def _scan_around_gaps(self, region: bytes) -> None:
         """Read whole lines, except for those that mark a gap."""
         if _GAP_LINE not in region:
-            return self._scan(region)
-        readings: list[MetricReading] = []
+            self._scan(region)
+            return
         begin = 0
         for mark in _GAP_MARK.finditer(region):
-            readings += self._scan(region[begin : mark.start()])
-            self.gap = "; ".join(
-                filter(None, (self.gap, mark[1].decode(errors="replace").strip()))
-            )[:MAX_GAP]
+            self._scan(region[begin : mark.start()])
+            gap = mark[1].decode(errors="replace").strip()
+            self.gap = "; ".join(filter(None, (self.gap, gap)))[:MAX_GAP]
             self._since_gap.clear()
             begin = mark.end()
-        return readings + self._scan(region[begin:])
+        self._scan(region[begin:])
 
     def finish(self) -> list[MetricReading]:
-        """Take the end of the log: read a last line without a line ending, and settle every
-        step.
-        """
+        """Take the end of the log: read a last line without a line ending, and settle every step."""
         last, self._partial = self._partial, b""
-        readings = self._take(last)
-        self._settle(list(self._provisional), readings)
-        return readings
+        self._take(last)
+        self._settle_all()
+        return self._completed()
 
-    def _take(self, line: bytes) -> list[MetricReading]:
-        """Read one line without its line ending, like `feed`, but without skipping any part of
-        it.
-        """
+    def _take(self, line: bytes) -> None:
+        """Read one line without its line ending, like `feed`, but without skipping a part of it."""
         if text := _text(_visible(line)):
             self.last_line = text[:1000]
-        readings: list[MetricReading] = []
         *overwritten, last = line.rstrip(b"\r").split(b"\r")
         for part in overwritten:
-            self._read(part, readings, overwritten=True)
-        self._read(last, readings, overwritten=False)
-        return readings
+            self._read(part, overwritten=True)
+        self._read(last, overwritten=False)
 
-    def _scan(self, region: bytes) -> list[MetricReading]:
-        """Read the lines, or the parts of a line that end in a carriage return, that may hold a
-        metric.
+    def _scan(self, region: bytes) -> None:
+        """Read the lines that may hold a metric, or the parts of a line that end in a carriage
+        return.
         """
-        readings: list[MetricReading] = []
         begin, newline = 0, -1
         candidates = MetricCandidates(region, self._parser)
         while (at := candidates.next(begin)) < len(region):
             if newline < at:
                 newline = region.find(b"\n", at)
                 newline = len(region) if newline < 0 else newline
-            begin = max(
-                begin, region.rfind(b"\n", begin, at) + 1, region.rfind(b"\r", begin, at) + 1
-            )
+            after_newline = region.rfind(b"\n", begin, at) + 1
+            after_return = region.rfind(b"\r", begin, at) + 1
+            begin = max(begin, after_newline, after_return)
             end = region.find(b"\r", at, newline)
             if end < 0:
-                self._read(region[begin:newline], readings, overwritten=False)
+                self._read(region[begin:newline], overwritten=False)
                 begin = newline + 1
                 continue
             returns = _RETURNS.match(region, end)
             following = end if returns is None else returns.end()
             overwritten = following < newline or newline == len(region)
-            self._read(region[begin:end], readings, overwritten=overwritten)
+            self._read(region[begin:end], overwritten=overwritten)
             begin = following if overwritten else newline + 1
-        return readings
 
     def _note_last_line(self, data: bytes, end: int) -> None:
         while end > 0:
@@ -337,14 +336,14 @@ class LogReader:
                 return
             end = begin
 
-    def _read(self, raw: bytes, readings: list[MetricReading], *, overwritten: bool) -> None:
+    def _read(self, raw: bytes, *, overwritten: bool) -> None:
         text = _text(raw)
         if not text:
             return
         # Other output of a program with a progress bar lands on the same line, after the bar.
         end = end_of_bar(text)
         if 0 < end < len(text):
-            self._note(self._parser.parse(text[:end]), readings, overwritten=True)
+            self._note(self._parser.parse(text[:end]), overwritten=True)
             text = text[end:].strip()
         parsed = self._parser.parse(text)
         if self._parser.beginnings > self._beginnings:
@@ -354,7 +353,7 @@ class LogReader:
             for name in parsed.values:
                 if name in names or len(names) < MAX_NAMES:
                     names[name] = names.get(name, 0) + 1
-        self._note(parsed, readings, overwritten=overwritten)
+        self._note(parsed, overwritten=overwritten)
 
     def _begin_again(self) -> None:
         """Count from the start: a collector that was killed reads its source again.
@@ -365,66 +364,64 @@ class LogReader:
         self._counters = dict.fromkeys(self._counters, self._start)
         self._epoch = None
         self._lead = self._lead_is_step = None
-        for state in (
-            self._provisional,
-            self._counted,
-            self._repeating,
-            self._emitted,
-            self._passed,
-            self._bars,
-        ):
-            state.clear()
+        self._provisional.clear()
+        self._counted.clear()
+        self._repeating.clear()
+        self._emitted.clear()
+        self._passed.clear()
+        self._bars.clear()
 
-    def _note(
-        self, parsed: ParsedLine, readings: list[MetricReading], *, overwritten: bool
-    ) -> None:
+    def _note(self, parsed: ParsedLine, *, overwritten: bool) -> None:
         if parsed.header and parsed.step != self._epoch:
             self._epoch = parsed.step
-            self._settle(list(self._provisional), readings)
-        metrics = [
-            metric for metric in parsed.values if metric in self._counters or self._admit(metric)
-        ]
+            self._settle_all()
+        metrics = [m for m in parsed.values if m in self._counters or self._admit(m)]
         if not metrics:
             return
-        step, provisional, bar = parsed.step, parsed.progress or overwritten, None
         for metric in parsed.replaces:
             self._forget(metric)
-        if parsed.lead is not None and step is None and self._epoch is None:
-            step = self._leading_step(parsed.lead, metrics, readings)
-            provisional = provisional or (step is not None and self._lead_is_step is None)
-        if step is None and not parsed.fraction:
-            if self._epoch is not None:
-                step, provisional = self._epoch, True
-            elif parsed.bar is not None and self._objective.metric in parsed.values:
-                bar = self._bar_at(*parsed.bar, metrics, readings)
-                step, provisional = bar.base + bar.position, True
-        if step is None and overwritten:
+        line = self._step_of(parsed, metrics)
+        if line.step is None and overwritten:
             # Without a step, only the last state of an overwritten line counts.
             return
-        provisional = provisional and step is not None
         for metric in metrics:
-            value = parsed.values[metric]
-            at = self._counted_step(metric, step, from_bar=bar is not None)
-            before = self._provisional.get(metric)
-            if before is not None and before.step != at:
-                if bar is not None and bar.repeated:
-                    # A batch's value, which the next batch replaces.
-                    del self._provisional[metric]
-                else:
-                    self._settle([metric], readings, passed=overwritten)
-            if provisional or self._repeats(metric, at):
-                self._provisional[metric] = _Provisional(at, value, overwritten)
+            self._note_value(metric, parsed.values[metric], line, overwritten=overwritten)
+        if line.bar is not None and line.bar.is_full and not overwritten:
+            line.bar.ended = True
+            self._settle(metrics)
+
+    def _step_of(self, parsed: ParsedLine, metrics: Sequence[str]) -> _LineStep:
+        """Return the line's step by the first rule that applies; the counter is the last one."""
+        if parsed.step is not None:
+            return _LineStep(parsed.step, parsed.progress)
+        if parsed.lead is not None and self._epoch is None:
+            step = self._leading_step(parsed.lead, metrics)
+            if step is not None:
+                return _LineStep(step, parsed.progress or self._lead_is_step is None)
+        if parsed.fraction:
+            return _COUNTED
+        if self._epoch is not None:
+            return _LineStep(self._epoch, True)
+        if parsed.bar is not None and self._objective.metric in parsed.values:
+            bar = self._bar_at(*parsed.bar, metrics)
+            return _LineStep(bar.base + bar.position, True, bar)
+        return _COUNTED
+
+    def _note_value(self, metric: str, value: float, line: _LineStep, *, overwritten: bool) -> None:
+        step = self._counted_step(metric, line.step, from_bar=line.bar is not None)
+        before = self._provisional.get(metric)
+        if before is not None and before.step != step:
+            if line.bar is not None and line.bar.repeated:
+                # A batch's value, which the next batch replaces.
+                del self._provisional[metric]
             else:
-                self._provisional.pop(metric, None)
-                self._emit(metric, at, value, readings)
-        if (
-            bar is not None
-            and parsed.bar is not None
-            and not overwritten
-            and parsed.bar[0] >= parsed.bar[1]
-        ):
-            bar.ended = True
-            self._settle(metrics, readings)
+                self._settle([metric], passed=overwritten)
+        is_provisional = line.provisional or (overwritten and line.step is not None)
+        if is_provisional or self._repeats(metric, step):
+            self._provisional[metric] = _Provisional(step, value, overwritten)
+        else:
+            self._provisional.pop(metric, None)
+            self._emit(metric, step, value)
 
     def _admit(self, metric: str) -> bool:
         needed = metric == self._objective.metric or metric in self._others
@@ -454,43 +451,38 @@ class LogReader:
         return step
 
     def _repeats(self, metric: str, step: int) -> bool:
-        """Return whether the metric is printed several times per step, of which the last one
-        counts.
-        """
+        """Return whether the metric is printed several times per step: the last one counts."""
         if self._emitted.get(metric) == step:
             self._repeating.add(metric)
         return metric in self._repeating
 
-    def _leading_step(
-        self, lead: int, metrics: Sequence[str], readings: list[MetricReading]
-    ) -> int | None:
+    def _leading_step(self, lead: int, metrics: Sequence[str]) -> int | None:
         """Return the step that the number before a line is; None if such numbers are not steps.
 
         Undecided while the number is the same: if a metric comes with it again, it is a rank or a
-            process.
+        process.
         """
         if self._lead_is_step is None and self._lead not in (None, lead):
             self._lead_is_step = True
-            self._settle(list(self._provisional), readings)
-        again = [metric for metric in metrics if metric in self._provisional]
-        if self._lead_is_step is None and again:
+            self._settle_all()
+        if self._lead_is_step is None and any(metric in self._provisional for metric in metrics):
             self._lead_is_step = False
-            self._count_leading(readings)
-        self._lead = lead if self._lead is None else self._lead
+            self._count_leading()
+        if self._lead is None:
+            self._lead = lead
         return None if self._lead_is_step is False else lead
 
-    def _count_leading(self, readings: list[MetricReading]) -> None:
+    def _count_leading(self) -> None:
         """Count the values that waited for the meaning of the number before them."""
         for metric, provisional in list(self._provisional.items()):
             if provisional.step == self._lead:
                 del self._provisional[metric]
                 self._counters[metric] = self._start
-                self._emit(
-                    metric,
-                    self._counted_step(metric, None, from_bar=False),
-                    provisional.value,
-                    readings,
-                )
+                step = self._counted_step(metric, None, from_bar=False)
+                self._emit(metric, step, provisional.value)
+
+    def _settle_all(self) -> None:
+        self._settle(list(self._provisional))
 
     def _forget(self, metric: str) -> None:
         """Forget the values of a metric that were of another part of the data.
@@ -504,9 +496,7 @@ class LogReader:
         if metric == self._objective.metric:
             self._extreme = self._last = self._step = None
 
-    def _settle(
-        self, metrics: Sequence[str], readings: list[MetricReading], *, passed: bool = False
-    ) -> None:
+    def _settle(self, metrics: Sequence[str], *, passed: bool = False) -> None:
         """Turn the provisional values of metrics whose step is over into readings.
 
         With `passed`, the step ended within one line, on which a bar may pass thousands of steps.
@@ -522,52 +512,47 @@ class LogReader:
                 if abs(provisional.step - self._emitted.get(metric, -stride)) < stride:
                     continue
                 self._passed[metric] = count + 1
-            self._emit(metric, provisional.step, provisional.value, readings)
+            self._emit(metric, provisional.step, provisional.value)
 
-    def _emit(self, metric: str, step: int, value: float, readings: list[MetricReading]) -> None:
+    def _emit(self, metric: str, step: int, value: float) -> None:
         self._since_gap.add(metric)
         if metric == self._objective.metric:
             self._step, self._last = step, value
             self._extreme = self._more_extreme(self._extreme, value)
-        elif metric in self._others and (
-            self._others[metric] is ValueRule.LAST
-            or math.isfinite(value)
-            or metric not in self._values
-        ):
-            self._values[metric] = value
+        elif metric in self._others:
+            takes_any = self._others[metric] is ValueRule.LAST or metric not in self._values
+            if takes_any or math.isfinite(value):
+                self._values[metric] = value
         self._emitted[metric] = step
-        readings.append(MetricReading(metric, step, value))
+        self._readings.append(MetricReading(metric, step, value))
 
     def _more_extreme(self, extreme: float | None, value: float) -> float | None:
         if not math.isfinite(value):
             return extreme
         sign = (self._objective.extreme or self._objective.direction).sign
-        return value if extreme is None or sign * value < sign * extreme else extreme
+        if extreme is None or sign * value < sign * extreme:
+            return value
+        return extreme
 
-    def _bar_at(
-        self, position: int, length: int, metrics: Sequence[str], readings: list[MetricReading]
-    ) -> _Bar:
+    def _bar_at(self, position: int, length: int, metrics: Sequence[str]) -> _Bar:
         """Return the bar of that length, moved to its new position."""
         bar = self._bars.get(length)
         if bar is None:
             if len(self._bars) >= MAX_BARS:
                 self._bars.clear()
             top = max(self._counters[metric] for metric in metrics)
-            # The bar of a resumed attempt may start at its real position; one that starts at 0
-            # follows the last step.
-            base = 0 if 0 < top <= position else top + (position == 0 < top)
-            bar = self._bars[length] = _Bar(base, self._extreme)
+            bar = _Bar(length, _base_of_bar(top, position), self._extreme)
+            self._bars[length] = bar
         elif bar.ended or position < bar.position:
-            self._settle(metrics, readings)
+            self._settle(metrics)
             if not bar.repeated:
                 # The positions were batches, so the value must be recomputed from whole epochs.
                 bar.repeated = True
-                self._extreme = (
-                    bar.extreme
-                    if self._last is None
-                    else self._more_extreme(bar.extreme, self._last)
-                )
-            bar.base, bar.ended = bar.base + bar.position, False
+                self._extreme = bar.extreme
+                if self._last is not None:
+                    self._extreme = self._more_extreme(bar.extreme, self._last)
+            bar.base += bar.position
+            bar.ended = False
         bar.position = position
         return bar
 
@@ -576,6 +561,19 @@ def _visible(line: bytes) -> bytes:
     """Return the visible rest of a line that a progress bar rewrote with carriage returns."""
     line = line.rstrip(b"\r")
     return line[line.rfind(b"\r") + 1 :]
+
+
+def _base_of_bar(top: int, position: int) -> int:
+    """Return the step at position 0 of a bar that is first seen at this position.
+
+    The bar of a resumed attempt may start at its real position; one that starts at 0 follows the
+    last step, `top`.
+    """
+    if top == 0:
+        return 0
+    if position == 0:
+        return top + 1
+    return 0 if top <= position else top
 
 
 def _text(raw: bytes) -> str:
@@ -589,3 +587,16 @@ def _text(raw: bytes) -> str:
 
 def _is_name(metric: str) -> bool:
     return 0 < len(metric) <= MAX_NAME and metric.isprintable()
+
+
+def _similarity(name: str, metric: str) -> float:
+    """Return how alike two names are, from 0 to 1, whatever their cases and signs."""
+    shorter, longer = sorted((_letters(name), _letters(metric)), key=len)
+    ratio = difflib.SequenceMatcher(None, shorter, longer).ratio()
+    if len(shorter) > 2 and (longer.startswith(shorter) or longer.endswith(shorter)):
+        return max(ratio, 0.9)
+    return ratio
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.casefold()))

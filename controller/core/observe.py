@@ -78,7 +78,8 @@ def _place_of(metric: str, spec: ExperimentSpec) -> str:
     for objective in spec.objectives:
         if objective.metric == metric:
             return f"spec.{spec.place_of(objective)}.metric"
-    return f"spec.constraints[{[constraint.metric for constraint in spec.constraints].index(metric)}].metric"
+    constrained = [constraint.metric for constraint in spec.constraints]
+    return f"spec.constraints[{constrained.index(metric)}].metric"
 
 
 def _ended(

@@ -34,6 +34,7 @@ MOST_WAITING = 8
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
     experiment = record.experiment
     spec = experiment.spec
+    counts = [f"{n} {state.value}" for state, n in record.counts.items()]
     fields = [
         ("Name", experiment.name),
         ("Namespace", experiment.namespace),
@@ -57,16 +58,10 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Service", redacted_url(experiment.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),
         ("Trouble", record.trouble),
-        (
-            "Started",
-            "" if experiment.start_time is None else formatting.timestamp(experiment.start_time),
-        ),
-        ("Ended", "" if experiment.end_time is None else formatting.timestamp(experiment.end_time)),
+        ("Started", formatting.timestamp(experiment.start_time)),
+        ("Ended", formatting.timestamp(experiment.end_time)),
         ("Budget", _budget(record)),
-        (
-            "Trials",
-            ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet",
-        ),
+        ("Trials", ", ".join(counts) or "none yet"),
         ("Imported", _imported(record)),
         ("Best", _best(record)),
         ("Log gaps", _log_gaps(record)),
@@ -75,68 +70,60 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
     parts = [_lines(fields)]
     running = [entry for entry in record.trials if entry.state is TrialState.RUNNING]
     if running:
-        rows = [
-            [
-                str(entry.trial.number),
-                run_time(entry, now=now),
-                "" if entry.trial.step is None else str(entry.trial.step),
-                formatting.number(entry.trial.value),
-                formatting.parameters(entry.trial.parameters),
-            ]
-            for entry in running
-        ]
-        parts.append(
-            "Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows))
-        )
-    waiting = [
-        entry for entry in record.trials if entry.state is TrialState.QUEUED and entry.waiting
-    ]
+        rows = [_running_row(entry, now) for entry in running]
+        table = aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows)
+        parts.append("Running\n" + _indented(table))
+    queued = [entry for entry in record.trials if entry.state is TrialState.QUEUED]
+    waiting = [entry for entry in queued if entry.waiting]
     if waiting:
-        rows = [
-            [str(entry.trial.number), one_line(record.reason_of(entry))]
-            for entry in waiting[:MOST_WAITING]
-        ]
-        truncation = (
-            f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
-        )
-        parts.append("Waiting\n" + _indented(aligned(("TRIAL", "FOR WHAT"), rows) + truncation))
+        listed = waiting[:MOST_WAITING]
+        rows = [[str(entry.trial.number), one_line(record.reason_of(entry))] for entry in listed]
+        table = aligned(("TRIAL", "FOR WHAT"), rows)
+        if len(waiting) > MOST_WAITING:
+            table += f"and {len(waiting) - MOST_WAITING} more\n"
+        parts.append("Waiting\n" + _indented(table))
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
     return "\n".join(parts) + "\n"
+
+
+def _running_row(entry: TrialRecord, now: datetime) -> list[str]:
+    trial = entry.trial
+    return [
+        str(trial.number),
+        run_time(entry, now=now),
+        formatting.text(trial.step),
+        formatting.number(trial.value),
+        formatting.parameters(trial.parameters),
+    ]
 
 
 def _final(record: ExperimentRecord, *, now: datetime) -> str:
     final = record.final
     if final is None:
         return "" if record.experiment.spec.final is None else "runs when the search has ended"
-    newest = final.newest
-    for_s = f" for {formatting.between(newest.start_time, now)}" if final.state == "running" else ""
-    return f"{final.state}{for_s}, with the parameters of trial {final.run.trial}" + (
-        f": {newest.reason}" if newest.reason else ""
-    )
+    newest, state = final.newest, final.state
+    if state == "running":
+        state = f"running for {formatting.between(newest.start_time, now)}"
+    reason = f": {newest.reason}" if newest.reason else ""
+    return f"{state}, with the parameters of trial {final.run.trial}{reason}"
 
 
 def describe_final(
     record: ExperimentRecord, final: FinalRecord, *, log: Path | None, now: datetime
 ) -> str:
     name = f"{record.experiment.name}/final"
-    trial = next(
-        (entry.trial for entry in record.trials if entry.trial.number == final.run.trial), None
-    )
+    by_number = {entry.trial.number: entry.trial for entry in record.trials}
+    trial, value = by_number.get(final.run.trial), final.newest.value
     metric = record.experiment.spec.objective.metric
     fields = [
         ("Final", name),
         ("Name", final.name),
         ("State", final.state),
         ("Of trial", str(final.run.trial)),
-        (
-            "Value",
-            ""
-            if final.newest.value is None
-            else f"{metric} {formatting.number(final.newest.value)}",
-        ),
-        ("Parameters", "" if trial is None else formatting.parameters(trial.parameters)),
-        ("Log", "" if log is None else str(log)),
+        ("Value", "" if value is None else f"{metric} {formatting.number(value)}"),
+        ("Parameters", formatting.parameters(trial.parameters if trial else {})),
+        ("Log", formatting.text(log)),
         ("Outputs", final.directory or output_location(record.experiment.spec, final)),
     ]
     parts = [_lines(fields)]
@@ -157,7 +144,7 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
         case "failed":
             return f"{final.newest.reason}; fix it, then: {command('resume', name)}"
         case "running" if record.controlled_by:
-            return f"it runs; follow it with: {command('logs', '-f', f'{name}/final')}"
+            return f"it runs; follow it with: {command('logs', '-f', name + '/final')}"
         case "running":
             return (
                 "it may keep running without a controller; continue with: "
@@ -177,16 +164,14 @@ def _fidelity(record: ExperimentRecord) -> str:
     fidelity = record.experiment.spec.fidelity
     if fidelity is None:
         return ""
-    waiting = Counter(
-        entry.trial.fidelity for entry in record.trials if entry.state is TrialState.PAUSED
-    )
+    paused = [entry.trial.fidelity for entry in record.trials if entry.state is TrialState.PAUSED]
     levels = ", ".join(f"{level:g}" for level in fidelity.levels)
-    paused = ", ".join(
-        f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level]
-    )
-    return f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues" + (
-        f"; paused: {paused}" if paused else ""
-    )
+    rule = f"{fidelity.parameter} {levels}; one in {fidelity.eta} continues"
+    if not paused:
+        return rule
+    waiting = Counter(paused)
+    counts = [f"{waiting[level]} at {level:g}" for level in fidelity.levels if waiting[level]]
+    return f"{rule}; paused: {', '.join(counts)}"
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -202,33 +187,23 @@ def _algorithm(record: ExperimentRecord) -> str:
 def describe_trial(
     record: ExperimentRecord, entry: TrialRecord, *, log: Path | None, now: datetime
 ) -> str:
-    number, algorithm = entry.trial.number, record.experiment.spec.algorithm.name
+    trial, number = entry.trial, entry.trial.number
+    waits = entry.state is TrialState.QUEUED and entry.waiting
     fields = [
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", record.trial_name(number)),
         ("State", entry.state.value),
-        (
-            "Queued",
-            record.reason_of(entry) if entry.state is TrialState.QUEUED and entry.waiting else "",
-        ),
-        ("Value", formatting.number(entry.trial.value)),
+        ("Queued", record.reason_of(entry) if waits else ""),
+        ("Value", formatting.number(trial.value)),
         ("Log gap", entry.log_gap),
         ("In doubt", entry.value_doubt),
-        ("Step", "" if entry.trial.step is None else str(entry.trial.step)),
+        ("Step", formatting.text(trial.step)),
         ("Imported", entry.imported_from and f"from {entry.imported_from}"),
-        (
-            "Proposed",
-            entry.proposed_by and f"by {entry.proposed_by}, because {algorithm} was not ready",
-        ),
-        (
-            "Parent",
-            ""
-            if entry.trial.parent is None
-            else f"trial {entry.trial.parent}, from whose checkpoint it continues",
-        ),
-        ("Log", "" if log is None else str(log)),
+        ("Proposed", _proposed_by(record, entry)),
+        ("Parent", "" if trial.parent is None else f"trial {trial.parent}{_FROM_CHECKPOINT}"),
+        ("Log", formatting.text(log)),
     ]
-    values = [[name, formatting.parameter(value)] for name, value in entry.trial.parameters.items()]
+    values = [[name, formatting.parameter(value)] for name, value in trial.parameters.items()]
     parts = [_lines(fields), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
     if not (entry.imported_from or entry.value_of):
         parts.append("Attempts\n" + _indented(_attempts(record, entry.attempts, now=now)))
@@ -241,41 +216,45 @@ def describe_trial(
     return "\n".join(parts) + "\n"
 
 
+_FROM_CHECKPOINT = ", from whose checkpoint it continues"
+
+
+def _proposed_by(record: ExperimentRecord, entry: TrialRecord) -> str:
+    if not entry.proposed_by:
+        return ""
+    algorithm = record.experiment.spec.algorithm.name
+    return f"by {entry.proposed_by}, because {algorithm} was not ready"
+
+
 def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: datetime) -> str:
     """Return a table of attempts.
 
     Columns that only a cluster fills are left out if they are empty.
     """
-    columns = {
-        "NUMBER": [str(attempt.number) for attempt in attempts],
-        "STATE": [attempt.state.value for attempt in attempts],
-        "FOR": [
-            formatting.between(attempt.start_time, attempt.end_time or now) for attempt in attempts
-        ],
-        "EXIT": [
-            "" if attempt.exit_code is None else str(attempt.exit_code) for attempt in attempts
-        ],
-        "CLASS": [
-            "" if attempt.failure_class is None else attempt.failure_class.value
-            for attempt in attempts
-        ],
-        "NODE": [attempt.node for attempt in attempts],
-        "IMAGE": [formatting.digest(attempt.image) for attempt in attempts],
-        "GPU-S": [
-            f"{spent:.0f}" if (spent := record.gpu_seconds(attempt, now=now)) else ""
-            for attempt in attempts
-        ],
-        "REASON": [one_line(attempt.reason) for attempt in attempts],
-    }
-    filled = {
-        name: cells
-        for name, cells in columns.items()
-        if name not in _TOLD_BY_CLUSTERS or any(cells)
-    }
-    return aligned(list(filled), list(zip(*filled.values(), strict=True)))
+    columns: dict[str, list[str]] = {name: [] for name in _ATTEMPT_COLUMNS}
+    for attempt in attempts:
+        spent = record.gpu_seconds(attempt, now=now)
+        cells = (
+            str(attempt.number),
+            attempt.state.value,
+            formatting.between(attempt.start_time, attempt.end_time or now),
+            formatting.text(attempt.exit_code),
+            attempt.failure_class.value if attempt.failure_class else "",
+            attempt.node,
+            formatting.digest(attempt.image),
+            f"{spent:.0f}" if spent else "",
+            one_line(attempt.reason),
+        )
+        for column, cell in zip(columns.values(), cells, strict=True):
+            column.append(cell)
+    for name in _TOLD_BY_CLUSTERS:
+        if not any(columns[name]):
+            del columns[name]
+    return aligned(list(columns), list(zip(*columns.values(), strict=True)))
 
 
-_TOLD_BY_CLUSTERS = frozenset({"NODE", "IMAGE", "GPU-S"})
+_ATTEMPT_COLUMNS = ("NUMBER", "STATE", "FOR", "EXIT", "CLASS", "NODE", "IMAGE", "GPU-S", "REASON")
+_TOLD_BY_CLUSTERS = ("NODE", "IMAGE", "GPU-S")
 
 
 def why_experiment(record: ExperimentRecord) -> str:
@@ -298,11 +277,9 @@ def _why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if record.trouble:
             return f"its controller waits: {record.trouble}; stop it with: {command('stop', name)}"
         case ExperimentState.RUNNING:
-            return (
-                f"running {quantity(running, 'trial')} (parallelism "
-                f"{experiment.spec.parallelism}), "
-                f"{queued} queued{_held_up(record)}; stop it with: {command('stop', name)}"
-            )
+            at_work = f"{quantity(running, 'trial')} (parallelism {experiment.spec.parallelism})"
+            waiting = f"{queued} queued{_held_up(record)}"
+            return f"running {at_work}, {waiting}; stop it with: {command('stop', name)}"
         case ExperimentState.PAUSED:
             return f"paused, {experiment.reason}; {cure(experiment)}"
         case ExperimentState.STOPPING:
@@ -320,15 +297,11 @@ def _why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:
-                result = (
-                    f"see why with: {command('logs', f'{name}/final')}; run it again with: "
-                    f"{command('resume', name)}"
-                )
+                look = command("logs", f"{name}/final")
+                result = f"see why with: {look}; run it again with: {command('resume', name)}"
             elif record.best is None:
-                result = (
-                    "but no trial succeeded; look at one with: "
-                    f"{command('describe', f'{name}/{_last_failed(record)}')}"
-                )
+                look = command("describe", f"{name}/{_last_failed(record)}")
+                result = f"but no trial succeeded; look at one with: {look}"
             return f"{experiment.reason}; {result}"
 
 
@@ -504,8 +477,8 @@ def _best(record: ExperimentRecord) -> str:
     if share is None:
         return result
     front = (
-        f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the "
-        "hypervolume between best and worst"
+        f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the hypervolume "
+        "between best and worst"
     )
     return f"{front}; best {spec.objective.metric}: {result}"
 

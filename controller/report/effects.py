@@ -80,6 +80,10 @@ class Effect:
     steps: Sequence[Step] = ()
     rank_correlation: float | None = None
 
+    @property
+    def has_bins(self) -> bool:
+        return any(level.is_bin for level in self.levels)
+
 
 def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Effect]:
     """Return the effects of all parameters that took several values.

@@ -16,22 +16,17 @@ from suggest.trial import IMPORTED_FROM, Trial, TrialState
 
 
 def result(experiment: Experiment, best: Trial) -> str:
-    """Return the result: `digits: best accuracy 0.9725 (trial 31)`, and a line for each
-    parameter.
-    """
+    """Return `digits: best accuracy 0.9725 (trial 31)`, and a line for each parameter."""
     criteria = experiment.spec.criteria
-    several = len(criteria.objectives) > 1
-    label = f"best {criteria.objectives[0].metric} of the Pareto front:" if several else "best"
+    label = "best"
+    if len(criteria.objectives) > 1:
+        label = f"best {criteria.objectives[0].metric} of the Pareto front:"
     origin = ", imported" if IMPORTED_FROM in best.labels else ""
-    lines = [
-        f"{experiment.name}: {label} {formatting.scores(criteria, best)} (trial "
-        f"{best.number}{origin})"
-    ]
-    width = max((len(name) for name in best.parameters), default=0)
-    lines += [
-        f"  {name:<{width}}  {formatting.parameter(value)}"
-        for name, value in best.parameters.items()
-    ]
+    scores = formatting.scores(criteria, best)
+    lines = [f"{experiment.name}: {label} {scores} (trial {best.number}{origin})"]
+    width = max(map(len, best.parameters), default=0)
+    for name, value in best.parameters.items():
+        lines.append(f"  {name:<{width}}  {formatting.parameter(value)}")
     return "\n".join(lines)
 
 
@@ -41,17 +36,10 @@ def doubt(record: ExperimentRecord) -> str:
     Return "" if no gap in its log puts it in doubt.
     """
     best = record.best
-    entry = next(
-        (
-            entry
-            for entry in record.trials
-            if best is not None and entry.trial.number == best.number
-        ),
-        None,
-    )
-    if entry is None or not entry.value_doubt:
-        return ""
-    return f"in doubt: {entry.value_doubt} ({entry.log_gap})"
+    for entry in record.trials:
+        if best is not None and entry.trial.number == best.number and entry.value_doubt:
+            return f"in doubt: {entry.value_doubt} ({entry.log_gap})"
+    return ""
 
 
 def estimated(experiment: Experiment, estimate: Estimate) -> str:
@@ -61,64 +49,51 @@ def estimated(experiment: Experiment, estimate: Estimate) -> str:
     value, low, high, noise = map(
         formatting.number, (estimate.value, estimate.low, estimate.high, estimate.noise)
     )
+    metric = experiment.spec.objective.metric
     return (
         f"values are noisy (standard deviation {noise}); best by a model's mean: trial "
-        f"{estimate.trial}, "
-        f"{experiment.spec.objective.metric} {value} (95 %: {low} to {high})"
+        f"{estimate.trial}, {metric} {value} (95 %: {low} to {high})"
     )
 
 
 def front(record: ExperimentRecord) -> str:
     """Return the Pareto front as a table, sorted by the first objective."""
-    spec = record.experiment.spec
-    metrics = [goal.metric for goal in spec.objectives] + [goal.metric for goal in spec.constraints]
-    rows = [
-        [
-            str(trial.number),
-            *map(formatting.number, (*trial.values, *trial.constraint_values)),
-            formatting.parameters(trial.parameters),
-        ]
-        for trial in record.front
-    ]
-    share = record.dominated_share
-    share_text = (
-        ""
-        if share is None
-        else f" and dominates {share:.1%} of the hypervolume between the best and the worst values"
-    )
-    title = (
-        f"{record.experiment.name}: the Pareto front has "
-        f"{quantity(len(rows), 'trial')}{share_text}\n"
-    )
-    return title + aligned(["TRIAL", *metrics, "PARAMETERS"], rows).rstrip("\n")
+    spec, share = record.experiment.spec, record.dominated_share
+    rows = []
+    for trial in record.front:
+        values = map(formatting.number, (*trial.values, *trial.constraint_values))
+        rows.append([str(trial.number), *values, formatting.parameters(trial.parameters)])
+    title = f"{record.experiment.name}: the Pareto front has {quantity(len(rows), 'trial')}"
+    if share is not None:
+        title += f" and dominates {share:.1%} of the hypervolume between the best and the worst "
+        title += "values"
+    metrics = [objective.metric for objective in spec.objectives]
+    metrics += [constraint.metric for constraint in spec.constraints]
+    table = aligned(["TRIAL", *metrics, "PARAMETERS"], rows)
+    return f"{title}\n{table}".rstrip("\n")
 
 
 def final_stage(record: ExperimentRecord) -> str:
-    """Return what `tuner best` prints about the final stage: how it ended, and a line for each of
-    its output files.
-    """
+    """Return what `tuner best` prints about the final stage: how it ended, and its output files."""
     final = record.final
     if final is None:
         return ""
-    metric = record.experiment.spec.objective.metric
-    score = (
-        f", {metric} {formatting.number(final.newest.value)}"
-        if final.newest.value is not None
-        else ""
-    )
-    explanation = f": {final.newest.reason}" if final.newest.reason else ""
-    lines = [f"final stage (trial {final.run.trial}): {final.state}{score}{explanation}"]
+    value, reason = final.newest.value, final.newest.reason
+    first = f"final stage (trial {final.run.trial}): {final.state}"
+    if value is not None:
+        first += f", {record.experiment.spec.objective.metric} {formatting.number(value)}"
+    if reason:
+        first += f": {reason}"
+    lines = [first]
     if not final.directory:
         lines.append(f"  {output_location(record.experiment.spec, final)}")
-    elif final.outputs:
+    elif not final.outputs:
+        lines.append(f"  nothing in {final.directory}")
+    else:
         lines.append(f"  {final.directory}")
         width = max(len(output.path) for output in final.outputs)
-        lines += [
-            f"  {output.path:<{width}}  {quantity(output.size_bytes, 'byte')}"
-            for output in final.outputs
-        ]
-    else:
-        lines.append(f"  nothing in {final.directory}")
+        for output in final.outputs:
+            lines.append(f"  {output.path:<{width}}  {quantity(output.size_bytes, 'byte')}")
     return "\n".join(lines)
 
 
@@ -148,30 +123,23 @@ def _next_step(
     final_failed: bool,
     printed: tuple[int, Sequence[str]] | None,
 ) -> str:
-    name, reason = experiment.name, experiment.reason
+    name, reason, spec = experiment.name, experiment.reason, experiment.spec
     again, trials = command("resume", name), command("get", "trials", name)
     match experiment.state:
         case ExperimentState.SUCCEEDED if final_failed:
-            return (
-                f"{name} succeeded: {reason}\nWhy: {command('logs', f'{name}/final')}\nRun it "
-                f"again: {again}"
-            )
+            why = command("logs", f"{name}/final")
+            return f"{name} succeeded: {reason}\nWhy: {why}\nRun it again: {again}"
         case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
-            return (
-                f"{name} succeeded: {reason}\nOutputs of its final stage: {command('best', name)}"
-            )
+            outputs = command("best", name)
+            return f"{name} succeeded: {reason}\nOutputs of its final stage: {outputs}"
         case ExperimentState.SUCCEEDED if best is not None:
-            front = (
-                f"The Pareto front: {command('best', name)}\n" if experiment.spec.further else ""
-            )
+            front = f"The Pareto front: {command('best', name)}\n" if spec.further else ""
             return f"{name} succeeded: {reason}\n{front}All trials: {trials}"
         case ExperimentState.SUCCEEDED:
-            missing_trial = (
-                "trial that satisfies the constraints"
-                if experiment.spec.constraints
-                else "succeeded trial"
-            )
-            return f"{name} finished without one {missing_trial}: {reason}\nWhy: {trials}"
+            missing = "succeeded trial"
+            if spec.constraints:
+                missing = "trial that satisfies the constraints"
+            return f"{name} finished without one {missing}: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
             failed = counts.get(TrialState.FAILED, 0)
             retry = f"\nRun the failed trials again: {retry_failed(experiment)}" if failed else ""
@@ -179,10 +147,8 @@ def _next_step(
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{_printed(name, printed)}{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
-            ways = (
-                f"Watch: {command('describe', name)}\nResume: {again}\nEnd: {command('stop', name)}"
-            )
-            return f"{name} keeps running\n{ways}"
+            watch, stop = command("describe", name), command("stop", name)
+            return f"{name} keeps running\nWatch: {watch}\nResume: {again}\nEnd: {stop}"
         case ExperimentState.STOPPED:
             return f"{name} stopped: {reason}\nResume: {again}"
 
@@ -200,6 +166,5 @@ def _printed(name: str, printed: tuple[int, Sequence[str]] | None) -> str:
     if not lines:
         return f"Trial {trial} printed nothing\n"
     excerpt = "".join(f"    {line[:200]}\n" for line in lines)
-    return (
-        f"Trial {trial} printed last (all of it: {command('logs', f'{name}/{trial}')}):\n{excerpt}"
-    )
+    log = command("logs", f"{name}/{trial}")
+    return f"Trial {trial} printed last (all of it: {log}):\n{excerpt}"

@@ -36,6 +36,7 @@ MOST_BARS = 400  # attempts in the timeline
 MOST_LABELS = 8
 _LEGEND = {"orient": "top"}
 # Without its ends, which are too light for a white page or too dark for a dark one.
+_ON_FRONT = "Pareto front"
 _SCHEME = {"name": "plasma", "extent": [0.2, 0.8]}
 _GRADIENT = {"type": "gradient", "orient": "right"}
 # An axis is logarithmic if its positive values span at least this many.
@@ -176,18 +177,9 @@ def parallel(record: TrialList) -> Json:
     succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
     drawn = _some(record, succeeded, MOST_CURVES * 2)
     parameters = record.space.parameters
-    rows: list[Json] = [
-        {
-            "trial": entry.trial.number,
-            "value": _value(entry),
-            "parameter": parameter.name,
-            "place": _place(parameter.domain, entry.trial.parameters[parameter.name]),
-            "is": formatting.parameter(entry.trial.parameters[parameter.name]),
-        }
-        for entry in drawn
-        for parameter in parameters
-        if parameter.name in entry.trial.parameters
-    ]
+    rows: list[Json] = []
+    for entry in drawn:
+        rows += _coordinates_of(entry, parameters)
     values = _scale([_value(entry) for entry in drawn])
     color_scale = {**values, "scheme": _SCHEME, "reverse": _is_minimized(record)}
     color = _quantity("value", title=metric, scale=color_scale, legend=_GRADIENT)
@@ -210,19 +202,31 @@ def parallel(record: TrialList) -> Json:
     return _figure("Parameters of succeeded trials", rows, body, note=_of(drawn, succeeded))
 
 
+def _coordinates_of(entry: TrialRecord, parameters: Sequence[Parameter]) -> list[Json]:
+    """Return the data of a trial's line: one row for each active parameter."""
+    trial = entry.trial
+    return [
+        {
+            "trial": trial.number,
+            "value": _value(entry),
+            "parameter": parameter.name,
+            "place": _place(parameter.domain, trial.parameters[parameter.name]),
+            "is": formatting.parameter(trial.parameters[parameter.name]),
+        }
+        for parameter in parameters
+        if parameter.name in trial.parameters
+    ]
+
+
 def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> list[Json]:
-    """Return the layers of parallel coordinates: the lines of the trials, and the labels along each
-    axis.
+    """Return the layers of parallel coordinates.
+
+    They are the lines of the trials, and the labels along each axis.
     """
     names = [parameter.name for parameter in parameters]
+    axis: Json = {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True}
     axes: Json = {
-        "x": {
-            "field": "parameter",
-            "type": "ordinal",
-            "sort": names,
-            "title": None,
-            "axis": {"labelAngle": -30 if len(names) > MOST_LABELS else 0, "grid": True},
-        },
+        "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": axis},
         "y": _quantity("place", axis=None, scale={"domain": [0, 1]}),
     }
     lines: Json = {
@@ -237,7 +241,7 @@ def _coordinates(parameters: Sequence[Parameter], metric: str, color: Json) -> l
         },
     }
     labels: Json = {
-        "data": {"values": [label for parameter in parameters for label in _places(parameter)]},
+        "data": {"values": list(chain.from_iterable(map(_places, parameters)))},
         "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "color": "#7a8496"},
         "encoding": {**axes, "text": _word("is")},
     }
@@ -272,59 +276,56 @@ def slice_(record: TrialList) -> Json:
 
 
 def contour(record: TrialList) -> Json:
-    """Two parameters against each other, chosen from lists where the figure is drawn in a page: the
-    mean value of the trials in each cell, and the trials."""
+    """Two parameters against each other, chosen from lists where the figure is drawn in a page.
+
+    It shows the mean value of the trials in each cell, and the trials.
+    """
     metric = record.criteria.objectives[0].metric
     succeeded = [entry for entry in _valued(record) if entry.state is TrialState.SUCCEEDED]
     drawn = _some(record, succeeded, MOST_TRIALS)
     parameters = record.space.parameters
-    rows: list[Json] = [
-        {
-            "trial": entry.trial.number,
-            "value": _value(entry),
-            "parameters": formatting.parameters(entry.trial.parameters),
-            "places": [
-                _place(p.domain, entry.trial.parameters[p.name])
-                if p.name in entry.trial.parameters
-                else None
-                for p in parameters
-            ],
-        }
-        for entry in drawn
-    ]
-    names = [p.name for p in parameters]
+    rows = [_contour_row(entry, parameters) for entry in drawn]
     color_scale: Json = {
-        **_scale([r["value"] for r in rows]),
+        **_scale([row["value"] for row in rows]),
         "scheme": _SCHEME,
         "reverse": _is_minimized(record),
     }
-    choose = [
-        {
-            "name": axis,
-            "value": value,
-            "bind": {
-                "input": "select",
-                "options": list(range(len(names))),
-                "labels": names,
-                "name": f"{axis[0]}: ",
-            },
-        }
-        for axis, value in (("xParameter", 0), ("yParameter", min(1, len(names) - 1)))
+    names = [parameter.name for parameter in parameters]
+    body = {
+        "params": [
+            _chosen_parameter("x", 0, names),
+            _chosen_parameter("y", min(1, len(names) - 1), names),
+        ],
+        "transform": [
+            {"calculate": "datum.places[xParameter]", "as": "x"},
+            {"calculate": "datum.places[yParameter]", "as": "y"},
+            {"filter": "isValid(datum.x) && isValid(datum.y)"},
+        ],
+        "layer": [*_contour_layers(metric, parameters, color_scale), *_contour_names(names)],
+    }
+    title = f"Mean {metric} over two parameters"
+    return _figure(title, rows, body, note=_of(drawn, succeeded))
+
+
+def _contour_row(entry: TrialRecord, parameters: Sequence[Parameter]) -> Json:
+    values = entry.trial.parameters
+    places = [
+        _place(parameter.domain, values[parameter.name]) if parameter.name in values else None
+        for parameter in parameters
     ]
-    return _figure(
-        f"Mean {metric} over two parameters",
-        rows,
-        {
-            "params": choose,
-            "transform": [
-                {"calculate": "datum.places[xParameter]", "as": "x"},
-                {"calculate": "datum.places[yParameter]", "as": "y"},
-                {"filter": "isValid(datum.x) && isValid(datum.y)"},
-            ],
-            "layer": [*_contour_layers(metric, parameters, color_scale), *_contour_names(names)],
-        },
-        note=_of(drawn, succeeded),
-    )
+    return {
+        "trial": entry.trial.number,
+        "value": _value(entry),
+        "parameters": formatting.parameters(values),
+        "places": places,
+    }
+
+
+def _chosen_parameter(axis: str, index: int, names: Sequence[str]) -> Json:
+    """Return the selection list of an axis, in which the parameter at `index` is chosen."""
+    options = list(range(len(names)))
+    bind = {"input": "select", "options": options, "labels": names, "name": f"{axis}: "}
+    return {"name": f"{axis}Parameter", "value": index, "bind": bind}
 
 
 def _contour_layers(metric: str, parameters: Sequence[Parameter], color_scale: Json) -> list[Json]:
@@ -427,27 +428,24 @@ def importance(record: TrialList, importances: Sequence[Importance]) -> Json:
 
 
 def timeline(record: TrialList) -> Json:
-    """Each attempt from its creation to its start, and from there to its end; one that still runs
-    ends with the newest time that is known."""
-    attempts = [
-        (entry, attempt)
-        for entry in record.trials
-        for attempt in entry.attempts
-        if attempt.start_time is not None
-    ]
-    stride = max(1, math.ceil(len(attempts) / MOST_BARS))
+    """Each attempt from its creation to its start, and from there to its end.
+
+    One that still runs ends with the newest time that is known.
+    """
+    attempts: list[tuple[TrialRecord, Attempt]] = []
+    times: list[datetime | None] = []
+    for entry in record.trials:
+        for attempt in entry.attempts:
+            if attempt.start_time is not None:
+                attempts.append((entry, attempt))
+                times += [attempt.start_time, attempt.end_time]
+    newest = max(filter(None, times), default=None)
     created = {
-        (e.trial, e.attempt): e.time for e in record.events if e.kind == AttemptState.CREATED.value
+        (event.trial, event.attempt): event.time
+        for event in record.events
+        if event.kind == AttemptState.CREATED.value
     }
-    newest = max(
-        (
-            moment
-            for _, attempt in attempts
-            for moment in (attempt.start_time, attempt.end_time)
-            if moment
-        ),
-        default=None,
-    )
+    stride = max(1, math.ceil(len(attempts) / MOST_BARS))
     rows: list[Json] = []
     for entry, attempt in attempts[::stride]:
         bar = {
@@ -461,40 +459,27 @@ def timeline(record: TrialList) -> Json:
             rows.append({**bar, "start": start, "end": end, "state": TrialState.QUEUED.value})
         start, end = _moment(attempt.start_time), _moment(attempt.end_time or newest)
         rows.append({**bar, "start": start, "end": end, "state": attempt.state.value})
-    figure = _figure(
-        "Attempts over time",
-        rows,
-        {
-            "mark": {"type": "bar", "height": {"band": 0.8}},
-            "encoding": {
-                "x": {
-                    "field": "start",
-                    "type": "temporal",
-                    "title": None,
-                    "axis": {"format": _time_format(attempts)},
-                },
-                "x2": {"field": "end"},
-                "y": {
-                    "field": "trial",
-                    "type": "ordinal",
-                    "title": "trial",
-                    "axis": {"labelOverlap": True},
-                },
-                "color": _state_color(rows),
-                "tooltip": [
-                    _tip("trial"),
-                    _tip("attempt"),
-                    _tip("state"),
-                    _tip("node"),
-                    _tip("start"),
-                    _tip("end"),
-                    _tip("reason"),
-                ],
+    x_axis = {"format": _time_format(attempts)}
+    tips = ("trial", "attempt", "state", "node", "start", "end", "reason")
+    body = {
+        "mark": {"type": "bar", "height": {"band": 0.8}},
+        "encoding": {
+            "x": {"field": "start", "type": "temporal", "title": None, "axis": x_axis},
+            "x2": {"field": "end"},
+            "y": {
+                "field": "trial",
+                "type": "ordinal",
+                "title": "trial",
+                "axis": {"labelOverlap": True},
             },
+            "color": _state_color(rows),
+            "tooltip": [_tip(field) for field in tips],
         },
-        note=f"one of {stride} attempts, {len(attempts)} in all" if stride > 1 else "",
-    )
-    return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
+    }
+    note = f"one of {stride} attempts, {len(attempts)} in all" if stride > 1 else ""
+    figure = _figure("Attempts over time", rows, body, note=note)
+    bars = len({row["trial"] for row in rows})
+    return {**figure, "height": min(600, max(80, 8 * bars))}
 
 
 def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
@@ -513,42 +498,40 @@ def _time_format(attempts: Sequence[tuple[TrialRecord, Attempt]]) -> str:
 def front(record: TrialList) -> Json:
     """Two objectives against each other; the Pareto front is drawn as a line."""
     objectives = record.criteria.objectives
-    best = {trial.number for trial in record.front}
-    kinds = ("Pareto front", "dominated", "breaks a constraint")
-    kind_colors = [color.light for color in (colors.FRONT, colors.DOMINATED, colors.FORBIDDEN)]
     succeeded = [
         entry
         for entry in record.trials
         if entry.state is TrialState.SUCCEEDED and entry.trial.further
     ]
     drawn = _some(record, succeeded, MOST_TRIALS)
+    best = {trial.number for trial in record.front}
     rows: list[Json] = []
     for entry in drawn:
-        is_feasible = record.criteria.violation(entry.trial) == 0
-        label = kinds[0 if entry.trial.number in best else 1 if is_feasible else 2]
-        first, second = entry.trial.values[:2]
-        assignment = formatting.parameters(entry.trial.parameters)
-        rows.append(
-            {
-                "trial": entry.trial.number,
-                "x": first,
-                "y": second,
-                "is": label,
-                "parameters": assignment,
-            }
-        )
+        trial = entry.trial
+        first, second = trial.values[:2]
+        if trial.number in best:
+            kind = _ON_FRONT
+        elif record.criteria.violation(trial) == 0:
+            kind = "dominated"
+        else:
+            kind = "breaks a constraint"
+        assignment = formatting.parameters(trial.parameters)
+        row = {"trial": trial.number, "x": first, "y": second, "is": kind, "parameters": assignment}
+        rows.append(row)
     names = [objective.metric for objective in objectives[:2]]
     axes = {
         axis: _quantity(axis, title=name, scale=_scale([row[axis] for row in rows]))
         for axis, name in zip("xy", names, strict=False)
     }
+    kind_scale = {
+        "domain": [_ON_FRONT, "dominated", "breaks a constraint"],
+        "range": [color.light for color in (colors.FRONT, colors.DOMINATED, colors.FORBIDDEN)],
+    }
     points: Json = {
         "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.8},
         "encoding": {
             **axes,
-            "color": _word(
-                "is", title=None, scale={"domain": kinds, "range": kind_colors}, legend=_LEGEND
-            ),
+            "color": _word("is", title=None, scale=kind_scale, legend=_LEGEND),
             "tooltip": [
                 _tip("trial"),
                 _tip("x", names[0]),
@@ -559,7 +542,7 @@ def front(record: TrialList) -> Json:
         },
     }
     line: Json = {
-        "transform": [{"filter": "datum.is == 'Pareto front'"}],
+        "transform": [{"filter": f"datum.is == '{_ON_FRONT}'"}],
         "mark": {
             "type": "line",
             "color": colors.FRONT.light,
@@ -570,9 +553,8 @@ def front(record: TrialList) -> Json:
     }
     # With more, the front is no line in two.
     layers = [points, line] if len(objectives) == 2 else [points]
-    return _figure(
-        f"{names[0]} and {names[-1]}", rows, {"layer": layers}, note=_of(drawn, succeeded)
-    )
+    title = f"{names[0]} and {names[-1]}"
+    return _figure(title, rows, {"layer": layers}, note=_of(drawn, succeeded))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
+def text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
 def duration(seconds: float) -> str:
     """Return a duration in at most two units: `0.3s`, `42s`, `3m07s`, `2h05m`, `3d04h`."""
     if seconds < 9.95:
@@ -48,14 +52,16 @@ def parameter(value: Value) -> str:
     return value if isinstance(value, str) and value.isprintable() else compact_json(value)
 
 
+def parameter_of(assignment: Mapping[str, Value], name: str) -> str:
+    """Return the value of a parameter; "" if it is inactive."""
+    return parameter(assignment[name]) if name in assignment else ""
+
+
 def scores(criteria: Criteria, trial: Trial) -> str:
-    """Return the values of the objectives and then of the constraints: `accuracy 0.97, size 12,
-    latency_ms 18`.
-    """
+    """Return the objectives' values, then the constraints': `accuracy 0.97, latency_ms 18`."""
     metrics = [objective.metric for objective in criteria.objectives]
-    results: dict[str, float | None] = dict(zip(metrics, trial.values, strict=False)) or {
-        metrics[0]: trial.value
-    }
+    results: dict[str, float | None] = {metrics[0]: trial.value}
+    results |= dict(zip(metrics, trial.values, strict=False))
     bounded = [constraint.metric for constraint in criteria.constraints]
     results |= dict(zip(bounded, trial.constraint_values, strict=False))
     return ", ".join(f"{metric} {number(value)}" for metric, value in results.items())
@@ -67,24 +73,24 @@ def parameters(assignment: Mapping[str, Value]) -> str:
 
 
 def sparkline(trend: Sequence[float], width: int) -> str:
-    """Draw the trend in at most `width` characters, each of which shows the last value of its
-    section.
+    """Draw the trend in at most `width` characters.
 
-    A constant trend is a line in the middle.
+    Each of them shows the last value of its section. A constant trend is a line in the middle.
     """
     finite = [value for value in trend if math.isfinite(value)]
-    if len(finite) < 2:
+    count = len(finite)
+    if count < 2:
         return ""
-    if len(finite) > width:
-        finite = [finite[(i + 1) * len(finite) // width - 1] for i in range(width)]
+    if count > width:
+        finite = [finite[(i + 1) * count // width - 1] for i in range(width)]
     low, high = min(finite), max(finite)
+    highest = len(_SPARKS) - 1
     if low == high:
         return _SPARKS[len(_SPARKS) // 2] * len(finite)
     if math.isinf(high - low):
         finite, low, high = [value / 2 for value in finite], low / 2, high / 2
-    return "".join(
-        _SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite
-    )
+    heights = [round((value - low) / (high - low) * highest) for value in finite]
+    return "".join(_SPARKS[height] for height in heights)
 
 
 def digest(image: str) -> str:
@@ -110,16 +116,21 @@ def data_text(data: object, form: str) -> str:
 
 
 def json_number(value: float) -> float | str:
-    """Return a number for JSON, which has no NaN and infinities: they become the words of
-    protobuf's JSON.
+    """Return a number for JSON, which has no NaN and infinities.
+
+    They become the words of protobuf's JSON.
     """
     if math.isfinite(value):
         return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
 
 
-def timestamp(time: datetime) -> str:
-    """Return the time in RFC 3339 format, in UTC."""
+def timestamp(time: datetime | None) -> str:
+    """Return the time in RFC 3339 format, in UTC; "" for None."""
+    if time is None:
+        return ""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -155,10 +166,10 @@ def _scalar(value: object) -> str:
 
 def ranges(numbers: Iterable[int]) -> str:
     """Return numbers with consecutive ones joined: `0-3, 7`."""
-    runs: list[list[int]] = []
+    runs: list[tuple[int, int]] = []
     for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][-1:] = [number] if len(runs[-1]) > 1 else [runs[-1][-1], number]
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], number
         else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+            runs.append((number, number))
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

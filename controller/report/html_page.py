@@ -244,12 +244,13 @@ def _trials(record: ExperimentRecord) -> str:
     metrics = text_tables.metric_names(record)
     rows = [_trial_row(record, entry, names, metrics) for entry in record.trials[:MOST_ROWS]]
     omitted = len(record.trials) - len(rows)
-    truncation = (
-        f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>"
-        if omitted
-        else ""
-    )
-    return f"<h2>Trials</h2>\n{truncation}{_table(['TRIAL', 'STATE', 'VALUE', 'SECONDS', *names, *metrics], rows)}"
+    truncation = ""
+    if omitted:
+        truncation = (
+            f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>"
+        )
+    table = _table(["TRIAL", "STATE", "VALUE", "SECONDS", *names, *metrics], rows)
+    return f"<h2>Trials</h2>\n{truncation}{table}"
 
 
 def _trial_row(

@@ -123,16 +123,11 @@ class Lines:
 
 def summary(progress: Progress) -> str:
     """Return a line such as `12/40 trials (9 succeeded, 3 pruned), 2 running, about 1m20s left`."""
-    spec = progress.experiment.spec
     done = counted(progress.counts)
-    limit = "" if spec.budget.trials is None else f"/{spec.budget.trials}"
+    limit = progress.experiment.spec.budget.trials
+    trials = quantity(done, "trial") if limit is None else f"{done}/{quantity(limit, 'trial')}"
     states = ", ".join(f"{n} {state.value}" for state, n in progress.counts.items() if n)
-    trials = (
-        quantity(done, "trial")
-        if not limit
-        else f"{done}{limit} trial{'' if limit == '/1' else 's'}"
-    )
-    words = [trials + (f" ({states})" if states else ""), f"{len(progress.at_work)} running"]
+    words = [f"{trials} ({states})" if states else trials, f"{len(progress.at_work)} running"]
     if progress.held_up:
         words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
     left_s = time_left_s(progress)

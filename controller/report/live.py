@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.core.budget import counted
-from controller.core.model import FINAL, AttemptState, Event, ExperimentState, trial_label
+from controller.core.model import AttemptState, Event, ExperimentState, trial_label
 from controller.core.progress import Progress
 from controller.phrases import quantity
 from controller.report import formatting
@@ -112,12 +112,8 @@ class Live:
             ]
         if progress.trouble:
             parts.append(_line(Text(f"waiting: {progress.trouble}", style="bold red"), width))
-        parts.append(
-            _line(
-                Text((self._hint or _hint(progress)) + _remark(progress), style="bright_black"),
-                width,
-            )
-        )
+        hint = (self._hint or _hint(progress)) + _remark(progress)
+        parts.append(_line(Text(hint, style="bright_black"), width))
         return Group(*parts)
 
 
@@ -223,14 +219,12 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
 
 def _event_text(event: Event, message: str) -> Text:
     style = _EVENT_STYLES.get(event.kind, "")
-    subject = (
-        ""
-        if event.trial is None
-        else "final stage  "
-        if event.trial is FINAL
-        else f"trial {event.trial}  "
-    )
-    return Text(f"{subject}{message}", style=style)
+    match event.trial:
+        case None:
+            return Text(message, style=style)
+        case int(number):
+            return Text(f"trial {number}  {message}", style=style)
+    return Text(f"final stage  {message}", style=style)
 
 
 def _hint(progress: Progress) -> str:

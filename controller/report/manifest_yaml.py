@@ -8,28 +8,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from controller.report.formatting import json_number
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
-_END = "\n"
 _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|nan|inf", re.IGNORECASE)
 
 
 def yaml_documents(objects: Sequence[Mapping[str, object]]) -> str:
-    return "".join("---\n" + "".join(f"{line}\n" for line in _lines(obj)) for obj in objects)
+    lines: list[str] = []
+    for obj in objects:
+        lines += ["---", *_lines(obj)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _lines(data: object) -> list[str]:
     match data:
         case dict() if data:
-            return [
-                line
-                for key, value in data.items()
-                for line in _entry(_text(str(key)) + ":", value, "  ")
-            ]
+            entries = (_entry(f"{_text(str(key))}:", value, "  ") for key, value in data.items())
+            return list(chain.from_iterable(entries))
         case list() if data:
-            return [line for item in data for line in _item(item)]
+            return list(chain.from_iterable(map(_item, data)))
     return [_scalar(data)]
 
 
@@ -40,10 +40,8 @@ def _entry(key: str, value: object, indent: str) -> list[str]:
         case list() if value:
             return [key, *_lines(value)]
         case str() if body := _block(value):
-            return [
-                f"{key} {'|' if value.endswith(_END) else '|-'}",
-                *(f"{indent}{line}" for line in body),
-            ]
+            sign = "|" if value.endswith("\n") else "|-"
+            return [f"{key} {sign}", *(f"{indent}{line}" for line in body)]
     return [f"{key} {_scalar(value)}"]
 
 
@@ -60,7 +58,7 @@ def _block(text: str) -> list[str]:
 
     Otherwise an empty list.
     """
-    body = text.removesuffix(_END).split(_END)
+    body = text.removesuffix("\n").split("\n")
     is_literal = all(
         line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body
     )

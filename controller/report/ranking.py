@@ -15,9 +15,9 @@ from typing import Any
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.documents import present
-from controller.report.effects import Effect, ParameterLevel, effects, succeeded
+from controller.report.effects import Effect, ParameterLevel, Step, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
-from suggest.domain import identity
+from suggest.domain import Value, identity
 from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
@@ -26,9 +26,10 @@ Json = dict[str, Any]
 SHOWN = 20
 _MAX_COLUMNS = 4
 _MAX_CELLS = 64
+# With values that can be compared.
+JUDGED = (TrialState.SUCCEEDED, TrialState.PRUNED)
 _ORDER = (
-    TrialState.SUCCEEDED,
-    TrialState.PRUNED,
+    *JUDGED,
     TrialState.RUNNING,
     TrialState.PAUSED,
     TrialState.QUEUED,
@@ -36,15 +37,19 @@ _ORDER = (
     TrialState.FAILED,
     TrialState.CANCELLED,
 )
-
-
 _BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the lower the better"}
+_STEP_NOTE = """
+STEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are
+equal otherwise, and the RANGE of these differences.
+"""
+_LEFT_OUT_NOTE = """
+LEFT OUT: trials that did not succeed have no value to compare. If many were pruned, the level looks
+better than it is.
+"""
 
 
 def ranked(record: ExperimentRecord) -> ExperimentRecord:
-    """Return the record with sorted trials: succeeded ones, best first; pruned ones, best first.
-
-    All others by number.
+    """Return the record with its succeeded and pruned trials best first, then the others by number.
 
     With several objectives, the Pareto front comes first. Trials that violate a constraint come
     after those that meet all of them.
@@ -53,23 +58,16 @@ def ranked(record: ExperimentRecord) -> ExperimentRecord:
     sign = spec.objective.direction.sign
     best = {trial.number for trial in record.front}
 
-    def place(entry: TrialRecord) -> tuple[int, bool, float, float, int]:
-        violation = (
-            spec.criteria.violation(entry.trial) if entry.state is TrialState.SUCCEEDED else 0.0
-        )
-        value = (
-            entry.trial.value if entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
-        )
-        at = math.inf if value is None or not math.isfinite(value) else sign * value
-        return (
-            _ORDER.index(entry.state),
-            entry.trial.number not in best,
-            violation,
-            at,
-            entry.trial.number,
-        )
+    def order(entry: TrialRecord) -> tuple[int, bool, float, float, int]:
+        trial, state = entry.trial, entry.state
+        violation, loss = 0.0, math.inf
+        if state is TrialState.SUCCEEDED:
+            violation = spec.criteria.violation(trial)
+        if state in JUDGED and trial.value is not None and math.isfinite(trial.value):
+            loss = sign * trial.value
+        return _ORDER.index(state), trial.number not in best, violation, loss, trial.number
 
-    return replace(record, trials=sorted(record.trials, key=place))
+    return replace(record, trials=sorted(record.trials, key=order))
 
 
 def trials_that_ran(record: TrialList) -> list[Trial]:
@@ -81,12 +79,9 @@ def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ())
     """Return the effects, with the most important parameters first."""
     spec = record.experiment.spec
     by_parameter = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
-    places = {
-        importance.name: place
-        for place, importance in enumerate(importances)
-        if importance.value is not None
-    }
-    return sorted(by_parameter, key=lambda effect: places.get(effect.name, len(places)))
+    known = [importance.name for importance in importances if importance.value is not None]
+    ranks = {name: rank for rank, name in enumerate(known)}
+    return sorted(by_parameter, key=lambda effect: ranks.get(effect.name, len(ranks)))
 
 
 def text(
@@ -111,20 +106,16 @@ def text(
 
 
 def _headline(record: ExperimentRecord) -> str:
-    spec = record.experiment.spec
+    objectives = record.experiment.spec.objectives
     states = [entry.state for entry in record.trials]
-    counts = ", ".join(
-        f"{states.count(state)} {state.value}" for state in _ORDER if state in states
-    )
-    goals = "; ".join(
-        f"{objective.metric}, {_BETTER[objective.direction]}" for objective in spec.objectives
-    )
-    front = (
-        f"\nThe first {quantity(len(record.front), 'trial')} are the Pareto front."
-        if len(record.front) > 1
-        else ""
-    )
-    return f"{record.experiment.name}: {counts or 'no trials yet'}; {goals}{front}\n"
+    counts = [f"{states.count(state)} {state.value}" for state in _ORDER if state in states]
+    goals = [f"{objective.metric}, {_BETTER[objective.direction]}" for objective in objectives]
+    front = len(record.front)
+    summary = ", ".join(counts) or "no trials yet"
+    first = f"{record.experiment.name}: {summary}; {'; '.join(goals)}\n"
+    if front > 1:
+        return f"{first}The first {quantity(front, 'trial')} are the Pareto front.\n"
+    return first
 
 
 def _rows(record: ExperimentRecord, limit: int | None) -> str:
@@ -133,33 +124,17 @@ def _rows(record: ExperimentRecord, limit: int | None) -> str:
     names = record.parameter_names
     metrics = text_tables.metric_names(record)[: text_tables.MOST_METRICS]
     listed = record.trials[:limit]
-    rows = [
-        [
-            str(entry.trial.number),
-            entry.state.value,
-            formatting.number(entry.trial.value),
-            _seconds(entry),
-            *(
-                formatting.parameter(entry.trial.parameters[name])
-                if name in entry.trial.parameters
-                else ""
-                for name in names
-            ),
-            *(
-                formatting.number(record.metrics.get(entry.trial.number, {}).get(name))
-                for name in metrics
-            ),
-        ]
-        for entry in listed
-    ]
-    headings = [
-        "TRIAL",
-        "STATE",
-        "VALUE",
-        "SECONDS",
-        *names,
-        *(f"metrics.{name}" for name in metrics),
-    ]
+    rows = []
+    for entry in listed:
+        trial = entry.trial
+        measured = record.metrics.get(trial.number, {})
+        row = [str(trial.number), entry.state.value, formatting.number(trial.value)]
+        row.append(_seconds(entry))
+        row += [formatting.parameter_of(trial.parameters, name) for name in names]
+        row += [formatting.number(measured.get(name)) for name in metrics]
+        rows.append(row)
+    headings = ["TRIAL", "STATE", "VALUE", "SECONDS", *names]
+    headings += [f"metrics.{name}" for name in metrics]
     table = text_tables.aligned(headings, rows)
     omitted = len(record.trials) - len(listed)
     return table + (f"and {omitted} more: --all\n" if omitted else "")
@@ -179,12 +154,12 @@ def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
     Return "" unless every combination of levels was tried and the table fits a screen.
     """
     space = record.experiment.spec.space
-    levels = {effect.name: [level.low for level in effect.levels] for effect in by_parameter}
-    names = [parameter.name for parameter in space.parameters if parameter.name in levels]
-    if len(names) < 2 or any(level.is_bin for effect in by_parameter for level in effect.levels):
+    if any(effect.has_bins for effect in by_parameter):
         return ""
-    *down, across = names
-    if len(levels[across]) > _MAX_COLUMNS or math.prod(map(len, levels.values())) > _MAX_CELLS:
+    levels = {effect.name: [level.low for level in effect.levels] for effect in by_parameter}
+    size = math.prod(map(len, levels.values()))
+    names = [parameter.name for parameter in space.parameters if parameter.name in levels]
+    if len(names) < 2 or len(levels[names[-1]]) > _MAX_COLUMNS or size > _MAX_CELLS:
         return ""
     cells: dict[tuple[object, ...], list[TrialRecord]] = {}
     for entry in record.trials:
@@ -194,35 +169,33 @@ def _grid(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
             if any(name not in point for name in names):
                 return ""
             cells.setdefault(tuple(identity(point[name]) for name in names), []).append(entry)
-    if len(cells) < math.prod(map(len, levels.values())):
+    if len(cells) < size:
         return ""
-    rows = [
-        [
-            *map(formatting.parameter, point),
-            *(_cell(cells[*map(identity, (*point, value)),]) for value in levels[across]),
-        ]
-        for point in itertools.product(*(levels[name] for name in down))
-    ]
+    *down, across = names
+    rows = []
+    for point_down in itertools.product(*(levels[name] for name in down)):
+        points = [(*point_down, value) for value in levels[across]]
+        row = [_cell(cells[tuple(map(identity, point))]) for point in points]
+        rows.append([*map(formatting.parameter, point_down), *row])
     heads = [f"{across}={formatting.parameter(value)}" for value in levels[across]]
     return text_tables.aligned([*down, *heads], rows)
 
 
-def _cell(ones: Sequence[TrialRecord]) -> str:
+def _cell(entries: Sequence[TrialRecord]) -> str:
     """Return the mean of the succeeded trials and their seconds.
 
     If there are none, the outcome of the first trial.
     """
-    values = [value for entry in ones if (value := succeeded(entry.trial)) is not None]
+    values, times = [], []
+    for entry in entries:
+        value, seconds = succeeded(entry.trial), text_tables.seconds(entry)
+        if value is not None:
+            values.append(value)
+            times += [] if seconds is None else [seconds]
     if not values:
-        return ones[0].state.value
-    spent = [
-        seconds
-        for entry in ones
-        if succeeded(entry.trial) is not None
-        and (seconds := text_tables.seconds(entry)) is not None
-    ]
-    took = f" ({sum(spent) / len(spent):.0f} s)" if spent else ""
-    return formatting.number(sum(values) / len(values)) + took
+        return entries[0].state.value
+    mean = formatting.number(sum(values) / len(values))
+    return f"{mean} ({sum(times) / len(times):.0f} s)" if times else mean
 
 
 # The effects of parameters
@@ -230,9 +203,7 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
 
 def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
     metric = record.experiment.spec.objective.metric
-    judged = sum(
-        entry.state in (TrialState.SUCCEEDED, TrialState.PRUNED) for entry in record.trials
-    )
+    judged = sum(entry.state in JUDGED for entry in record.trials)
     if not judged or len(importances) < 2:
         return ""
     if all(importance.value is None for importance in importances):
@@ -240,15 +211,12 @@ def _importances(record: ExperimentRecord, importances: Sequence[Importance]) ->
             return "The parameters cannot be ranked: the trials do not differ enough.\n"
         needed = f"{judged} succeeded or pruned, {MIN_TRIALS_TO_RANK} are needed"
         return f"Not enough trials to rank the parameters: {needed}.\n"
-    rows = [
-        [importance.name, _importance(importance), str(importance.trials)]
-        for importance in importances
-    ]
+    rows = [[each.name, _importance(each), str(each.trials)] for each in importances]
+    table = text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
     return (
         f"How much each parameter matters for a good {metric}, as shares of 1 with their standard "
-        "deviations:\n\n"
-        + text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
-        + "\nAn importance below twice its deviation may be due to chance (PED-ANOVA, on resampled "
+        f"deviations:\n\n{table}\n"
+        "An importance below twice its deviation may be due to chance (PED-ANOVA, on resampled "
         "trials).\n"
     )
 
@@ -260,10 +228,11 @@ def _importance(importance: Importance) -> str:
 
 
 def _effects(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
-    if not any(level.trials for effect in by_parameter for level in effect.levels):
+    levels = list(itertools.chain.from_iterable(effect.levels for effect in by_parameter))
+    if not any(level.trials for level in levels):
         return ""
     metric = record.experiment.spec.objective.metric
-    some_left_out = any(level.left_out for effect in by_parameter for level in effect.levels)
+    some_left_out = any(level.left_out for level in levels)
     some_steps = any(effect.steps for effect in by_parameter)
     header = ["PARAMETER", "LEVEL", "TRIALS", "MEAN", "MEDIAN", "BEST"]
     header += ["STEP", "PAIRS", "RANGE"] if some_steps else []
@@ -277,26 +246,19 @@ def _effects(record: ExperimentRecord, by_parameter: Sequence[Effect]) -> str:
             if some_left_out:
                 row.append(", ".join(f"{n} {state.value}" for state, n in level.left_out.items()))
             rows.append(row)
-    notes = [f"What each parameter does to {metric}:\n\n"]
-    notes.append(text_tables.aligned(header, rows))
+    notes = [f"What each parameter does to {metric}:\n\n", text_tables.aligned(header, rows)]
     if some_steps:
-        notes.append(
-            "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS "
-            "of points that are\n"
-            "equal otherwise, and the RANGE of these differences.\n"
-        )
+        notes.append(_STEP_NOTE)
     correlations = [
-        (e.name, e.rank_correlation) for e in by_parameter if e.rank_correlation is not None
+        f"{effect.name} {effect.rank_correlation:+.2f}"
+        for effect in by_parameter
+        if effect.rank_correlation is not None
     ]
     if correlations:
-        listed = ", ".join(f"{name} {value:+.2f}" for name, value in correlations)
+        listed = ", ".join(correlations)
         notes.append(f"\nSpearman's rank correlation with {metric}: {listed}\n")
     if some_left_out:
-        notes.append(
-            "\nLEFT OUT: trials that did not succeed have no value to compare. If many were "
-            "pruned, the level looks\n"
-            "better than it is.\n"
-        )
+        notes.append(_LEFT_OUT_NOTE)
     return "".join(notes)
 
 
@@ -357,42 +319,45 @@ def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -
 
 
 def _trial(record: ExperimentRecord, entry: TrialRecord) -> Json:
-    value, metrics = entry.trial.value, record.metrics.get(entry.trial.number)
+    trial, measured = entry.trial, record.metrics.get(entry.trial.number, {})
+    metrics = {name: formatting.json_number(number) for name, number in measured.items()}
+    is_number = trial.value is not None and math.isfinite(trial.value)
     return present(
-        number=entry.trial.number,
+        number=trial.number,
         state=entry.state.value,
-        value=value if value is not None and math.isfinite(value) else None,
+        value=trial.value if is_number else None,
         seconds=text_tables.seconds(entry),
-        parameters=dict(entry.trial.parameters),
-        metrics={name: formatting.json_number(number) for name, number in metrics.items()}
-        if metrics
-        else None,
+        parameters=dict(trial.parameters),
+        metrics=metrics or None,
     )
 
 
 def _effect(effect: Effect) -> Json:
+    first = effect.levels[0].low
     return present(
         parameter=effect.name,
         spread=effect.spread,
         rankCorrelation=effect.rank_correlation,
         levels=[_level(level) for level in effect.levels],
-        steps=[
-            {
-                "from": effect.levels[0].low,
-                "to": step.level,
-                "pairs": step.pairs,
-                "mean": step.mean,
-                "min": step.lowest,
-                "max": step.highest,
-            }
-            for step in effect.steps
-        ],
+        steps=[_step(first, step) for step in effect.steps],
     )
 
 
-def _level(level: ParameterLevel) -> Json:
+def _step(first: Value, step: Step) -> Json:
     return {
-        **({"min": level.low, "max": level.high} if level.is_bin else {"value": level.low}),
+        "from": first,
+        "to": step.level,
+        "pairs": step.pairs,
+        "mean": step.mean,
+        "min": step.lowest,
+        "max": step.highest,
+    }
+
+
+def _level(level: ParameterLevel) -> Json:
+    values = {"min": level.low, "max": level.high} if level.is_bin else {"value": level.low}
+    return {
+        **values,
         "trials": level.trials,
         **present(mean=level.mean, median=level.median, best=level.best),
         "leftOut": {state.value: count for state, count in level.left_out.items()},

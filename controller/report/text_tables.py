@@ -23,9 +23,7 @@ Row = Sequence[object]
 def widths(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[int] = ()
 ) -> list[int]:
-    """Return the widths of the columns, at least `least`, which are those of a part printed
-    before.
-    """
+    """Return the widths of the columns, at least `least`: those of a part printed before."""
     columns = zip(header, *rows, strict=True)
     return [max([*map(len, column), *least[i : i + 1]]) for i, column in enumerate(columns)]
 
@@ -41,14 +39,12 @@ def aligned(
 
     The text is empty without rows and headers. `least` has minimum widths.
     """
-    lines = [list(header), *map(list, rows)] if headers else [list(row) for row in rows]
+    lines = [header, *rows] if headers else list(rows)
     if not lines:
         return ""
     wide = least or widths(lines[0], lines[1:])
-    return "".join(
-        "  ".join(cell.ljust(w) for cell, w in zip(line, wide, strict=True)).rstrip() + "\n"
-        for line in lines
-    )
+    padded = (map(str.ljust, line, wide) for line in lines)
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in padded)
 
 
 def csv_text(header: Sequence[str], rows: Sequence[Row], *, headers: bool = True) -> str:
@@ -74,23 +70,26 @@ EXPERIMENT_COLUMNS = ("NAME", "NAMESPACE", "STATE", "TRIALS", "BEST", "AGE", "RE
 
 
 def experiment_rows(records: Sequence[ExperimentRecord], *, now: datetime) -> list[list[str]]:
+    return [_experiment_row(record, now) for record in records]
+
+
+def _experiment_row(record: ExperimentRecord, now: datetime) -> list[str]:
+    experiment, best = record.experiment, record.best
     return [
-        [
-            record.experiment.name,
-            record.experiment.namespace,
-            shown_state(record),
-            _done(record),
-            "" if (best := record.best) is None else formatting.number(best.value),
-            formatting.between(record.experiment.start_time, now),
-            one_line(record.experiment.reason),
-        ]
-        for record in records
+        experiment.name,
+        experiment.namespace,
+        shown_state(record),
+        _done(record),
+        formatting.number(best.value if best else None),
+        formatting.between(experiment.start_time, now),
+        one_line(experiment.reason),
     ]
 
 
 def shown_state(record: ExperimentRecord) -> str:
-    """Return the experiment's state, and say so if no controller runs it, so that it needs `tuner
-    resume`.
+    """Return the experiment's state, and say so if no controller runs it.
+
+    It then needs `tuner resume`.
     """
     state = record.experiment.state
     abandoned = not record.controlled_by and state.value in ("running", "stopping")
@@ -108,21 +107,22 @@ STUDY_COLUMNS = ("NAME", "NAMESPACE", "ALGORITHM", "METRIC", "TRIALS", "BEST", "
 
 def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[list[str]]:
     """Return the rows of studies in the form of `documents.study`."""
+    return [_study_row(study, now) for study in studies]
+
+
+def _study_row(study: Mapping[str, Any], now: datetime) -> list[str]:
+    trials = "?"
+    if "trials" in study:
+        trials = ", ".join(f"{n} {state}" for state, n in study["trials"].items())
+    created = study.get("createTime")
     return [
-        [
-            study["name"],
-            study["namespace"],
-            study["algorithm"],
-            study["metric"],
-            ", ".join(f"{n} {state}" for state, n in study["trials"].items())
-            if "trials" in study
-            else "?",
-            formatting.number(study["best"]["value"]) if "best" in study else "",
-            formatting.between(datetime.fromisoformat(study["createTime"]), now)
-            if "createTime" in study
-            else "",
-        ]
-        for study in studies
+        study["name"],
+        study["namespace"],
+        study["algorithm"],
+        study["metric"],
+        trials,
+        formatting.number(study["best"]["value"] if "best" in study else None),
+        formatting.between(datetime.fromisoformat(created) if created else None, now),
     ]
 
 
@@ -144,21 +144,13 @@ def study_csv_rows(studies: Sequence[Mapping[str, Any]]) -> list[Row]:
     rows: list[Row] = []
     for study in studies:
         best = study.get("best", {})
-        trials = sum(study["trials"].values()) if "trials" in study else ""
-        rows.append(
-            [
-                study["name"],
-                study["namespace"],
-                study["uid"],
-                study["algorithm"],
-                study["metric"],
-                study["direction"],
-                trials,
-                best.get("number", ""),
-                best.get("value", ""),
-                study.get("createTime", ""),
-            ]
-        )
+        values = {
+            **study,
+            "trials": sum(study["trials"].values()) if "trials" in study else None,
+            "bestTrial": best.get("number"),
+            "bestValue": best.get("value"),
+        }
+        rows.append([_cell(values.get(name)) for name in STUDY_CSV])
     return rows
 
 
@@ -227,8 +219,8 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
         "state": lambda row: row.state.value,
         "reason": record.reason_of,
         "failureClass": lambda row: row.trial.failure_class,
-        "startTime": lambda row: _time(row.start_time),
-        "endTime": lambda row: _time(row.end_time),
+        "startTime": lambda row: formatting.timestamp(row.start_time),
+        "endTime": lambda row: formatting.timestamp(row.end_time),
     }
     # Cells that a table shows in another way than a CSV file.
     shown: dict[str, Callable[[TrialRecord], str]] = {
@@ -247,7 +239,7 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
 
 
 def _as_text(raw: Callable[[TrialRecord], object]) -> Callable[[TrialRecord], str]:
-    return lambda row: _text(raw(row))
+    return lambda row: formatting.text(raw(row))
 
 
 def _parameter_column(name: str) -> Column:
@@ -277,9 +269,9 @@ def _metric_column(record: TrialList, name: str) -> Column:
 
 def metric_names(record: TrialList) -> list[str]:
     """Return the metrics other than the objective's, most frequently reported first."""
-    counts = Counter(
-        name for row in record.trials for name in record.metrics.get(row.trial.number, ())
-    )
+    counts: Counter[str] = Counter()
+    for row in record.trials:
+        counts.update(record.metrics.get(row.trial.number, ()))
     return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
@@ -292,12 +284,9 @@ def table_columns(record: TrialList) -> list[str]:
 
 
 def csv_columns(record: TrialList) -> list[str]:
-    parameters = (f"parameters.{name}" for name in record.parameter_names)
-    return [
-        *CSV_COLUMNS,
-        *parameters,
-        *(f"metrics.{name}" for name in sorted(metric_names(record))),
-    ]
+    parameters = [f"parameters.{name}" for name in record.parameter_names]
+    metrics = [f"metrics.{name}" for name in sorted(metric_names(record))]
+    return [*CSV_COLUMNS, *parameters, *metrics]
 
 
 def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
@@ -313,9 +302,9 @@ def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
 
 
 def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> InvalidArgument:
-    hint = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
-    choices = ", ".join(columns)
-    return InvalidArgument.at(flag, f"unknown column {word!r}{hint or f'; there are {choices}'}")
+    cure = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
+    cure = cure or f"; there are {', '.join(columns)}"
+    return InvalidArgument.at(flag, f"unknown column {word!r}{cure}")
 
 
 def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
@@ -377,11 +366,12 @@ def csv_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Colu
 
 
 def _shown_trial_state(row: TrialRecord) -> str:
+    state = row.state.value
     if row.imported_from:
-        return f"{row.state.value} (imported)"
+        return f"{state} (imported)"
     if row.value_of:
-        return f"{row.state.value} (not run)"
-    return row.state.value + (f" (attempt {len(row.attempts)})" if len(row.attempts) > 1 else "")
+        return f"{state} (not run)"
+    return f"{state} (attempt {len(row.attempts)})" if len(row.attempts) > 1 else state
 
 
 _EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
@@ -393,8 +383,8 @@ _EXPERIMENT_CSV: Mapping[str, Callable[[ExperimentRecord], object]] = {
     "trials": lambda record: len(record.trials),
     "bestTrial": lambda record: record.best and record.best.number,
     "bestValue": lambda record: record.best and record.best.value,
-    "startTime": lambda record: _time(record.experiment.start_time),
-    "endTime": lambda record: _time(record.experiment.end_time),
+    "startTime": lambda record: formatting.timestamp(record.experiment.start_time),
+    "endTime": lambda record: formatting.timestamp(record.experiment.end_time),
     "reasonCode": lambda record: (
         record.experiment.reason_code and record.experiment.reason_code.value
     ),
@@ -418,10 +408,6 @@ def _cell(value: object) -> object:
     return "" if value is None else value
 
 
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
 def _spent(row: TrialRecord, now: datetime) -> float | None:
     """Return the seconds of the newest attempt, up to now if it runs."""
     start, end = _span(row, now)
@@ -440,12 +426,9 @@ def _span(row: TrialRecord, now: datetime) -> tuple[datetime | None, datetime | 
 def seconds(row: TrialRecord) -> float | None:
     """Return the total run time of all ended attempts."""
     if row.by_client:
-        return None if row.end_time is None or row.start_time is None else _spent(row, row.end_time)
-    spans = [
-        (attempt.end_time - attempt.start_time).total_seconds()
-        for attempt in row.attempts
-        if attempt.start_time is not None and attempt.end_time is not None
-    ]
+        return None if row.end_time is None else _spent(row, row.end_time)
+    times = [(attempt.start_time, attempt.end_time) for attempt in row.attempts]
+    spans = [(end - start).total_seconds() for start, end in times if start and end]
     return round(sum(spans), 3) if spans else None
 
 
@@ -459,7 +442,3 @@ def run_time(row: TrialRecord, *, now: datetime) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _time(time: datetime | None) -> str:
-    return "" if time is None else formatting.timestamp(time)

@@ -96,12 +96,10 @@ def space_of(parameters: Json) -> Space:
 def _domain(fields: Json) -> Domain:
     if fields["type"] == "choice":
         return Choice(tuple(fields["values"]))
-    low, high, scale, step = (
-        fields["min"],
-        fields["max"],
-        Scale(fields["scale"]),
-        fields.get("step"),
-    )
+    low = fields["min"]
+    high = fields["max"]
+    scale = Scale(fields["scale"])
+    step = fields.get("step")
     normal = None
     if "distribution" in fields:
         normal = Normal.within(low, high, scale, fields.get("mean"), fields.get("deviation"))

@@ -321,10 +321,9 @@ class KatibReader(KatibSectionReader):
         """
         for name, domain in parameters.items() if algorithm.get("name") == "grid" else ():
             if domain.get("type") == "float" and "step" not in domain:
-                at = f"{self._places[f'spec.parameters.{name}']}.feasibleSpace.step"
-                self._problems.add(
-                    at, 'must be specified for grid; write a number in quotes, such as "0.1"'
-                )
+                at = self._places[f"spec.parameters.{name}"]
+                message = 'must be specified for grid; write a number in quotes, such as "0.1"'
+                self._problems.add(f"{at}.feasibleSpace.step", message)
 
     def _early_stopping(self, spec: Json) -> Json:
         at = "spec.earlyStopping"

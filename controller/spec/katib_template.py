@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from controller.spec.katib_collectors import AT as COLLECTOR
@@ -38,6 +39,16 @@ _KEYS = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 _VALUE = r'(?:"(?P<text>[^"]*)"|(?P<plain>[^"()]+))'
 _FIELD = re.compile(rf"(?P<above>{_KEYS})\.\[@this\]\.#\((?P<key>{_KEYS})=={_VALUE}\)#?")
 # Kinds whose conditions Katib fills in, in templates that are in the file.
+_TEMPLATE_KEYS = (
+    "trialSpec",
+    "configMap",
+    "trialParameters",
+    "primaryContainerName",
+    "primaryPodLabels",
+    "retain",
+    "successCondition",
+    "failureCondition",
+)
 _WITH_CONDITIONS = ("Job", "TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "TrainJob")
 # The volume of a Custom collector, as in Katib.
 _SHARED = "metrics-volume"
@@ -180,17 +191,7 @@ class KatibTemplateReader(KatibSectionReader):
         """
         at = "spec.trialTemplate"
         template = self._mapping(spec, "trialTemplate", "spec")
-        known_keys = (
-            "trialSpec",
-            "configMap",
-            "trialParameters",
-            "primaryContainerName",
-            "primaryPodLabels",
-            "retain",
-            "successCondition",
-            "failureCondition",
-        )
-        self._only(template, at, known_keys)
+        self._only(template, at, _TEMPLATE_KEYS)
         if not isinstance(template.get("retain", False), bool):
             self._problems.add(
                 f"{at}.retain", f"expected true or false, got {template['retain']!r}"
@@ -405,10 +406,8 @@ class KatibTemplateReader(KatibSectionReader):
             }:
                 pass
             case _:
-                kind, cure = (
-                    job.get("kind"),
-                    "write a batch/v1 Job, or put it into the template and write kind: Push",
-                )
+                kind = job.get("kind")
+                cure = "write a batch/v1 Job, or put it into the template and write kind: Push"
                 self._problems.add(
                     COLLECTOR, f"Custom adds a container to a Job, and this is a {kind}; {cure}"
                 )
@@ -550,11 +549,8 @@ class KatibTemplateReader(KatibSectionReader):
             self._unused(names, used)
         if trial_dir:
             self.places = {}
-            words = {
-                "command": _with_checkpoint(
-                    [word for some in words.values() for word in some], trial_dir
-                )
-            }
+            command_line = list(chain.from_iterable(words.values()))
+            words = {"command": _with_checkpoint(command_line, trial_dir)}
         image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
         resources = self._resources(container, f"{at}[{index}].resources")
         return {**words, "env": env, **image, **resources, **_times(job)}

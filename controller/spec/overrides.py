@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from controller.phrases import quantity
 from controller.spec.problems import LocatedProblem, Mark, Marks, SpecErrors
@@ -62,40 +63,51 @@ def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
 
 
 def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: Mark) -> None:
-    node: Data = data
+    """Set the value at the path, and create the mappings and lists on the way to it."""
+    # Any: `_check_step` checks its type before each use.
+    node: Any = data
     walked = ""
     steps = list(_steps(path, data))
-    for number, step in enumerate(steps):
-        last = number == len(steps) - 1
-        below = (
-            f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
-        )
-        if isinstance(step, int):
-            if not isinstance(node, list):
-                raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
-            if step >= len(node) + last:
-                hint = f"so the last one is [{len(node) - 1}]" if node else "so set the whole list"
-                raise _OverrideError(f"{walked} has {quantity(len(node), 'element')}, {hint}")
-            if last:
-                node[step : step + 1] = [value]
-            else:
-                node = node[step]
-        else:
-            if not isinstance(node, dict):
-                raise _OverrideError(
-                    f"{walked or 'the file'} is not a mapping, so it has no {step}"
-                )
-            if last and value is None and not _NULLABLE.match(below):
-                node.pop(step, None)
-            elif last:
-                node[step] = value
-            else:
-                if node.get(step) is None:
-                    node[step] = [] if isinstance(steps[number + 1], int) else {}
-                    marks.keys[below] = marks.values[below] = mark
-                node = node[step]
+    last = steps.pop()
+    for step, following in zip(steps, [*steps[1:], last], strict=True):
+        _check_step(node, step, walked, more=False)
+        below = _below(walked, step)
+        if isinstance(node, dict) and node.get(step) is None:
+            node[step] = [] if isinstance(following, int) else {}
+            marks.keys[below] = marks.values[below] = mark
+        node = node[step]
         walked = below
+    _check_step(node, last, walked, more=True)
+    walked = _below(walked, last)
+    if isinstance(last, int):
+        node[last : last + 1] = [value]
+    elif value is None and not _NULLABLE.match(walked):
+        node.pop(last, None)
+    else:
+        node[last] = value
     _mark_override(walked, under, marks, mark)
+
+
+def _below(walked: str, step: str | int) -> str:
+    if isinstance(step, int):
+        return f"{walked}[{step}]"
+    return f"{walked}.{step}" if walked else step
+
+
+def _check_step(node: Data, step: str | int, walked: str, *, more: bool) -> None:
+    """Raise _OverrideError if the node cannot have this key or index.
+
+    more: the index may be that of one more element.
+    """
+    if isinstance(step, str):
+        if not isinstance(node, dict):
+            raise _OverrideError(f"{walked or 'the file'} is not a mapping, so it has no {step}")
+        return
+    if not isinstance(node, list):
+        raise _OverrideError(f"{walked} is not a list, so [{step}] is not a place in it")
+    if step >= len(node) + more:
+        hint = f"so the last one is [{len(node) - 1}]" if node else "so set the whole list"
+        raise _OverrideError(f"{walked} has {quantity(len(node), 'element')}, {hint}")
 
 
 def _mark_override(path: str, under: Marks, marks: Marks, mark: Mark) -> None:

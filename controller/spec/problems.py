@@ -94,10 +94,8 @@ class LocatedProblem:
             return words if self.mark == NOWHERE else f"{self.mark.line}:{self.mark.column} {words}"
         # Do not repeat the path that the override itself spells out.
         overridden = self.mark.override.removeprefix("--set ").partition("=")[0].strip()
-        return (
-            f"{self.mark.override}: "
-            f"{self.message if self.path in ('', overridden) else f'{self.path}: {self.message}'}"
-        )
+        place = "" if self.path in ("", overridden) else f"{self.path}: "
+        return f"{self.mark.override}: {place}{self.message}"
 
 
 class SpecErrors(InvalidArgument):

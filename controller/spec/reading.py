@@ -162,7 +162,9 @@ def _documents(text: str, source: str) -> tuple[Data, Marks, list[Json]]:
     it.
     """
     documents = parse_documents(text, source)
-    objects = [each for data, marks in documents for each in _objects(data, marks)]
+    objects: list[tuple[Data, Marks]] = []
+    for data, marks in documents:
+        objects += _objects(data, marks)
     experiments = [
         each for each in objects if _is_katib(each[0]) and each[0].get("kind") == "Experiment"
     ]

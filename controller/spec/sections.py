@@ -122,11 +122,8 @@ class Section:
             name, names, fits=lambda option: self._word(option, raw) is not None
         ):
             word = self._word(suggestion, raw)
-            problems.add(
-                below,
-                f"no such key; did you mean {suggestion}{f': {word}' if word else ''}?",
-                at_key=True,
-            )
+            meant = f"{suggestion}: {word}" if word else suggestion
+            problems.add(below, f"no such key; did you mean {meant}?", at_key=True)
         elif (suggestion := meant_by(name, self.elsewhere)) is not None:
             problems.add(
                 below, f"no such key here; did you mean {self.elsewhere[suggestion]}?", at_key=True

@@ -28,14 +28,14 @@ def warnings(spec: Json) -> Iterator[str]:
     for path, script in _scripts_of(spec):
         names = [name for name in dict.fromkeys(placeholders(script)) if name in text]
         if names:
-            list_of_names = ", ".join(f"${{{name}}}" for name in names)
-            places = " ".join(f'"${place}"' for place in range(1, len(names) + 1))
-            quoted = ", ".join(["sh", *(f'"${{{name}}}"' for name in names)])
-            single = len(names) == 1
+            shown = [f"${{{name}}}" for name in names]
+            arguments = " ".join(f'"${number}"' for number in range(1, len(names) + 1))
+            quoted = ", ".join(["sh", *(f'"{each}"' for each in shown)])
+            variables = "a variable" if len(names) == 1 else "variables"
             yield (
-                f"{path}: the shell reads the text of {list_of_names} as code; write {places} in "
-                f"the script and append the words {quoted} to the command, or set "
-                f"{'a variable' if single else 'variables'} in env"
+                f"{path}: the shell reads the text of {', '.join(shown)} as code; write "
+                f"{arguments} in the script and append the words {quoted} to the command, or set "
+                f"{variables} in env"
             )
 
 
@@ -50,16 +50,11 @@ def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from scripts(words(path, value))
     if "command" in final or "args" in final:
-        parts = [
-            ("spec.final" if key in final else "spec.trial", key) for key in ("command", "args")
-        ]
-        yield from scripts(
-            [
-                word
-                for section, key in parts
-                for word in words(section, {key: {**trial, **final}.get(key)})
-            ]
-        )
+        line: list[Word] = []
+        for key in ("command", "args"):
+            section, workload = ("spec.final", final) if key in final else ("spec.trial", trial)
+            line += words(section, {key: workload.get(key)})
+        yield from scripts(line)
 
 
 def words(path: str, container: Mapping[str, object]) -> list[Word]:

@@ -62,17 +62,18 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
     names = [p.name for p in space.parameters if p.domain.count != 1]
     frozen = _frozen(space, names, ranked, ranks)
     having = Counter(name for trial in frozen for name in trial.params)
-    varied = {n for n in names if len({t.params[n] for t in frozen if n in t.params}) > 1}
-    judged = (
-        [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK]
-        if len(set(ranks)) > 1
-        else []
-    )
-    estimated = _estimated(frozen, judged) if judged else {}
+    estimated: dict[str, tuple[float, float]] = {}
+    if len(set(ranks)) > 1:
+        common = [name for name in names if having[name] >= MIN_TRIALS_TO_RANK]
+        estimated = _estimated(frozen, [name for name in common if _varies(frozen, name)])
     answers = [Importance(name, having[name], *estimated.get(name, (None, None))) for name in names]
-    return sorted(
-        answers, key=lambda answer: -1.0 if answer.value is None else answer.value, reverse=True
-    )
+    known = [answer for answer in answers if answer.value is not None]
+    known.sort(key=lambda answer: answer.value or 0.0, reverse=True)
+    return known + [answer for answer in answers if answer.value is None]
+
+
+def _varies(trials: Sequence[FrozenTrial], name: str) -> bool:
+    return len({trial.params[name] for trial in trials if name in trial.params}) > 1
 
 
 def _ranks(trials: Sequence[Trial], direction: Direction) -> list[int]:
@@ -115,6 +116,8 @@ def _estimated(
     trials: Sequence[FrozenTrial], names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """Return the value and the spread of each parameter. The same trials give the same result."""
+    if not names:
+        return {}
     rng = random.Random(0)
     size = min(len(trials), MAX_TRIALS, max(LEAST_DRAWN, MAX_CELLS // len(names)))
     gains: dict[str, list[float]] = {name: [] for name in names}

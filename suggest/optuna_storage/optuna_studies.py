@@ -142,9 +142,8 @@ def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStud
     some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
     if not name:
         raise InvalidArgument.at("--study", f"name one of the studies in {place}; there are {some}")
-    raise NotFound(
-        f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some}'}"
-    )
+    cure = did_you_mean(name, names) or f"; there are {some}"
+    raise NotFound(f"{place} has no study {name!r}{cure}")
 
 
 def _metric_names(study: FrozenStudy) -> list[str]:

@@ -94,11 +94,9 @@ class Rungs:
             first: The lowest rung at which this trial is judged.
             among: What the message calls the trials that it is compared with.
         """
-        losses, metric, sign = (
-            self.losses(curve),
-            self._objective.metric,
-            self._objective.direction.sign,
-        )
+        losses = self.losses(curve)
+        metric = self._objective.metric
+        sign = self._objective.direction.sign
         for rung in range(first, len(losses)):
             at = self._min_steps * self._eta**rung
             if before is not None and at <= before:

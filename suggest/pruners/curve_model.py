@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from suggest.curves import Curve
 
@@ -45,35 +46,32 @@ def predict(curve: Curve, peers: Sequence[tuple[Curve, float]], sign: float) -> 
         sign: The factor that turns a value of a curve into a loss.
     """
     step = curve.steps[-1]
-    rows, finals = [], []
-    for peer, final in peers:
-        if peer.steps[0] <= step:
-            rows.append(features(peer, step, sign))
-            finals.append(final)
-    if len(rows) < LEAST:
+    peers = [(peer, final) for peer, final in peers if peer.steps[0] <= step]
+    if len(peers) < LEAST:
         return None
-    own, seen, ends = (
-        np.array(features(curve, step, sign)),
-        np.array(rows),
-        np.clip(finals, -MOST, MOST),
-    )
+    own = np.array(features(curve, step, sign))
+    observed = np.array([features(peer, step, sign) for peer, _ in peers])
+    ends = np.clip([final for _, final in peers], -MOST, MOST)
     # Clip diverging losses: that they are bad matters, but their size must not determine the slope.
     low, high = np.quantile(ends, [0.0, 0.75])
     reach = 3 * (high - low)
-    own, seen, ends = (
-        np.clip(np.nan_to_num(each, nan=math.inf), low - reach, high + reach)
-        for each in (own, seen, ends)
-    )
-    spread = np.maximum(seen.std(axis=0), TINY * (1 + abs(high)))
-    x = np.column_stack([np.ones(len(seen)), (seen - own) / spread])
+
+    def clipped(losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.clip(np.nan_to_num(losses, nan=math.inf), low - reach, high + reach)
+
+    own, observed, ends = clipped(own), clipped(observed), clipped(ends)
+    least = TINY * (1 + abs(high))
+    spread = np.maximum(observed.std(axis=0), least)
+    x = np.column_stack([np.ones(len(observed)), (observed - own) / spread])
     weights = 0.1 + np.exp(-0.5 * x[:, 1] ** 2)
-    normal = (x.T * weights) @ x + RIDGE * len(x) * np.diag([0.0, *np.ones(x.shape[1] - 1)])
-    inverse = np.linalg.pinv(normal)
+    penalty = RIDGE * len(x) * np.diag([0.0, *np.ones(x.shape[1] - 1)])
+    inverse = np.linalg.pinv((x.T * weights) @ x + penalty)
     slopes = inverse @ (x.T * weights) @ ends
     leverage = np.minimum(weights * np.einsum("ij,jk,ik->i", x, inverse, x), 0.9)
     left_out = (ends - x @ slopes) / (1 - leverage)
-    variance = float(np.average(left_out**2, weights=weights) * (1 + max(0.0, inverse[0, 0])))
-    return Predicted(float(slopes[0]), max(math.sqrt(variance), TINY * (1 + abs(high))))
+    error = np.average(left_out**2, weights=weights)
+    variance = float(error * (1 + max(0.0, inverse[0, 0])))
+    return Predicted(float(slopes[0]), max(math.sqrt(variance), least))
 
 
 def features(curve: Curve, step: int, sign: float) -> list[float]:

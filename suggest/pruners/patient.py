@@ -57,10 +57,8 @@ class PatientPruner:
         if len(curve.values) <= recent:
             return GO_ON
         sign = self._objective.direction.sign
-        then, now = (
-            _lowest(sign * v for v in curve.values[:-recent]),
-            _lowest(sign * v for v in curve.values[-recent:]),
-        )
+        then = _lowest(sign * v for v in curve.values[:-recent])
+        now = _lowest(sign * v for v in curve.values[-recent:])
         if then is None or (now is not None and now <= then + self._settings.min_delta):
             return GO_ON
         reports = f"the last {recent} reports" if recent > 1 else "the last report"

@@ -31,7 +31,8 @@ class EvenPoints:
             return float(self.high if index else self.low)
         low, high = self._on_scale(self.low), self._on_scale(self.high)
         exact = low + (high - low) * (index / last)
-        exact = math.exp(exact) if self.scale is Scale.LOG else exact
+        if self.scale is Scale.LOG:
+            exact = math.exp(exact)
         # 0.01, not 0.009999999999999998.
         neat = float(f"{exact:.12g}")
         return neat if abs(neat - exact) < self._gap(exact) / 1000 else exact
@@ -56,15 +57,17 @@ class EvenPoints:
         ensure it.
         """
         low, high = self._on_scale(self.low), self._on_scale(self.high)
-        gap = (high - low) / (self.count - 1)
-        return gap > 4 * max(math.ulp(low), math.ulp(high)) and self._gap(self.low) > 4 * math.ulp(
-            self.low
-        )
+        if self._gap_on_scale <= 4 * max(math.ulp(low), math.ulp(high)):
+            return False
+        return self._gap(self.low) > 4 * math.ulp(self.low)
+
+    @property
+    def _gap_on_scale(self) -> float:
+        return (self._on_scale(self.high) - self._on_scale(self.low)) / (self.count - 1)
 
     def _gap(self, x: float) -> float:
         """Return the distance between neighboring points near x."""
-        share = (self._on_scale(self.high) - self._on_scale(self.low)) / (self.count - 1)
-        return x * share if self.scale is Scale.LOG else share
+        return x * self._gap_on_scale if self.scale is Scale.LOG else self._gap_on_scale
 
     def _on_scale(self, x: float) -> float:
         return math.log(x) if self.scale is Scale.LOG else x

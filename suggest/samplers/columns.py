@@ -13,9 +13,9 @@ import numpy as np
 
 from suggest.domain import encode as encode_value
 from suggest.samplers.frame import Dimension
-from suggest.samplers.normal import Floats
+from suggest.samplers.normal import Floats, Indexes
 from suggest.samplers.split import rank
-from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Value
+from suggest.space import Choice, Domain, Float, Int, Parameter, Scale, Value
 from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 
@@ -41,47 +41,47 @@ class Columns:
         The shapes are (parameters, finished), (3, finished) and (parameters, running); see
         `split.rank` for the ranks.
         """
-        rows = self._rows
-        numbers, others = [t.number for t in learned], [t.number for t in running]
+        numbers = [trial.number for trial in learned]
+        others = [trial.number for trial in running]
         # Set operations, because usually one trial is new among hundreds of known ones.
         wanted = {*numbers, *others}
-        for gone in rows.keys() - wanted:
-            self._free.append(rows.pop(gone))
+        for gone in self._rows.keys() - wanted:
+            self._free.append(self._rows.pop(gone))
             self._ranked.discard(gone)
-        # New trials are usually the last ones.
-        if new := wanted - rows.keys():
-            for trial in (*reversed(learned), *reversed(running)):
-                if trial.number in new:
-                    new.remove(trial.number)
-                    self._add(trial)
-                    if not new:
-                        break
+        if new := wanted - self._rows.keys():
+            self._add_all(new, learned, running)
         if unranked := set(numbers) - self._ranked:
             for trial in learned:
                 if trial.number in unranked and trial.state is not TrialState.RUNNING:
-                    self._ranks[:, rows[trial.number]] = rank(trial, self._criteria)
+                    self._ranks[:, self._rows[trial.number]] = rank(trial, self._criteria)
                     self._ranked.add(trial.number)
-        finished = np.fromiter(map(rows.__getitem__, numbers), np.intp, len(numbers))
-        pending = np.fromiter(map(rows.__getitem__, others), np.intp, len(others))
+        finished, pending = self._columns_of(numbers), self._columns_of(others)
         return self._values[:, finished], self._ranks[:, finished], self._values[:, pending]
+
+    def _columns_of(self, numbers: Sequence[int]) -> Indexes:
+        return np.fromiter(map(self._rows.__getitem__, numbers), np.intp, len(numbers))
+
+    def _add_all(self, new: set[int], learned: Sequence[Trial], running: Sequence[Trial]) -> None:
+        # New trials are usually the last ones.
+        for trial in (*reversed(learned), *reversed(running)):
+            if trial.number in new:
+                new.remove(trial.number)
+                self._add(trial)
+                if not new:
+                    break
 
     def _add(self, trial: Trial) -> None:
         if not self._free:
-            held = self._values.shape[1]
-            more = max(64, held)
-            self._values = np.concatenate(
-                [self._values, np.empty((len(self._domains), more))], axis=1
-            )
+            size = self._values.shape[1]
+            more = max(64, size)
+            new_values = np.empty((len(self._domains), more))
+            self._values = np.concatenate([self._values, new_values], axis=1)
             self._ranks = np.concatenate([self._ranks, np.zeros((3, more))], axis=1)
-            self._free.extend(range(held + more - 1, held - 1, -1))
+            self._free.extend(range(size + more - 1, size - 1, -1))
         row = self._rows[trial.number] = self._free.pop()
-        self._values[:, row] = self._encoded(trial.parameters)
-
-    def _encoded(self, point: Assignment) -> list[float]:
-        return [
-            encode(domain, point[name]) if name in point else np.nan
-            for name, domain in self._domains
-        ]
+        point = trial.parameters
+        for k, (name, domain) in enumerate(self._domains):
+            self._values[k, row] = encode(domain, point[name]) if name in point else np.nan
 
 
 def dimension(domain: Domain) -> Dimension:

@@ -88,11 +88,10 @@ class _GeneticAlgorithm(ABC):
         decided = self._places.encoded([one.fixed])[0]
         row: Floats = decided
         for attempt in range(CHILDREN + MUTATIONS):
-            row = (
-                self._child(population, rng)
-                if attempt < CHILDREN
-                else self._mutated_in_one(row, 0.0, rng)
-            )
+            if attempt < CHILDREN:
+                row = self._child(population, rng)
+            else:
+                row = self._mutated_in_one(row, 0.0, rng)
             row = np.where(np.isnan(decided), row, decided)
             row = self._places.completed(row[None], rng.random((1, self._places.size)))[0]
             if _key(row) not in taken:
@@ -136,10 +135,7 @@ class _GeneticAlgorithm(ABC):
                 row[k] = other + (other >= row[k])
                 continue
             x = float(row[k])
-            if share < 0.5:
-                step = (2 * share + (1 - 2 * share) * (1 - x) ** (eta + 1)) ** (1 / (eta + 1)) - 1
-            else:
-                step = 1 - (2 * (1 - share) + (2 * share - 1) * x ** (eta + 1)) ** (1 / (eta + 1))
+            step = _polynomial_step(x, share, eta)
             if not self._places.smooth[k]:
                 size = max(abs(step), 1.0 / axis.count)
                 step = size if step > 0 else -size
@@ -186,32 +182,33 @@ class GeneticModel(_GeneticAlgorithm):
             return Population(rows[chosen], losses[chosen], violations[chosen], merits)
 
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:
+        settings, size = self._settings, self._places.size
         one = self._parent(population, rng)
-        if rng.random() < self._settings.crossover_probability:
+        if rng.random() < settings.crossover_probability:
             one = self._crossed(one, self._parent(population, rng), rng)
-        share = self._settings.mutation_probability or 1.0 / self._places.size
-        return self._mutated(
-            one, rng.random(self._places.size) < share, self._settings.mutation_eta, rng
-        )
+        share = settings.mutation_probability or 1.0 / size
+        return self._mutated(one, rng.random(size) < share, settings.mutation_eta, rng)
 
     def _parent(self, population: Population, rng: np.random.Generator) -> Floats:
         """Return the winner of a binary tournament; between equal members, the first one drawn."""
         one, other = rng.integers(0, len(population.rows), 2)
         merits = population.merits
-        row: Floats = population.rows[other if tuple(merits[other]) < tuple(merits[one]) else one]
+        winner = other if tuple(merits[other]) < tuple(merits[one]) else one
+        row: Floats = population.rows[winner]
         return row
 
     def _crossed(self, one: Floats, other: Floats, rng: np.random.Generator) -> Floats:
-        """Return one of the two children: simulated binary crossover (Deb and Agrawal 1995) for
-        numbers, uniform crossover for choices.
+        """Return one of the two children.
+
+        Simulated binary crossover (Deb and Agrawal 1995) for numbers, uniform crossover for
+        choices.
         """
         size = self._places.size
         share = rng.random(size)
         power = 1.0 / (self._settings.crossover_eta + 1.0)
         spread = np.where(share <= 0.5, 2.0 * share, 0.5 / (1.0 - share)) ** power
-        blended = 0.5 * (one + other) + 0.5 * spread * np.where(
-            rng.random(size) < 0.5, 1.0, -1.0
-        ) * (one - other)
+        side = np.where(rng.random(size) < 0.5, 1.0, -1.0)
+        blended = 0.5 * (one + other) + 0.5 * spread * side * (one - other)
         swapped = np.where(rng.random(size) < 0.5, one, other)
         # As in the paper, each number is crossed with probability 1/2, and otherwise keeps the
         # first parent's value.
@@ -238,7 +235,9 @@ class AgingModel(_GeneticAlgorithm):
 
         `learned` has at most as many trials as the population.
         """
-        return self._members(learned) if len(learned) >= self._settings.population_size else None
+        if len(learned) < self._settings.population_size:
+            return None
+        return self._members(learned)
 
     def _child(self, population: Population, rng: np.random.Generator) -> Floats:
         drawn = rng.integers(0, len(population.rows), self._settings.tournament_size)
@@ -249,3 +248,13 @@ class AgingModel(_GeneticAlgorithm):
 
 def _key(row: Floats) -> bytes:
     return np.round(row, 12).tobytes()
+
+
+def _polynomial_step(x: float, share: float, eta: float) -> float:
+    """Return the change of x in 0…1 by polynomial mutation. share: uniform in [0, 1)."""
+    power = eta + 1
+    if share < 0.5:
+        below: float = 2 * share + (1 - 2 * share) * (1 - x) ** power
+        return float(below ** (1 / power) - 1)
+    above: float = 2 * (1 - share) + (2 * share - 1) * x**power
+    return float(1 - above ** (1 / power))

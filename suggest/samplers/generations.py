@@ -53,28 +53,31 @@ class Generations(Generic[T, M]):
 
     def replay(self, trials: Sequence[T]) -> tuple[int, M]:
         """Return how many generations these trials complete, and the memory after them."""
-        numbers = [trial.number for trial in trials]
-        # The generations whose trials are the same as before, and where they end.
-        same, end = 0, 0
-        for before in self._numbers:
-            if tuple(numbers[end : end + len(before)]) != before:
-                break
-            same, end = same + 1, end + len(before)
-        self._memories = {k: memory for k, memory in self._memories.items() if k <= same}
+        numbers = tuple(trial.number for trial in trials)
+        unchanged = self._unchanged(numbers)
+        self._memories = {k: memory for k, memory in self._memories.items() if k <= unchanged}
         last = max(self._memories, default=0)
-        if any(k not in self._memories for k in range(max(0, last + 1 - self._recent), last + 1)):
+        read = range(max(0, last + 1 - self._recent), last + 1)
+        if any(k not in self._memories for k in read):
             last, self._memories = 0, {0: self._first()}
         del self._numbers[last:]
         start = sum(map(len, self._numbers))
-        while start + (size := self._next_size(last)) <= len(trials):
+        while (end := start + self._next_size(last)) <= len(trials):
             deadline.check()
-            self._memories[last + 1] = self._step(
-                last, trials[start : start + size], self._memories
-            )
+            self._memories[last + 1] = self._step(last, trials[start:end], self._memories)
             self._memories.pop(last + 1 - KEPT, None)
-            self._numbers.append(tuple(numbers[start : start + size]))
-            last, start = last + 1, start + size
+            self._numbers.append(numbers[start:end])
+            last, start = last + 1, end
         return last, self._memories[last]
+
+    def _unchanged(self, numbers: tuple[int, ...]) -> int:
+        """Return how many generations have the same trials as before."""
+        end = 0
+        for generation, before in enumerate(self._numbers):
+            if numbers[end : end + len(before)] != before:
+                return generation
+            end += len(before)
+        return len(self._numbers)
 
     def _next_size(self, generation: int) -> int:
         return self._size if isinstance(self._size, int) else self._size(self._memories[generation])

@@ -154,10 +154,8 @@ class ExpectedHypervolumeImprovement:
 
     def promise(self, rows: Floats) -> Floats:
         found = [member.predict(rows) for member in self._members]
-        means, deviations = (
-            np.stack([m for m, _ in found], axis=1),
-            np.stack([d for _, d in found], axis=1),
-        )
+        means = np.stack([m for m, _ in found], axis=1)
+        deviations = np.stack([d for _, d in found], axis=1)
         return log_hypervolume_improvement(self._cells, means, deviations)[0]
 
     def slopes(self, rows: Floats) -> tuple[Floats, Floats]:

@@ -53,11 +53,9 @@ def estimated(
     least = min(
         float((other_mean - width * other_deviation).min()), float((mean - width * deviation).min())
     )
-    center, spread, noise = (
-        float(mean[best]),
-        INTERVAL * float(deviation[best]),
-        process.noise_deviation,
-    )
+    center = float(mean[best])
+    spread = INTERVAL * float(deviation[best])
+    noise = process.noise_deviation
     warped = np.array([center, center - spread, center + spread, center + noise, most, least])
     value, low, high, noisy, most, least = unwarped(warped, losses, process.log_delta).tolist()
     ends = sorted((sign * low, sign * high))

@@ -44,108 +44,123 @@ class Cells:
 
 
 def cells(losses: Floats, beyond: float) -> Cells:
-    """Return the cells for losses, (trials, objectives), as far as they dominate the reference
-    point.
-    """
+    """Return the cells for losses, (trials, objectives), that dominate the reference point."""
     count = losses.shape[1]
     front = np.array(pareto.front(losses.tolist()), dtype=np.intp)
     if len(front) > MOST_IN_FRONT[count]:
         front = np.sort(front[most_spread(losses[front].T, MOST_IN_FRONT[count])])
     points = losses[front]
-    extent = np.maximum(
-        np.ptp(points, axis=0), LEAST_EXTENT * np.maximum(np.ptp(losses, axis=0), 1.0)
-    )
+    least = LEAST_EXTENT * np.maximum(np.ptp(losses, axis=0), 1.0)
+    extent = np.maximum(np.ptp(points, axis=0), least)
     # With a reference just behind the front, nothing would be gained by making it longer.
     reference = np.maximum(points.max(axis=0) + beyond * extent, losses.max(axis=0))
-    bounds = tuple(
-        np.array([-np.inf, *np.unique(points[:, k]), reference[k]]) for k in range(count)
-    )
-    places = np.stack([np.searchsorted(bounds[k], points[:, k]) for k in range(count)], axis=1)
-    last = [len(each) - 1 for each in bounds]
-    boxes = _strips(places, last) if count == 2 else _slabs(places, last)
-    return Cells(
-        bounds, np.array([low for low, _ in boxes]), np.array([high for _, high in boxes]), front
-    )
+    bounds = []
+    indexes = []
+    for losses_of, end in zip(points.T, reference, strict=True):
+        bound = np.array([-np.inf, *np.unique(losses_of), end])
+        bounds.append(bound)
+        indexes.append(np.searchsorted(bound, losses_of))
+    last = [len(bound) - 1 for bound in bounds]
+    boxes = _strips if count == 2 else _slabs
+    low, high = zip(*boxes(np.stack(indexes, axis=1), last), strict=True)
+    return Cells(tuple(bounds), np.array(low), np.array(high), front)
 
 
 _Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _strips(places: Indexes, last: Sequence[int]) -> list[_Box]:
-    """Return the boxes of two objectives. places: indexes of bounds.
+def _strips(indexes: Indexes, last: Sequence[int]) -> list[_Box]:
+    """Return the boxes of two objectives.
 
-    Some points may dominate others.
+    indexes: those of the bounds of each point. Some points may dominate others.
     """
-    found: list[_Box] = []
+    boxes: list[_Box] = []
     start, top = 0, last[1]
-    for first, second in sorted(map(tuple, places.tolist())):
+    for first, second in sorted(map(tuple, indexes.tolist())):
         if second < top:
             if first > start:
-                found.append(((start, 0), (first, top)))
+                boxes.append(((start, 0), (first, top)))
             start, top = first, second
-    found.append(((start, 0), (last[0], top)))
-    return found
+    boxes.append(((start, 0), (last[0], top)))
+    return boxes
 
 
-def _slabs(places: Indexes, last: Sequence[int]) -> list[_Box]:
+def _slabs(indexes: Indexes, last: Sequence[int]) -> list[_Box]:
     """Return the boxes of three objectives: strips between neighboring bounds of the third."""
-    found: list[_Box] = []
+    boxes: list[_Box] = []
     for bottom in range(last[2]):
-        below = places[places[:, 2] <= bottom, :2]
-        found.extend(((*low, bottom), (*high, bottom + 1)) for low, high in _strips(below, last))
-    return found
+        below = indexes[indexes[:, 2] <= bottom, :2]
+        for low, high in _strips(below, last):
+            boxes.append(((*low, bottom), (*high, bottom + 1)))
+    return boxes
 
 
 def log_hypervolume_improvement(
     known: Cells, means: Floats, deviations: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the logarithm for each row, and its derivatives by means and deviations, all (rows,
-    objectives).
+    """Return the logarithm for each row, and its derivatives by means and deviations.
+
+    Means, deviations and derivatives: (rows, objectives).
     """
     step = max(1, AT_A_TIME // len(known.low))
-    parts = [
-        _log_improvement_of_rows(
-            known, means[start : start + step], deviations[start : start + step]
-        )
-        for start in range(0, len(means), step)
-    ]
-    value, by_mean, by_deviation = (np.concatenate(each) for each in zip(*parts, strict=True))
+    parts = []
+    for start in range(0, len(means), step):
+        rows = slice(start, start + step)
+        parts.append(_log_improvement_of_rows(known, means[rows], deviations[rows]))
+    value, by_mean, by_deviation = map(np.concatenate, zip(*parts, strict=True))
     return value, by_mean, by_deviation
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """The logarithm of one objective's factor in the volume of each cell, and its derivatives.
+
+    All are (rows, cells).
+    """
+
+    log: Floats
+    by_mean: Floats
+    by_deviation: Floats
 
 
 def _log_improvement_of_rows(
     known: Cells, means: Floats, deviations: Floats
 ) -> tuple[Floats, Floats, Floats]:
     rows, objectives = means.shape
+    factors = [
+        _factor(known, k, means[:, k, None], deviations[:, k, None]) for k in range(objectives)
+    ]
     total = np.zeros((rows, len(known.low)))
-    sides = []
-    for k in range(objectives):
-        bound = known.bounds[k]
-        mean, deviation = means[:, k, None], deviations[:, k, None]
-        # Of -inf the improvement is 0.
-        u = (bound[1:] - mean) / deviation
-        log_gain, slope = (each.reshape(u.shape) for each in log_improvement(u.ravel()))
-        none = np.full((rows, 1), -np.inf)
-        gain = np.concatenate([none, log_gain + np.log(deviation)], axis=1)
-        # The improvement is deviation * h(u), and `slope` is h'(u) / h(u).
-        by_mean = np.concatenate([np.zeros((rows, 1)), -slope / deviation], axis=1)
-        by_deviation = np.concatenate([np.zeros((rows, 1)), (1.0 - slope * u) / deviation], axis=1)
-        high, low = known.high[:, k], known.low[:, k]
-        # Of the part below `low`.
-        share = np.exp(np.minimum(gain[:, low] - gain[:, high], -1e-12))
-        rest = -np.expm1(np.minimum(gain[:, low] - gain[:, high], -1e-12))
-        total += gain[:, high] + np.log(rest)
-        sides.append(
-            (
-                (by_mean[:, high] - share * by_mean[:, low]) / rest,
-                (by_deviation[:, high] - share * by_deviation[:, low]) / rest,
-            )
-        )
+    for factor in factors:
+        total += factor.log
     most = total.max(axis=1, keepdims=True)
     weights = np.exp(total - most)
     sums = weights.sum(axis=1, keepdims=True)
     weights /= sums
     value = (most + np.log(sums))[:, 0]
-    by_means = np.stack([(weights * side).sum(axis=1) for side, _ in sides], axis=1)
-    by_deviations = np.stack([(weights * side).sum(axis=1) for _, side in sides], axis=1)
-    return value, by_means, by_deviations
+    by_means = [(weights * factor.by_mean).sum(axis=1) for factor in factors]
+    by_deviations = [(weights * factor.by_deviation).sum(axis=1) for factor in factors]
+    return value, np.stack(by_means, axis=1), np.stack(by_deviations, axis=1)
+
+
+def _factor(known: Cells, k: int, mean: Floats, deviation: Floats) -> _Factor:
+    """Return the factor of objective k. mean, deviation: (rows, 1)."""
+    rows = len(mean)
+    u = (known.bounds[k][1:] - mean) / deviation
+    log_gain, slope = (each.reshape(u.shape) for each in log_improvement(u.ravel()))
+    # The improvement is deviation * h(u), and `slope` is h'(u) / h(u). Of -inf, the first bound,
+    # the improvement is 0.
+    no_gain = np.full((rows, 1), -np.inf)
+    no_slope = np.zeros((rows, 1))
+    gain = np.concatenate([no_gain, log_gain + np.log(deviation)], axis=1)
+    by_mean = np.concatenate([no_slope, -slope / deviation], axis=1)
+    by_deviation = np.concatenate([no_slope, (1.0 - slope * u) / deviation], axis=1)
+    high, low = known.high[:, k], known.low[:, k]
+    log_share = np.minimum(gain[:, low] - gain[:, high], -1e-12)
+    # Of the part below `low`, and of the part above it.
+    share, rest = np.exp(log_share), -np.expm1(log_share)
+    return _Factor(
+        gain[:, high] + np.log(rest),
+        (by_mean[:, high] - share * by_mean[:, low]) / rest,
+        (by_deviation[:, high] - share * by_deviation[:, low]) / rest,
+    )

@@ -119,28 +119,19 @@ class GpModel:
         return search
 
     def _encoded(self, trials: list[Trial]) -> Floats:
-        new = [t for t in trials if t.number not in self._rows]
-        rows = dict(
-            zip(
-                [t.number for t in new],
-                self._places.encoded([t.parameters for t in new]),
-                strict=True,
-            )
-        )
-        self._rows = {
-            t.number: rows[t.number] if t.number in rows else self._rows[t.number] for t in trials
-        }
-        return np.array([self._rows[t.number] for t in trials])
+        new = [trial for trial in trials if trial.number not in self._rows]
+        rows = self._places.encoded([trial.parameters for trial in new])
+        self._rows |= {trial.number: row for trial, row in zip(new, rows, strict=True)}
+        self._rows = {trial.number: self._rows[trial.number] for trial in trials}
+        return np.array(list(self._rows.values()))
 
     def _acquisition(self, history: _History) -> Acquisition:
         criteria = self._criteria
         taught = np.array([teaches(t, criteria) for t in history.trials], dtype=np.bool_)
         chances, hopeless = self._failures(history, taught)
-        bounds = [
-            each
-            for place in range(len(criteria.constraints))
-            for each in self._constraint(history, place)
-        ]
+        bounds: list[Feasibility] = []
+        for index in range(len(criteria.constraints)):
+            bounds += self._constraint(history, index)
         chances.extend(bounds)
         violations = np.array([criteria.violation(t) for t in history.trials])[taught]
         known, kept = history.rows[taught], violations == 0

@@ -45,21 +45,17 @@ class Hyperparameters:
 
 
 def triangular_inverse(lower: Floats) -> Floats:
-    """Return the inverse of a lower triangular matrix, or of a stack of them, computed in
-    blocks.
-    """
+    """Return the inverse of a lower triangular matrix, or of a stack of them, in blocks."""
     n = lower.shape[-1]
     if n <= BLOCK:
         return np.tril(np.linalg.inv(lower))
     half = n // 2
-    a, c = (
-        triangular_inverse(lower[..., :half, :half]),
-        triangular_inverse(lower[..., half:, half:]),
-    )
+    first = triangular_inverse(lower[..., :half, :half])
+    last = triangular_inverse(lower[..., half:, half:])
     inverse = np.zeros_like(lower)
-    inverse[..., :half, :half] = a
-    inverse[..., half:, half:] = c
-    inverse[..., half:, :half] = -(c @ (lower[..., half:, :half] @ a))
+    inverse[..., :half, :half] = first
+    inverse[..., half:, half:] = last
+    inverse[..., half:, :half] = -(last @ (lower[..., half:, :half] @ first))
     return inverse
 
 
@@ -80,11 +76,24 @@ def matern(squares: Floats) -> tuple[Floats, Floats]:
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
     """Return the squared distances between rows of `a` and rows of `b`."""
+    return _squared_distances(a, b, _squared_lengths(b))
+
+
+def _squared_distances(a: Floats, b: Floats, lengths_of_b: Floats) -> Floats:
     squares = a @ b.T
     squares *= -2.0
-    squares += np.einsum("ij,ij->i", a, a)[:, None]
-    squares += np.einsum("ij,ij->i", b, b)
+    squares += _squared_lengths(a)[:, None]
+    squares += lengths_of_b
     return np.maximum(squares, 0.0, out=squares)
+
+
+def _squared_lengths(rows: Floats) -> Floats:
+    found: Floats = np.einsum("ij,ij->i", rows, rows)
+    return found
+
+
+def _cholesky(covariance: Floats) -> Floats:
+    return np.linalg.cholesky(covariance).astype(np.float64, copy=False)
 
 
 class Likelihood:
@@ -110,16 +119,13 @@ class Likelihood:
         n, axes = len(self._features), self._axes
         weights = np.exp(theta[:axes])
         signal, noise = math.exp(theta[axes]), math.exp(theta[axes + 1])
-        if self._warp:
-            y, y_slope, jacobian, jacobian_slope = warped(self._losses, float(theta[axes + 2]))
-        else:
-            y, y_slope, jacobian, jacobian_slope = self._losses, np.zeros(n), 0.0, 0.0
+        y, y_slope, jacobian, jacobian_slope = self._warped(float(theta[axes + 2]))
         scaled = self._features * np.sqrt(weights)[self._axis_of]
         kernel, slope = matern(squared_distances(scaled, scaled))
         covariance = signal * kernel
         covariance.flat[:: n + 1] += noise + JITTER * signal
         try:
-            lower = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
+            lower = _cholesky(covariance)
         except np.linalg.LinAlgError:
             return math.inf, np.zeros_like(theta)
         inverse = triangular_inverse(lower)
@@ -134,24 +140,26 @@ class Likelihood:
         slope *= by
         slope *= signal
         # The sum over pairs of slope * (f - f')², for each column.
-        columns = 2.0 * (
-            slope.sum(axis=1) @ self._squares
-            - np.einsum("ij,ij->j", self._features, slope @ self._features)
-        )
+        own = slope.sum(axis=1) @ self._squares
+        mixed = np.einsum("ij,ij->j", self._features, slope @ self._features)
+        columns = 2.0 * (own - mixed)
         gradient[:axes] = weights * np.bincount(self._axis_of, columns, axes)
         gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
-        value = (
-            0.5 * float(y @ alpha)
-            + float(np.log(np.diag(lower)).sum())
-            + n * LOG_ROOT_TAU
-            - jacobian
-        )
+        log_determinant = float(np.log(np.diag(lower)).sum())
+        value = 0.5 * float(y @ alpha) + log_determinant + n * LOG_ROOT_TAU - jacobian
         off, spread = self._from_prior(theta)
         return value + 0.5 * float(off @ off), gradient + off / spread
 
+    def _warped(self, log_delta: float) -> tuple[Floats, Floats, float, float]:
+        """Return the losses and the log of the Jacobian, each with its derivative by `log_delta`."""
+        if self._warp:
+            return warped(self._losses, log_delta)
+        return self._losses, np.zeros(len(self._losses)), 0.0, 0.0
+
     def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return each parameter's distance from its prior's mean in standard deviations, and these
-        deviations.
+        """Return each parameter's distance from its prior's mean, and its prior's deviation.
+
+        The distances are in these standard deviations.
         """
         mean = np.full(len(theta), self._prior)
         mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
@@ -160,10 +168,8 @@ class Likelihood:
         return (theta - mean) / spread, spread
 
     def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
-        found = [self.at(theta) for theta in points]
-        return np.array([value for value, _ in found]), np.array(
-            [gradient for _, gradient in found]
-        )
+        values, gradients = zip(*map(self.at, points), strict=True)
+        return np.array(values), np.array(gradients)
 
 
 def fit(features: Features, rows: Floats, losses: Floats, *, warp: bool) -> Hyperparameters:
@@ -204,13 +210,12 @@ class Posterior:
         self.noise_deviation = math.sqrt(found.noise)
         self.log_delta = found.log_delta  # of the warp that made the values
         self._trials = self._scaled(rows)
-        self._squares = np.einsum("ij,ij->i", self._trials, self._trials)
+        self._squares = _squared_lengths(self._trials)
         self._y = y
         kernel, _ = matern(squared_distances(self._trials, self._trials))
         kernel *= self._signal
         kernel.flat[:: len(y) + 1] += self._noise + JITTER * self._signal
-        lower = np.linalg.cholesky(kernel).astype(np.float64, copy=False)
-        self._inverse = triangular_inverse(lower)
+        self._inverse = triangular_inverse(_cholesky(kernel))
         self._alpha = self._inverse.T @ (self._inverse @ y)
 
     def __len__(self) -> int:
@@ -237,11 +242,7 @@ class Posterior:
         self._alpha = inverse.T @ (inverse @ self._y)
 
     def _kernels(self, at: Floats) -> tuple[Floats, Floats]:
-        squares = at @ self._trials.T
-        squares *= -2.0
-        squares += np.einsum("ij,ij->i", at, at)[:, None]
-        squares += self._squares
-        kernel, slope = matern(np.maximum(squares, 0.0, out=squares))
+        kernel, slope = matern(_squared_distances(at, self._trials, self._squares))
         kernel *= self._signal
         slope *= self._signal
         return kernel, slope
@@ -263,13 +264,14 @@ class Posterior:
         return mean, deviation
 
     def _deviations(self, explained: Floats) -> Floats:
-        left = self._signal - np.einsum("ij,ij->i", explained, explained)
+        left = self._signal - _squared_lengths(explained)
         found: Floats = np.sqrt(np.maximum(left, 1e-12 * self._signal))
         return found
 
     def predict_slopes(self, rows: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return means and standard deviations, and the gradients of both by the places: (rows,
-        axes).
+        """Return means and standard deviations, and the gradients of both by the places.
+
+        The gradients are (rows, axes).
         """
         at = self._scaled(rows)
         kernel, slope = self._kernels(at)
@@ -282,10 +284,7 @@ class Posterior:
         return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
-        """Return the gradient of a sum over trials by features, of the derivatives by squared
-        distances.
-        """
-        found: Floats = (
-            2.0 * (at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials) * self._roots
-        )
-        return found
+        """Return the gradient by features, of a sum over trials of the derivatives by distances²."""
+        pulled = at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials
+        gradient: Floats = 2.0 * pulled * self._roots
+        return gradient

@@ -54,7 +54,8 @@ class CandidateSearch:
         every = np.concatenate([climbed, rows])
         promise = np.concatenate([self._acquisition.promise(climbed), promise])
         order = np.argsort(-promise, kind="stable")
-        row: Floats = every[next((k for k in order if not self._is_taken(every[k])), order[0])]
+        best = next((k for k in order if not self._is_taken(every[k])), order[0])
+        row: Floats = every[best]
         return row
 
     def _candidates(self, decided: Floats, rng: np.random.Generator) -> Floats:
@@ -72,9 +73,9 @@ class CandidateSearch:
         chosen: list[int] = []
         for k in order[:200]:
             away = np.nan_to_num(np.abs(rows[chosen] - rows[k]), nan=1.0)
-            away[:, np.isnan(rows[k])] = np.where(
-                np.isnan(rows[chosen][:, np.isnan(rows[k])]), 0.0, 1.0
-            )
+            # Two rows that lack a parameter do not differ in it.
+            lacking = np.isnan(rows[k])
+            away[:, lacking] = np.where(np.isnan(rows[chosen][:, lacking]), 0.0, 1.0)
             if not chosen or away.max(axis=1).min() > APART:
                 chosen.append(int(k))
             if len(chosen) == CLIMBED:
@@ -87,27 +88,26 @@ class CandidateSearch:
         if not moving.any():
             return rows
         axes = np.flatnonzero(moving.any(axis=0))
+        moving = moving[:, axes]
         scale = np.maximum(self._acquisition.rates[axes], 1e-3)
 
         def function(x: Floats, which: Indexes) -> tuple[Floats, Floats]:
             here = rows[which].copy()
-            here[:, axes] = np.where(moving[which][:, axes], x / scale, here[:, axes])
+            here[:, axes] = np.where(moving[which], x / scale, here[:, axes])
             promise, gradient = self._acquisition.slopes(here)
-            return -promise, np.where(moving[which][:, axes], -gradient[:, axes] / scale, 0.0)
+            return -promise, np.where(moving[which], -gradient[:, axes] / scale, 0.0)
 
-        starts = np.where(moving[:, axes], rows[:, axes], 0.0) * scale
         found = minimize(
             function,
-            starts,
+            np.where(moving, rows[:, axes], 0.0) * scale,
             np.zeros(len(axes)),
             scale,
             iterations=CLIMB_STEPS,
             tolerance=CLIMB_TOLERANCE,
         )
         climbed = rows.copy()
-        climbed[:, axes] = np.where(
-            moving[:, axes], np.clip(found.points / scale, 0.0, 1.0), rows[:, axes]
-        )
+        places = np.clip(found.points / scale, 0.0, 1.0)
+        climbed[:, axes] = np.where(moving, places, rows[:, axes])
         return climbed
 
     def _stepped(self, rows: Floats, free: Flags, quantiles: Floats) -> Floats:
@@ -120,12 +120,12 @@ class CandidateSearch:
         promise = self._acquisition.promise(every)
         found, start = [], 0
         for group in groups:
-            found.append(every[start + int(np.argmax(promise[start : start + len(group)]))])
+            best = int(np.argmax(promise[start : start + len(group)]))
+            found.append(every[start + best])
             start += len(group)
         return np.array(found)
 
     def _is_taken(self, row: Floats) -> bool:
-        same = (np.abs(self._taken - row) < self._reach[:, None]) | (
-            np.isnan(self._taken) & np.isnan(row)
-        )
-        return bool(same.all(axis=1).any())
+        near = np.abs(self._taken - row) < self._reach[:, None]
+        both_lack = np.isnan(self._taken) & np.isnan(row)
+        return bool((near | both_lack).all(axis=1).any())

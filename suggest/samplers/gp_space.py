@@ -68,8 +68,10 @@ class Axis:
         if self.dimension.choice:
             return places
         numbers = self.low + places * self.span
-        numbers = np.exp(numbers) if self.dimension.log else numbers
-        numbers = np.rint(numbers) if self.dimension.whole else numbers
+        if self.dimension.log:
+            numbers = np.exp(numbers)
+        if self.dimension.whole:
+            numbers = np.rint(numbers)
         return np.clip(numbers, self.dimension.first, self.dimension.last)
 
     def snapped(self, places: Floats) -> Floats:
@@ -89,6 +91,39 @@ def _axis(parameter: Parameter) -> Axis:
     return Axis(parameter, d, low, span if span > 0 else 1.0)
 
 
+def _shares_moved(size: int) -> tuple[float, float]:
+    """Return the shares of this number of axes that change where few change, and where many do."""
+    if size > 20:
+        # All at once is a jump to nowhere.
+        return 5.0 / size, 20.0 / size
+    few = max(2.0, size / 4.0) / size if size > 1 else 1.0
+    return min(few, 1.0), 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Corners:
+    """The corners of a choice: one for each of `values` and, with `others`, one for all others."""
+
+    axis: int
+    values: Floats
+    others: bool
+
+    @classmethod
+    def of(cls, axis: int, count: float, known: Floats) -> _Corners:
+        """`known` are the places that trials have, NaN where they have none."""
+        if count <= CORNERS:
+            return cls(axis, np.arange(count), False)
+        return cls(axis, np.unique(known[~np.isnan(known)]), True)
+
+    def features(self, places: Floats) -> Floats:
+        """Return the columns of places, (rows,)."""
+        same = places[:, None] == self.values[None]
+        if self.others:
+            other = ~same.any(axis=1) & ~np.isnan(places)
+            same = np.concatenate([same, other[:, None]], axis=1)
+        return np.where(same, math.sqrt(0.5), 0.0)
+
+
 class Places:
     """The axes of a space, in an order in which parents come first."""
 
@@ -96,36 +131,32 @@ class Places:
         self._space = space
         self.axes = tuple(_axis(p) for p in space.ordered if p.domain.count != 1)
         self.size = len(self.axes)
-        self.choice = np.array([a.dimension.choice for a in self.axes], dtype=np.bool_)
-        self.smooth = np.array(
-            [not a.dimension.choice and a.count > FEW for a in self.axes], dtype=np.bool_
-        )
-        self.optional = np.array([bool(a.parameter.when) for a in self.axes], dtype=np.bool_)
-        self._row = {a.name: k for k, a in enumerate(self.axes)}
+        self.choice = np.array([axis.dimension.choice for axis in self.axes], dtype=np.bool_)
+        many = np.array([axis.count > FEW for axis in self.axes], dtype=np.bool_)
+        self.smooth = many & ~self.choice
+        self.optional = np.array([bool(axis.parameter.when) for axis in self.axes], dtype=np.bool_)
+        self._row = {axis.name: k for k, axis in enumerate(self.axes)}
         # For each axis with conditions: the parents' axes and the places that make it active.
-        self._conditions = [self._parents(p.parameter) for p in self.axes]
+        self._conditions = [self._parents(axis.parameter) for axis in self.axes]
 
     def _parents(self, parameter: Parameter) -> list[tuple[int, Floats]] | None:
         """Return the parents' axes and places.
 
         None if never active, since a parent's only value is another one.
         """
-        found: list[tuple[int, Floats]] = []
+        parents: list[tuple[int, Floats]] = []
         for condition in parameter.when:
             parent = self._space.by_name[condition.parameter]
             if parent.name in self._row:
                 k = self._row[parent.name]
                 numbers = np.array([encode(parent.domain, v) for v in condition.values])
-                found.append((k, self.axes[k].places(numbers[~np.isnan(numbers)])))
-            else:
-                only = parent.domain.at(0)
-                if not condition.holds({parent.name: only}):
-                    return None
-                above = self._parents(parent)
-                if above is None:
-                    return None
-                found.extend(above)
-        return found
+                parents.append((k, self.axes[k].places(numbers[~np.isnan(numbers)])))
+                continue
+            above = self._parents(parent)
+            if above is None or not condition.holds({parent.name: parent.domain.at(0)}):
+                return None
+            parents.extend(above)
+        return parents
 
     def encoded(self, points: Sequence[Assignment]) -> Floats:
         """Return the rows of points: (points, axes)."""
@@ -146,11 +177,9 @@ class Places:
             if name not in self._row:
                 return parameter.domain.at(0)
             k = self._row[name]
-            place = (
-                row[k : k + 1]
-                if not math.isnan(row[k])
-                else np.array([0.0 if self.choice[k] else MIDDLE])
-            )
+            place = row[k : k + 1]
+            if math.isnan(row[k]):
+                place = np.array([0.0 if self.choice[k] else MIDDLE])
             return decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
 
         return self._space.point(value_of)
@@ -168,8 +197,9 @@ class Places:
         return on
 
     def completed(self, rows: Floats, quantiles: Floats) -> Floats:
-        """Return rows as points have them: numbers at members, NaN where inactive, drawn where
-        active and not there.
+        """Return rows as points have them: numbers at members, and NaN where inactive.
+
+        What is active and not there is drawn.
         """
         for k, axis in enumerate(self.axes):
             rows[:, k] = axis.snapped(rows[:, k])
@@ -196,13 +226,8 @@ class Places:
         """Return rows with a few or all places changed, each row by a length of its own."""
         count, size = rows.shape
         rows = rows.copy()
-        few = max(2.0, size / 4.0) / size if size > 1 else 1.0
-        share = np.where(rng.random(count) < 0.5, 1.0, min(few, 1.0))
-        # All at once is a jump to nowhere.
-        if size > 20:
-            share = np.where(
-                share == 1.0, np.minimum(20.0 / size, 1.0), np.minimum(few, 5.0 / size)
-            )
+        few, many = _shares_moved(size)
+        share = np.where(rng.random(count) < 0.5, many, few)
         move = rng.random((count, size)) < share[:, None]
         move[np.arange(count), rng.integers(0, size, count)] = True
         length = 10.0 ** rng.uniform(-3.0, -0.5, count)
@@ -210,36 +235,36 @@ class Places:
         flip = rng.random((count, size)) < 0.3
         other = rng.random((count, size))
         for k, axis in enumerate(self.axes):
+            here = move[:, k]
             if axis.dimension.choice:
-                here = move[:, k] & flip[:, k]
+                here = here & flip[:, k]
                 rows[here, k] = np.floor(other[here, k] * axis.count)
                 continue
-            here = move[:, k]
             step = steps[here, k]
-            if self.smooth[k]:
-                place = rows[here, k] + step
-            else:
-                place = rows[here, k] + np.sign(step) * np.maximum(np.abs(step), 0.75 / axis.count)
+            if not self.smooth[k]:
+                step = np.sign(step) * np.maximum(np.abs(step), 0.75 / axis.count)
             # Reflected at the ends.
-            place = np.abs(place)
-            rows[here, k] = np.clip(np.where(place > 1.0, 2.0 - place, place), 0.0, 1.0)
+            place = np.abs(rows[here, k] + step)
+            place = np.where(place > 1.0, 2.0 - place, place)
+            rows[here, k] = np.clip(place, 0.0, 1.0)
         return rows
 
     def neighbors(self, row: Floats, free: Flags) -> Floats:
-        """Return rows that differ in one axis of few values: numbers by up to three steps, choices
-        by any value.
+        """Return rows that differ in one axis of few values.
+
+        Numbers differ by up to three steps, and choices take any other value.
         """
         found = []
         for k, axis in enumerate(self.axes):
             if self.smooth[k] or not free[k] or math.isnan(row[k]):
                 continue
-            here = row[k : k + 1] if axis.dimension.choice else axis.numbers(row[k : k + 1])
+            here = axis.numbers(row[k : k + 1])[0]
             if axis.dimension.choice:
                 others = np.arange(min(axis.count, CORNERS))
             else:
-                others = here[0] + np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
+                others = here + np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
                 others = others[(others >= axis.dimension.first) & (others <= axis.dimension.last)]
-            for place in axis.places(others[others != here[0]]):
+            for place in axis.places(others[others != here]):
                 other = row.copy()
                 other[k] = place
                 found.append(other)
@@ -253,59 +278,44 @@ class Features:
     """
 
     def __init__(self, places: Places, known: Floats) -> None:
-        missing = (
-            np.isnan(known).any(axis=0) if len(known) else np.zeros(places.size, dtype=np.bool_)
-        )
         number = ~places.choice
-        arc = number & (places.optional | missing)
+        arc = number & (places.optional | np.isnan(known).any(axis=0))
         self._plain: Indexes = np.flatnonzero(number & ~arc)
         self._arc: Indexes = np.flatnonzero(arc)
-        self._corners: list[tuple[int, Floats, bool]] = []
+        self._corners = [
+            _Corners.of(int(k), places.axes[k].count, known[:, k])
+            for k in np.flatnonzero(places.choice)
+        ]
         of = [self._plain, self._arc, self._arc]
-        for k in np.flatnonzero(places.choice):
-            count = int(places.axes[k].count)
-            values = np.arange(float(count))
-            if more := count > CORNERS:
-                values = (
-                    np.unique(known[:, k][~np.isnan(known[:, k])]) if len(known) else values[:0]
-                )
-            self._corners.append((int(k), values, more))
-            of.append(np.full(len(values) + more, k))
+        for corners in self._corners:
+            of.append(np.full(len(corners.values) + corners.others, corners.axis))
         self.axis_of: Indexes = np.concatenate(of).astype(np.intp)  # of each column
         self.axes = places.size
 
     def of(self, rows: Floats) -> Floats:
         """Return the features: (rows, columns)."""
-        angle = ARC * (rows[:, self._arc] - MIDDLE)
-        there = ~np.isnan(angle)
-        angle = np.where(there, angle, 0.0)
-        parts = [
-            rows[:, self._plain],
-            np.where(there, np.cos(angle) / ARC, 0.0),
-            np.sin(angle) / ARC,
-        ]
-        for k, values, more in self._corners:
-            same = rows[:, k, None] == values[None]
-            if more:
-                same = np.concatenate(
-                    [same, (~same.any(axis=1) & ~np.isnan(rows[:, k]))[:, None]], axis=1
-                )
-            parts.append(np.where(same, math.sqrt(0.5), 0.0))
+        angle, there = self._angles(rows)
+        cosine = np.where(there, np.cos(angle) / ARC, 0.0)
+        parts = [rows[:, self._plain], cosine, np.sin(angle) / ARC]
+        parts += [corners.features(rows[:, corners.axis]) for corners in self._corners]
         return np.concatenate(parts, axis=1)
 
+    def _angles(self, rows: Floats) -> tuple[Floats, Flags]:
+        """Return where places lie on their arcs, 0 if they are inactive, and which are active."""
+        angle = ARC * (rows[:, self._arc] - MIDDLE)
+        there = ~np.isnan(angle)
+        return np.where(there, angle, 0.0), there
+
     def pullback(self, rows: Floats, gradients: Floats) -> Floats:
-        """Return gradients by features as gradients by places: (rows, axes), 0 for choices and for
-        what is inactive.
+        """Return gradients by features as gradients by places, (rows, axes).
+
+        They are 0 for choices and for what is inactive.
         """
         plain, arc = len(self._plain), len(self._arc)
         found = np.zeros((len(rows), self.axes))
         found[:, self._plain] = gradients[:, :plain]
-        angle = ARC * (rows[:, self._arc] - MIDDLE)
-        there = ~np.isnan(angle)
-        angle = np.where(there, angle, 0.0)
-        cosine, sine = (
-            gradients[:, plain : plain + arc],
-            gradients[:, plain + arc : plain + 2 * arc],
-        )
+        angle, there = self._angles(rows)
+        cosine = gradients[:, plain : plain + arc]
+        sine = gradients[:, plain + arc : plain + 2 * arc]
         found[:, self._arc] = np.where(there, np.cos(angle) * sine - np.sin(angle) * cosine, 0.0)
         return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from suggest.domain import show
 from suggest.errors import Problem
@@ -80,7 +81,8 @@ class Grid:
         mentioned = _mentioned(space, self._axes)
         self._levels: list[_Level] = []
         for place, parameter in enumerate(order):
-            later = {c.parameter for p in order[place:] for c in p.when}
+            conditions = chain.from_iterable(each.when for each in order[place:])
+            later = {condition.parameter for condition in conditions}
             when = tuple(
                 (c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when
             )

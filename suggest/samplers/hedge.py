@@ -93,6 +93,12 @@ class HedgeSampler(SteppedSampler):
 
 
 def gp_has_turn(number: int, parallelism: int, *, late_cmaes: bool = False) -> bool:
-    by_length = 3 if number < LONG else 2 if number < VERY_LONG and not late_cmaes else 1
-    by_width = 3 if parallelism <= SEVERAL else 2 if parallelism <= MANY else 1
-    return number % CYCLE < min(by_length, by_width)
+    """Return whether the process, rather than another sampler, proposes a trial."""
+    turns = 3
+    if number >= LONG:
+        turns = 2 if number < VERY_LONG and not late_cmaes else 1
+    if parallelism > MANY:
+        turns = 1
+    elif parallelism > SEVERAL:
+        turns = min(turns, 2)
+    return number % CYCLE < turns

@@ -28,6 +28,7 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -206,22 +207,16 @@ class OptunaModel(ABC, Generic[S]):
         """Return Optuna's attribute for the constraints: a number for each bound, above 0 if the
         trial breaks it.
         """
-        if (
-            len(trial.constraint_values) != len(self._criteria.constraints)
-            or not self._criteria.constraints
-        ):
+        constraints, values = self._criteria.constraints, trial.constraint_values
+        if not constraints or len(values) != len(constraints):
             return {}
-        pairs = zip(self._criteria.constraints, trial.constraint_values, strict=True)
-        found = [
-            excess
-            for c, value in pairs
-            for excess in (
-                None if c.min is None else c.min - value,
-                None if c.max is None else value - c.max,
-            )
-            if excess is not None
-        ]
-        return {_CONSTRAINTS: tuple(found)}
+        excesses: list[float] = []
+        for constraint, value in zip(constraints, values, strict=True):
+            if constraint.min is not None:
+                excesses.append(constraint.min - value)
+            if constraint.max is not None:
+                excesses.append(value - constraint.max)
+        return {_CONSTRAINTS: tuple(excesses)}
 
 
 def _excesses(trial: FrozenTrial) -> Sequence[float]:
@@ -440,7 +435,8 @@ def _without_huge_values(trials: Trials) -> Trials:
 
     It standardizes values, so their scale does not matter.
     """
-    largest = max((abs(v) for t in trials for v in t.values or () if math.isfinite(v)), default=0.0)
+    values = chain.from_iterable(trial.values or () for trial in trials)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest < _HUGE:
         return trials
     scaled = [copy.copy(trial) for trial in trials]
@@ -525,7 +521,7 @@ class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
         return key
 
     def _parents(self, memory: Attributes) -> list[FrozenTrial]:
-        return [self._frozen[number] for numbers in memory.values() for number in sorted(numbers)]
+        return [self._frozen[number] for number in chain(*map(sorted, memory.values()))]
 
 
 class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):

@@ -164,7 +164,8 @@ def _scaled(domain: Float | Int, value: Value, factor: float) -> Value:
     if aim == x or domain.count == 1:
         return value
     near = round((aim - domain.min) / (domain.max - domain.min) * (domain.count - 1))
-    near = near if near != index else index + (1 if aim > x else -1)
+    if near == index:
+        near += 1 if aim > x else -1
     return domain.at(min(max(near, 0), domain.count - 1))
 
 
@@ -173,8 +174,10 @@ def _neighbor(domain: Choice, value: Value, *, rises: bool) -> Value:
     x = number(value)
     if x is None or len(ordered) < len(domain.values) or len(ordered) == 1:
         return value
-    place, by = ordered.index(x), 1 if rises else -1
-    return ordered[place + by if 0 <= place + by < len(ordered) else place - by]
+    index, by = ordered.index(x), 1 if rises else -1
+    if not 0 <= index + by < len(ordered):
+        by = -by
+    return ordered[index + by]
 
 
 ENTRIES = (

@@ -18,7 +18,17 @@ from statistics import NormalDist
 from suggest.domain import number
 from suggest.proposal import PointRequest, Steps
 from suggest.samplers.sampler import Sampler, SteppedSampler
-from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Space, Value
+from suggest.space import (
+    Assignment,
+    Choice,
+    Domain,
+    Float,
+    Int,
+    Parameter,
+    Scale,
+    Space,
+    Value,
+)
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
@@ -29,49 +39,46 @@ def by_index(domain: Domain) -> bool:
     """Return whether the values are countable and equally likely."""
     if isinstance(domain, Choice) or domain.count is None:
         return domain.count is not None
-    return domain.normal is None and (
-        domain.scale is Scale.LINEAR or (isinstance(domain, Float) and not domain.step)
-    )
+    if domain.normal is not None:
+        return False
+    is_logarithmic_float = isinstance(domain, Float) and not domain.step
+    return domain.scale is Scale.LINEAR or is_logarithmic_float
 
 
 def quantile(domain: Float | Int, fraction: float) -> float | int:
     """Return the value at a fraction from 0 to 1, for a domain that is not `by_index`."""
-    low, high = _ends(domain)
-    x = (
-        _between(low, high, domain.scale, fraction)
-        if domain.normal is None
-        else _normal_quantile(domain, fraction)
-    )
+    if domain.normal is None:
+        x = _between(*_ends(domain), domain.scale, fraction)
+    else:
+        x = _normal_quantile(domain, fraction)
     if isinstance(domain, Float) and domain.step is None:
         return float(min(max(x, domain.min), domain.max))
     step = domain.step or 1
-    index = (
-        round(x) - domain.min
-        if isinstance(domain, Int) and step == 1
-        else round((x - domain.min) / step)
-    )
+    if isinstance(domain, Int) and step == 1:
+        index = round(x) - domain.min
+    else:
+        index = round((x - domain.min) / step)
     assert domain.count is not None
     return domain.at(min(max(index, 0), domain.count - 1))
 
 
 def fraction_of(domain: Float | Int, value: float) -> float:
-    """Return the fraction whose quantile is the value, from 0 to 1, also for a value outside the
-    range.
+    """Return the fraction whose quantile is the value, from 0 to 1.
+
+    A value outside the range gives an end.
     """
-    low, high = _ends(domain)
-    x = min(max(value, domain.min), domain.max)
+    x = _on_scale(domain, min(max(value, domain.min), domain.max))
     if domain.normal is not None:
         curve, first, last = _curve(domain)
-        quantile = curve.cdf(_on_scale(domain, x))
-        return min(max((quantile - first) / (last - first), 0.0), 1.0)
-    low, high, x = (_on_scale(domain, end) for end in (low, high, x))
+        return min(max((curve.cdf(x) - first) / (last - first), 0.0), 1.0)
+    low, high = (_on_scale(domain, end) for end in _ends(domain))
     return (x - low) / (high - low) if high > low else 0.5
 
 
 def _ends(domain: Float | Int) -> tuple[float, float]:
-    """Return the ends of the range, half a step beyond the first and last value so that these are
-    as likely as others.
+    """Return the ends of the range.
 
+    They are half a step beyond the first and last value, so that these are as likely as others.
     On a log scale the lower end stays above 0: it is then as far from the first value, by ratio, as
     the next edge is.
     """
@@ -89,8 +96,9 @@ def _curve(domain: Float | Int) -> tuple[NormalDist, float, float]:
     """Return the distribution on the scale, and its mass below each end of the range."""
     assert domain.normal is not None
     mean, deviation = domain.normal.mean, domain.normal.deviation
-    is_log = domain.scale is Scale.LOG
-    curve = NormalDist(_on_scale(domain, mean), math.log(deviation) if is_log else deviation)
+    if domain.scale is Scale.LOG:
+        deviation = math.log(deviation)
+    curve = NormalDist(_on_scale(domain, mean), deviation)
     first, last = (curve.cdf(_on_scale(domain, end)) for end in _ends(domain))
     return curve, first, last
 
@@ -121,20 +129,18 @@ def _between(low: float, high: float, scale: Scale, fraction: float) -> float:
 
 
 def on_quantiles(spec: StudySpec, build: Callable[[StudySpec], Sampler]) -> Sampler:
-    """Return the sampler that `build` creates, shown the fractions of the parameters whose domains
-    are uneven.
-    """
-    uneven = {
-        p.name: p.domain
-        for p in spec.space.parameters
-        if not isinstance(p.domain, Choice) and p.domain.is_uneven
-    }
+    """Return the sampler that `build` creates, shown the fractions of uneven parameters."""
+    uneven: dict[str, Float | Int] = {}
+    shown: list[Parameter] = []
+    for parameter in spec.space.parameters:
+        domain = parameter.domain
+        if not isinstance(domain, Choice) and domain.is_uneven:
+            uneven[parameter.name] = domain
+            parameter = replace(parameter, domain=FRACTION)
+        shown.append(parameter)
     if not uneven:
         return build(spec)
-    shown = Space(
-        tuple(replace(p, domain=FRACTION) if p.name in uneven else p for p in spec.space.parameters)
-    )
-    return QuantileSampler(uneven, build(replace(spec, space=shown)))
+    return QuantileSampler(uneven, build(replace(spec, space=Space(tuple(shown)))))
 
 
 class QuantileSampler(SteppedSampler):
@@ -158,9 +164,7 @@ class QuantileSampler(SteppedSampler):
         self._sampler.warm_up()
 
     def _shown(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
-        return [
-            replace(one, fixed=self._fractions(one.fixed)) if one.fixed else one for one in wanted
-        ]
+        return [replace(one, fixed=self._fractions(one.fixed)) for one in wanted]
 
     def _fractions(self, point: Assignment) -> dict[str, Value]:
         shown = dict(point)

@@ -33,10 +33,8 @@ def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
     """
     sign = criteria.objectives[0].direction.sign
     if trial.state is TrialState.SUCCEEDED:
-        violation, loss = (
-            criteria.violation(trial),
-            0.0 if trial.value is None else sign * trial.value,
-        )
+        loss = 0.0 if trial.value is None else sign * trial.value
+        violation = criteria.violation(trial)
         return (0.0, loss, 0.0) if violation == 0 else (2.0, violation, loss)
     if trial.value is None or trial.step is None:
         return 1.0, 1.0, 0.0

@@ -63,27 +63,24 @@ def by_crowding(losses: Floats, violations: Floats, count: int) -> tuple[Indexes
 def by_reference_points(
     losses: Floats, violations: Floats, count: int, rng: np.random.Generator
 ) -> tuple[Indexes, Floats]:
-    """Return `count` survivors of NSGA-III, and their violations as merits (Deb and Jain 2014,
-    parts I and II).
+    """Return `count` survivors of NSGA-III, and their violations as merits.
 
-    Members that satisfy the constraints are equal in mating.
+    Deb and Jain 2014, parts I and II. Members that satisfy the constraints are equal in mating.
     """
     fronts = levels(losses, violations)
-    order = np.argsort(fronts, kind="stable")
-    chosen = order
-    if len(order) > count:
-        last = fronts[order[count - 1]]
+    chosen = np.argsort(fronts, kind="stable")
+    if len(chosen) > count:
+        last = fronts[chosen[count - 1]]
         sure, tied = np.flatnonzero(fronts < last), np.flatnonzero(fronts == last)
+        missing = count - len(sure)
         if violations[tied[0]] > 0:
             # Equal violations.
-            more = tied[: count - len(sure)]
+            more = tied[:missing]
         else:
-            members, lines = (
-                losses[np.concatenate([sure, tied])],
-                reference_points(losses.shape[1], count),
-            )
+            members = losses[np.concatenate([sure, tied])]
+            lines = reference_points(losses.shape[1], count)
             near, distance = _associated(members, losses[fronts == 0], lines)
-            more = tied[_niched(near, distance, len(sure), count - len(sure), rng)]
+            more = tied[_niched(near, distance, len(sure), missing, rng)]
         chosen = np.concatenate([sure, more])
     return chosen, violations[chosen][:, None]
 
@@ -98,7 +95,8 @@ def _associated(members: Floats, front: Floats, lines: Floats) -> tuple[Indexes,
     scaled = (bounded - ideal) / _intercepts(np.clip(front, -LARGEST, LARGEST) - ideal)
     lines = lines / np.linalg.norm(lines, axis=1, keepdims=True)
     along = scaled @ lines.T
-    squares = np.maximum(np.einsum("ij,ij->i", scaled, scaled)[:, None] - along * along, 0.0)
+    lengths = np.einsum("ij,ij->i", scaled, scaled)
+    squares = np.maximum(lengths[:, None] - along * along, 0.0)
     near = np.argmin(squares, axis=1)
     return near, np.sqrt(squares[np.arange(len(near)), near])
 
@@ -112,37 +110,38 @@ def _intercepts(front: Floats) -> Floats:
     worst = front.max(axis=0)
     fallback: Floats = np.where(worst > 0, worst, 1.0)
     weights = np.where(np.eye(size) > 0, 1.0, 1e6)
-    extremes = (
-        front[np.argmin((front[None] / fallback * weights[:, None]).max(axis=2), axis=1)] / fallback
-    )
+    achievements = (front[None] / fallback * weights[:, None]).max(axis=2)
+    extremes = front[np.argmin(achievements, axis=1)] / fallback
     try:
         plane = np.linalg.solve(extremes, np.ones(size))
     except np.linalg.LinAlgError:
         return fallback
     with np.errstate(divide="ignore"):
         found = 1.0 / plane
-    good = bool(np.isfinite(found).all() and (found > 1e-6).all() and (found <= 1e6).all())
-    return found * fallback if good else fallback
+    is_good = np.isfinite(found) & (found > 1e-6) & (found <= 1e6)
+    return found * fallback if is_good.all() else fallback
 
 
 def _niched(
     near: Indexes, distance: Floats, sure: int, count: int, rng: np.random.Generator
 ) -> list[int]:
-    """Return the indexes of `count` of the members after the first `sure` ones (Deb and Jain 2014,
-    algorithm 4).
+    """Return the indexes of `count` of the members after the first `sure` ones.
+
+    Deb and Jain 2014, algorithm 4.
     """
-    held = np.bincount(near[:sure], minlength=int(near.max()) + 1)
+    niche_counts = np.bincount(near[:sure], minlength=int(near.max()) + 1)
     waiting: dict[int, list[int]] = {}
-    for place in np.argsort(distance[sure:], kind="stable").tolist():
-        waiting.setdefault(int(near[sure + place]), []).append(place)
+    for member in np.argsort(distance[sure:], kind="stable").tolist():
+        waiting.setdefault(int(near[sure + member]), []).append(member)
     chosen: list[int] = []
     while len(chosen) < count:
-        least = min(held[line] for line in waiting)
-        lines = sorted(line for line in waiting if held[line] == least)
+        least = min(niche_counts[line] for line in waiting)
+        lines = sorted(line for line in waiting if niche_counts[line] == least)
         line = lines[int(rng.integers(len(lines)))]
         members = waiting[line]
-        chosen.append(members.pop(0 if held[line] == 0 else int(rng.integers(len(members)))))
-        held[line] += 1
+        which = 0 if niche_counts[line] == 0 else int(rng.integers(len(members)))
+        chosen.append(members.pop(which))
+        niche_counts[line] += 1
         if not members:
             del waiting[line]
     return chosen

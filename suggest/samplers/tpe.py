@@ -58,10 +58,8 @@ class OwnSettings(TpeSettings):
     )
 
 
-OWN_MODEL, OPTUNAS_MODEL = (
-    "suggest.samplers.tpe_model:TpeModel",
-    "suggest.samplers.optuna_model:OptunaTpeModel",
-)
+OWN_MODEL = "suggest.samplers.tpe_model:TpeModel"
+OPTUNAS_MODEL = "suggest.samplers.optuna_model:OptunaTpeModel"
 # densities; a proposal that needs more takes over 20 ms, and a worker process computes it.
 SHORT = 2_000_000
 

@@ -30,7 +30,7 @@ from suggest.samplers.running import LIARS
 from suggest.samplers.split import by_fronts, good_and_other, good_count
 from suggest.samplers.tpe import OwnSettings, groups
 from suggest.samplers.univariate import UnivariateMixtures
-from suggest.space import Assignment, Value
+from suggest.space import Assignment, Parameter, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
@@ -54,11 +54,10 @@ class TpeModel:
         self._groups = tuple(groups(spec.space))
         # The groups of requests without fixed values. What is fitted for other groups is not kept,
         # because a client can fix any subset of the parameters, and nothing would limit the memory.
-        together = [
-            tuple(p.name for p in group if p.name in self._dimensions) for group in self._groups
-        ]
-        some = (names for group in together for names in _some(group))
-        self._unfixed = {*together, *some, *((name,) for name in self._dimensions)}
+        self._unfixed: set[tuple[str, ...]] = {(name,) for name in self._dimensions}
+        for group in self._groups:
+            together = tuple(p.name for p in group if p.name in self._dimensions)
+            self._unfixed.update([together, *_some(together)])
         self._good: dict[tuple[str, ...], Good[MixtureSampler]] = {}
         self._good_apart: dict[tuple[str, ...], Good[UnivariateMixtures]] = {}
         self._columns = Columns(modeled, spec.criteria)
@@ -81,24 +80,23 @@ class TpeModel:
             return points
 
     def fit(self, learned: Iterable[Trial], running: Iterable[Trial]) -> Batch:
+        share = self._settings.good_share
         finished = list(learned)
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
         if len(self._criteria.objectives) > 1:
-            ranks = by_fronts(
-                ranks, self._losses(finished), good_count(len(finished), self._settings.good_share)
-            )
-        good, other = good_and_other(ranks, self._settings.good_share)
-        numbers = np.array([t.number for t in finished], dtype=np.intp)
+            ranks = by_fronts(ranks, self._losses(finished), good_count(len(finished), share))
+        good, other = good_and_other(ranks, share)
+        numbers = np.array([trial.number for trial in finished], dtype=np.intp)
         others = Others(Known(numbers[other], values[:, other]))
         if self._settings.constant_liar:
-            others.running = Known(np.array([t.number for t in liars], dtype=np.intp), pending)
+            others.running = Known(
+                np.array([trial.number for trial in liars], dtype=np.intp), pending
+            )
         return Batch(Known(numbers[good], values[:, good]), others)
 
     def _losses(self, finished: Sequence[Trial]) -> Floats:
-        """Return the losses of all objectives, (objectives, trials), infinite where a trial has
-        none.
-        """
+        """Return the losses of all objectives, (objectives, trials); infinite if a trial has none."""
         losses = np.full((len(self._criteria.objectives), len(finished)), np.inf)
         for place, trial in enumerate(finished):
             if found := self._criteria.losses(trial):
@@ -106,15 +104,12 @@ class TpeModel:
         return losses
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
-        """Return the group of these parameters, which are drawn together, as fitted for the
-        batch.
-        """
+        """Return the group of these parameters, which are drawn together, as fitted for the batch."""
         group = batch.groups.get(names)
         if group is None:
             rows = self._rows(names)
-            group = batch.groups[names] = ParameterGroup(
-                batch.others, rows, self._fitted_to_good(batch, names, rows)
-            )
+            good = self._fitted_to_good(batch, names, rows)
+            group = batch.groups[names] = ParameterGroup(batch.others, rows, good)
         return group
 
     def _fitted_to_good(
@@ -122,9 +117,8 @@ class TpeModel:
     ) -> MixtureSampler:
         def fitted() -> MixtureSampler:
             frame, values = self._frame(names), batch.good.with_all(rows).values
-            return MixtureSampler(
-                frame, parzen.fit(frame, values, sharpness=self._settings.sharpness)
-            )
+            mixture = parzen.fit(frame, values, sharpness=self._settings.sharpness)
+            return MixtureSampler(frame, mixture)
 
         return self._kept(self._good, batch, names, fitted)
 
@@ -156,51 +150,58 @@ class TpeModel:
         *,
         alone: bool,
     ) -> Assignment:
-        """Return a point for the first request, and fill `numbers` with its values as encoded in
-        the columns.
+        """Return a point for the first request, and fill `numbers` with its encoded values.
 
         alone: It is the only request of its batch.
         """
         one = wanted[0]
+        # Along a Pareto front, some parameters depend on each other and others do not. Neither
+        # kind of model fits both, so with several objectives they alternate.
+        alternates = len(self._criteria.objectives) > 1 and one.number % 2 == 1
+        jointly = self._settings.multivariate and not alternates
         values: dict[str, Value] = {}
         for group in self._groups:
             if not group[0].active(values):
                 continue
-            free: list[str] = []
-            for parameter in group:
-                name = parameter.name
-                if name in one.fixed:
-                    values[name] = one.fixed[name]
-                    if name in self._dimensions:
-                        numbers[name] = encode(parameter.domain, values[name])
-                elif name in self._dimensions:
-                    free.append(name)
-                else:
-                    values[name] = parameter.domain.at(0)
-            # Along a Pareto front, some parameters depend on each other and others do not. Neither
-            # kind of model fits both, so with several objectives they alternate.
-            jointly = self._settings.multivariate and (
-                len(self._criteria.objectives) == 1 or one.number % 2 == 0
-            )
+            free = self._decided(group, one, values, numbers)
             for names in [tuple(free)] if jointly and free else _some(free):
-                chosen = self._draw_apart(batch, names, one) if alone and not jointly else None
-                if chosen is None:
-                    parts = [names] if jointly else [(name,) for name in names]
-                    chosen = [
-                        number for part in parts for number in self._draw(batch, part, wanted)
-                    ]
-                for name, number in zip(names, chosen, strict=True):
+                drawn = self._draw_apart(batch, names, one) if alone and not jointly else None
+                if drawn is None and jointly:
+                    drawn = self._draw(batch, names, wanted)
+                elif drawn is None:
+                    drawn = [self._draw(batch, (name,), wanted)[0] for name in names]
+                for name, number in zip(names, drawn, strict=True):
                     numbers[name] = number
                     values[name] = decode(self._space.by_name[name].domain, number)
         return self._space.in_order(values)
 
+    def _decided(
+        self,
+        group: Sequence[Parameter],
+        one: PointRequest,
+        values: dict[str, Value],
+        numbers: dict[str, float],
+    ) -> list[str]:
+        """Add the values that a request or a domain fixes, and return the other parameters."""
+        free: list[str] = []
+        for parameter in group:
+            name = parameter.name
+            if name in one.fixed:
+                values[name] = one.fixed[name]
+                if name in self._dimensions:
+                    numbers[name] = encode(parameter.domain, values[name])
+            elif name in self._dimensions:
+                free.append(name)
+            else:
+                values[name] = parameter.domain.at(0)
+        return free
+
     def _draw_apart(
         self, batch: Batch, names: tuple[str, ...], one: PointRequest
     ) -> list[float] | None:
-        """Return the best candidate of each parameter, drawn and evaluated together, or None if
-        that is impossible.
+        """Return the best candidate of each parameter, drawn and evaluated together.
 
-        The same candidates as those of `_draw` for each of these parameters.
+        Return None if that is impossible. The candidates are those of `_draw` for each parameter.
         """
         rows = self._rows(names)
         if not (batch.good.is_even(rows) and batch.others.is_even(rows)):
@@ -209,9 +210,8 @@ class TpeModel:
 
         def fitted() -> UnivariateMixtures:
             values = batch.good.with_all(rows).values
-            return UnivariateMixtures(
-                self._frame(names), values, sharpness=self._settings.sharpness
-            )
+            sharpness = self._settings.sharpness
+            return UnivariateMixtures(self._frame(names), values, sharpness=sharpness)
 
         good = self._kept(self._good_apart, batch, names, fitted)
         if self._settings.candidates > parzen.block_of(good.kernels + others.shape[1] + 1):
@@ -224,8 +224,9 @@ class TpeModel:
     def _draw(
         self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]
     ) -> list[float]:
-        """Return the best candidate of the first request, drawing the candidates of the block if
-        necessary.
+        """Return the best candidate of the first request.
+
+        The candidates of the block are drawn when its first request needs them.
         """
         group = self.group(batch, names)
         one = wanted[0]
@@ -299,8 +300,9 @@ class Others:
         self._pending.append((number, values))
 
     def is_even(self, rows: Indexes) -> bool:
-        """Return whether each trial, without those of `add_pending`, has either all of these
-        parameters or none.
+        """Return whether each trial has either all of these parameters or none.
+
+        Without those of `add_pending`.
         """
         return self.finished.is_even(rows) and (self.running is None or self.running.is_even(rows))
 
@@ -309,9 +311,8 @@ class Others:
         if self._pending and self.running is not None:
             numbers, values = zip(*self._pending, strict=True)
             self._pending.clear()
-            running = self.running.merged(
-                Known(np.array(numbers, dtype=np.intp), np.array(values).T)
-            )
+            pending = Known(np.array(numbers, dtype=np.intp), np.array(values).T)
+            running = self.running.merged(pending)
             self.running = Known(running.numbers[-LIARS:], running.values[:, -LIARS:])
         finished = self.finished.with_all(rows)
         return finished if self.running is None else finished.merged(self.running.with_all(rows))
@@ -375,9 +376,8 @@ class ParameterGroup:
         }
         others = self.others()
         self.drawn = points(self.frame, self.good.draw(quantiles))
-        self._good, self._others = parzen.log_densities(
-            self.frame, [self.good.mixture, others], self.drawn
-        )
+        mixtures = [self.good.mixture, others]
+        self._good, self._others = parzen.log_densities(self.frame, mixtures, self.drawn)
         self._pending = None
         self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
 
@@ -386,9 +386,7 @@ class ParameterGroup:
         return (one.number, one.again) in self._places
 
     def add_pending(self, values: Floats) -> None:
-        """Add the point of an earlier request to the density of the others, so that the next points
-        avoid it.
-        """
+        """Add the point of an earlier request to the others, so that the next points avoid it."""
         point = values[self._rows]
         if self._places and not np.isnan(point).any():
             if self._pending is None:
@@ -396,9 +394,7 @@ class ParameterGroup:
             self._pending.add(point)
 
     def others_near(self, here: slice) -> Floats:
-        """Return the log density of the others, including the batch's own points, at these
-        candidates.
-        """
+        """Return the log density of the others, with the batch's own points, at these candidates."""
         others = self._others[here]
         return others if self._pending is None else self._pending.log_density(here, others)
 
@@ -431,14 +427,13 @@ class Pending:
         self._codes = np.empty((len(frame.choices), room))
         self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
         self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
-        self._edges = np.concatenate(
-            [np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1
-        )
-        # The first columns are the whole span of each dimension.
-        self._edges[1, :rows] = 1.0
-        of = [np.arange(rows), *(np.full(bins.wide.shape[1], bins.row) for bins in at.bins)]
-        # The dimension of each column of the edges.
-        self._rows = np.concatenate(of)
+        # The first columns are the whole span of each dimension, the others its wide bins.
+        whole = np.zeros((2, rows))
+        whole[1] = 1.0
+        self._edges = np.concatenate([whole, *(bins.wide for bins in at.bins)], axis=1)
+        # The dimension of each of these columns.
+        of_bins = [np.full(bins.wide.shape[1], bins.row) for bins in at.bins]
+        self._rows = np.concatenate([np.arange(rows), *of_bins])
 
     def add(self, numbers: Floats) -> None:
         """Add a kernel around a point: (dimensions,)."""
@@ -467,7 +462,12 @@ class Pending:
         at, count = bisect_left(places, place), len(places)
         left = place - (places[at - 1] if at else 0.0)
         right = (places[at] if at < count else 1.0) - place
-        width = right if count and not at else left if count and at == count else max(left, right)
+        if count and at == 0:
+            width = right
+        elif count and at == count:
+            width = left
+        else:
+            width = max(left, right)
         places.insert(at, place)
         return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
 

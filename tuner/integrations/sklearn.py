@@ -111,7 +111,7 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             return_train_score=return_train_score,
         )
 
-    # scikit-learn's name
+    # X is scikit-learn's name.
     def fit(self, X: object, y: object = None, **params: object) -> TunerSearchCV:  # noqa: N803
         """Evaluate candidates and refit the best one, as RandomizedSearchCV.
 
@@ -178,11 +178,11 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
             )
         in_order = [scored[number] for number in sorted(scored)]
         score_of_failure = math.nan if self.error_score == "raise" else float(self.error_score)
-        fits = [
-            candidate.fit(split, like=self._fits[0], score_of_failure=score_of_failure)
-            for candidate in in_order
-            for split in range(self.n_splits_)
-        ]
+        fits = []
+        for candidate in in_order:
+            for split in range(self.n_splits_):
+                fit = candidate.fit(split, like=self._fits[0], score_of_failure=score_of_failure)
+                fits.append(fit)
         # The dictionary is the one that BaseSearchCV keeps as cv_results_.
         results.update(
             super()._format_results(
@@ -404,11 +404,10 @@ class _CandidateStudy:
 
     def complete(self, trial: Trial, fits: Sequence[Columns], value: float, reason: str) -> None:
         """reason: why the candidate is infeasible if its value is not finite."""
-        measurements = [
-            Measurement(1, name, split, number)
-            for split, columns in enumerate(fits)
-            for name, number in columns.items()
-        ]
+        measurements = []
+        for split, columns in enumerate(fits):
+            for name, number in columns.items():
+                measurements.append(Measurement(1, name, split, number))
         if math.isfinite(value):
             outcome = Outcome(TrialState.SUCCEEDED, value)
         else:

@@ -29,13 +29,11 @@ class XGBoostReport(TrainingCallback):  # type: ignore[misc]  # Any, see pyproje
     def after_iteration(
         self, model: object, epoch: int, evals_log: Mapping[str, Mapping[str, Sequence[object]]]
     ) -> bool:
-        newest = {
-            f"{data}-{name}": history[-1]
-            for data, log in evals_log.items()
-            for name, history in log.items()
-        }
-        # xgboost.cv gives pairs of mean and standard deviation.
-        self._reporter.report(
-            epoch, {name: v[0] if isinstance(v, tuple) else v for name, v in newest.items()}
-        )
+        newest = {}
+        for data, log in evals_log.items():
+            for name, history in log.items():
+                value = history[-1]
+                # xgboost.cv gives pairs of mean and standard deviation.
+                newest[f"{data}-{name}"] = value[0] if isinstance(value, tuple) else value
+        self._reporter.report(epoch, newest)
         return False

@@ -48,7 +48,7 @@ class StudyReads(Protocol):
 
     async def study_summaries(
         self, namespace: str = "-"
-    ) -> Sequence[tuple[Study, StudySummary | None]]: ...
+    ) -> Sequence[tuple[Study, StudySummary]]: ...
 
     async def get_trial(self, name: StudyName, number: int) -> Trial: ...
 
@@ -125,8 +125,8 @@ class Studies(StudyReads, Protocol):
 
 
 def times_handed_out(trial: Trial) -> int:
-    """Return how often the study has handed out a trial; older versions of the service did not
-    count.
+    """Return how often the study has handed out a trial; one that was added or imported counts
+    once.
     """
     return max(1, trial.tries)
 

@@ -166,8 +166,8 @@ class Space:
         for a Float.
 
         The assignment must have no problems. Values of unknown parameters are left out. Compare
-        stored points in this form: earlier versions, and a space before it grew, may spell the last
-        step of a Float differently.
+        stored points in this form: a space before it grew may spell the last step of a Float
+        differently.
         """
         point: dict[str, Value] = {}
         for parameter in self.parameters:

@@ -360,7 +360,7 @@ def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
 async def watch_studies(
     workspace: Workspace,
     namespace: str | None,
-    see: Callable[[Sequence[tuple[Study, StudySummary | None]]], bool],
+    see: Callable[[Sequence[tuple[Study, StudySummary]]], bool],
     *,
     every_s: float,
 ) -> None:

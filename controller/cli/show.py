@@ -71,7 +71,7 @@ def studies(arguments: argparse.Namespace) -> ExitCode:
     workspace = workspace_of(arguments)
     printer = Printer(arguments)
 
-    def see(studies: Sequence[tuple[Study, StudySummary | None]]) -> bool:
+    def see(studies: Sequence[tuple[Study, StudySummary]]) -> bool:
         elements = [
             documents.study(
                 study, None if it is None else it.trials, None if it is None else it.best

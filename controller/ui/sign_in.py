@@ -243,9 +243,7 @@ def _sealed(token: str, identity: str) -> bytes:
 
 
 def _unsealed(sealed: bytes, identity: str) -> str | None:
-    """Return the token; None if somebody has changed what is stored, or an earlier version has
-    stored it.
-    """
+    """Return the token; None if somebody has changed what is stored."""
     mac, encrypted = sealed[:MAC_BYTES], sealed[MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(encrypted, identity)):
         return None

@@ -122,17 +122,11 @@ class AsyncClient:
             "ListStudies", request, lambda reply: list(map(wire.read_study, reply.studies))
         )
 
-    async def study_summaries(
-        self, namespace: str = "-"
-    ) -> list[tuple[Study, StudySummary | None]]:
-        """Return the studies of a namespace with their progress, which is None if the server is too
-        old.
-        """
+    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary]]:
+        """Return the studies of a namespace with their progress."""
 
-        def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary | None]]:
-            studies = [wire.read_study(study) for study in reply.studies]
-            if not reply.summaries:  # an older server
-                return [(study, None) for study in studies]
+        def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary]]:
+            studies = map(wire.read_study, reply.studies)
             return list(zip(studies, map(wire.read_summary, reply.summaries), strict=True))
 
         request = pb.ListStudiesRequest(
@@ -253,8 +247,6 @@ class AsyncClient:
     ) -> list[Trial]:
         """Return all trials that match and have `first_number` or a larger number, ordered by
         number.
-
-        Older servers ignore `first_number`.
         """
         request = pb.ListTrialsRequest(
             parent=str(name),
@@ -401,7 +393,7 @@ class AsyncClient:
         reports.
 
         With `latest`, return only the last step of each metric in each trial's newest attempt, by
-        trial and metric. Older servers return all measurements.
+        trial and metric.
         """
         parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
         request = pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, latest=latest)

@@ -300,7 +300,7 @@ class LeaseRenewal:
     @contextmanager
     def of(self, trial: OpenTrial) -> Iterator[None]:
         """Renew the trial's lease until the `with` ends."""
-        if self._lease_s is None or not trial.tries:  # older servers have no leases
+        if self._lease_s is None:
             yield
             return
         self._trial = trial

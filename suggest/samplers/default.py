@@ -2,8 +2,7 @@
 
 It chooses once, when the study is created (`chosen_settings`), and all settings that it chose are
 stored with the study. A later version may choose differently for new studies without changing old
-ones. Settings that a person gives are kept. Earlier versions chose `tpe` with settings of their
-own, which their studies have stored. The reasons are in docs/adr.
+ones. Settings that a person gives are kept. The reasons are in docs/adr.
 """
 
 from __future__ import annotations

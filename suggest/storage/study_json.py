@@ -55,12 +55,8 @@ def spec_document(spec: StudySpec) -> Document:
             "seed": spec.algorithm.seed,
             "settings": dict(spec.algorithm.settings),
         },
+        "constraints": [{"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints],
     }
-    # an empty list would change the fingerprints of studies from before constraints existed
-    if spec.constraints:
-        document["constraints"] = [
-            {"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints
-        ]
     if spec.fidelity is not None:
         f = spec.fidelity
         document["fidelity"] = {"parameter": f.parameter, "min": f.min, "max": f.max, "eta": f.eta}
@@ -84,7 +80,7 @@ def spec_of(document: Document) -> StudySpec:
         algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
         pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
         constraints=tuple(
-            Constraint(c["metric"], c["min"], c["max"]) for c in document.get("constraints", ())
+            Constraint(c["metric"], c["min"], c["max"]) for c in document["constraints"]
         ),
         fidelity=None if fidelity is None else Fidelity(**fidelity),
     )
@@ -130,7 +126,6 @@ def _domain_document(domain: Domain) -> Document:
             found = {"type": "int", "min": low, "max": high, "scale": scale.value, "step": step}
         case Choice(values):
             return {"type": "choice", "values": list(values)}
-    # null would change the fingerprints of studies from before distributions existed
     if domain.normal is not None:
         found["normal"] = {"mean": domain.normal.mean, "deviation": domain.normal.deviation}
     return found

@@ -341,8 +341,6 @@ class StudyService(StudyReader):
             engine = writer.engine
             key = request_keys.added(request_id)
             existing = self._store.trial_added_by(name, key)
-            if existing is None and key != request_id:
-                existing = request_keys.added_before(self._store.trial_added_by(name, request_id))
             space = engine.study.spec.space
             if existing is None:
                 raise_if(
@@ -385,17 +383,9 @@ class StudyService(StudyReader):
     ) -> list[ImportResult]:
         sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
         keys = [request_keys.imported(request_id, source_id) for source_id in sources]
-        before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
         with self.sessions.writing(name) as writer:
             engine = writer.engine
-            existing = self._store.numbers_added_by(name, [*keys, *before])
-            existing.update(
-                {
-                    key: existing[old]
-                    for key, old in zip(keys, before, strict=True)
-                    if old in existing
-                }
-            )
+            existing = self._store.numbers_added_by(name, keys)
             results: list[ImportResult] = []
             additions: list[Addition] = []
             for key, trial in zip(keys, trials, strict=True):

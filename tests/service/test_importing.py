@@ -5,9 +5,7 @@ models learn.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -261,16 +259,3 @@ def test_ids_that_only_look_alike_when_joined_are_different_trials(client: Clien
     )
     assert (imported.known, imported.number) == (False, enqueued.number + 1)
     assert client.add_trial(NAME, {}, request_id="import/a/b").number == enqueued.number
-
-
-def test_trials_imported_by_an_earlier_version_are_recognized(tmp_path: Path) -> None:
-    spec = replace(SPEC, space=SPACE)
-    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
-        client.create_study(NAME, spec, request_id="create")
-        take(client, done())
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection, connection:
-        connection.execute("UPDATE trials SET add_request_id = 'import/mine/7'")
-    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
-        trial = replace(done(), source_id="7")
-        [result] = client.import_trials(NAME, [trial], source="x", request_id="mine")
-        assert (result.known, result.number) == (True, 0)

@@ -236,7 +236,7 @@ def test_a_store_that_was_removed_on_purpose_makes_room_for_a_new_one(path: Path
     opened(path)
 
 
-def test_a_store_of_an_older_version_gets_its_marker_when_opened(path: Path) -> None:
+def test_a_store_without_a_marker_gets_it_when_opened(path: Path) -> None:
     opened(path)
     (path.parent / f".{path.name}.created").unlink()
     opened(path)

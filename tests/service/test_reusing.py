@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -124,18 +123,3 @@ def test_no_request_id_of_a_client_conflicts_with_a_reused_value(
                 ).number
                 == trial.number
             )
-
-
-def test_a_study_left_stuck_by_an_earlier_version_continues(tmp_path: Path) -> None:
-    """A client's key equals the one that the earlier version would have used."""
-    algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
-    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        client.create_study(
-            NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create"
-        )
-        client.add_trial(NAME, {"a": 1}, request_id="mine")
-    with closing(sqlite3.connect(tmp_path / "studies.db")) as connection, connection:
-        connection.execute("UPDATE trials SET add_request_id = 'value-of/7'")
-    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
-        assert client.add_trial(NAME, {"a": 1}, request_id="value-of/7").number == 0
-        assert len(search(client, algorithm)) > 7

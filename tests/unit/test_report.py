@@ -463,7 +463,6 @@ def test_a_point_of_another_algorithm_than_the_studys_is_shown_as_such() -> None
 
 
 def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() -> None:
-    """Also for all measurements in the order of the reports, as an older server sends them."""
     measured = [
         (0, Measurement(1, "loss", 9, 0.9)),
         (0, Measurement(2, "loss", 2, 0.2)),

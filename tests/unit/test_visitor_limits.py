@@ -214,9 +214,7 @@ class Listing(AsyncClient):
         super().__init__("localhost:1")
         self.reads = 0
 
-    async def study_summaries(
-        self, namespace: str = "-"
-    ) -> list[tuple[Study, StudySummary | None]]:
+    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary]]:
         self.reads += 1
         return []
 

@@ -524,8 +524,7 @@ async def wait_until_free(
             lease = await client.get(LEASES, namespace, name)
         except ApiError as error:
             if error.status in (_FORBIDDEN, _NOT_FOUND):
-                # written by an earlier release, or not readable: a holder cannot be detected
-                return
+                return  # not written, or not readable: a holder cannot be detected
             raise
         spec: LeaseSpec = lease.get("spec") or {}
         if (left_s := time_left_s(spec, clock.now())) <= 0:

@@ -104,7 +104,7 @@ class Position:
         floor: the first second for which `counts` is complete.
         done: the log was copied completely.
         has_gap: lines of the log are missing.
-        uid: the pod's; "" in a file that an earlier release wrote.
+        uid: the pod's.
     """
 
     pod: str
@@ -166,12 +166,11 @@ def read_position(directory: Path, of: PodContainer, log: CopiedLog = TRIAL_LOG)
         noted = Position(**content)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return new  # without a position the log is copied again from the start of the file
-    if (noted.pod, noted.container) != (of.pod, of.container) or noted.uid not in ("", of.uid):
+    if (noted.pod, noted.container, noted.uid) != (of.pod, of.container, of.uid):
         new.offset = size
         return new
     if noted.offset > size:
         return new  # the end of the file was lost in a crash of the machine
-    noted.uid = of.uid
     return noted
 
 

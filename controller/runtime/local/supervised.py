@@ -25,28 +25,8 @@ if TYPE_CHECKING:
 
     Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
-NOTHING_KNOWN = {
-    "pid": 0,
-    "birth": "",
-    "time": 0.0,
-    "timeout_s": None,
-    "grace_s": 0.0,
-    "gpu": 0.0,
-    "gpus": [],
-    "claim": "",
-    "workers": 1,
-    "log_limit": 0,
-}
 # in the environment of all processes of an attempt; unlike names, folders are unique
 MARK = "TUNER_ATTEMPT_DIR"
-
-
-def _age_s(record: Message) -> float:
-    """Return how long ago the attempt was started, even if the wall clock was set since."""
-    started_s = record.get("since_boot_s")
-    if started_s is None:  # by an earlier release
-        return float(time.time() - record["time"])
-    return float(since_boot_s() - started_s)
 
 
 class SupervisedAttempt:
@@ -89,9 +69,9 @@ class SupervisedAttempt:
         self.stopped = self.timed_out = self.killed = False
         self.kill_at: float | None = None
         timeout_s = record["timeout_s"]
-        self.timeout_at = (
-            None if timeout_s is None else time.monotonic() + timeout_s - _age_s(record)
-        )
+        # Right even if the wall clock was set since.
+        age_s = since_boot_s() - record["since_boot_s"]
+        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - age_s
         self.when_forgotten: list[Callable[[], None]] = []
         # By path, where the end of the log begins once its middle was dropped.
         self.logs = dict.fromkeys(logs(directory, record["workers"]), 0)

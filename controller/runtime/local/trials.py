@@ -17,7 +17,6 @@ from controller.runtime import processes
 from controller.runtime.local.launching import LaunchRefused, launch
 from controller.runtime.local.supervised import (
     MARK,
-    NOTHING_KNOWN,
     SupervisedAttempt,
     log_error,
     logs,
@@ -288,9 +287,7 @@ class Trials:
         if record is None:
             unlink(link)  # its folder was deleted, or its start was never recorded
             return
-        attempt = self._attempts[name] = SupervisedAttempt(
-            {**NOTHING_KNOWN, **record, "name": name}, directory
-        )
+        attempt = self._attempts[name] = SupervisedAttempt(record, directory)
         if attempt.record["claim"]:
             from controller.runtime.local.gpu_claims import taken_over
 

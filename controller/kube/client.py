@@ -420,9 +420,10 @@ class KubernetesClient:
         ) as response:
             partial = b""
             async for chunk in response.chunks():
-                *lines, partial = (
-                    (partial + chunk).split(b"\n") if b"\n" in chunk else (partial + chunk,)
-                )
+                partial += chunk
+                if b"\n" not in chunk:
+                    continue
+                *lines, partial = partial.split(b"\n")
                 for line in lines:
                     event = self._connection.json_of(line)
                     if event["type"] == "ERROR":
@@ -449,13 +450,14 @@ class KubernetesClient:
         the server's choice: only the pod tells whether it was all. Raises ApiError (400 while the
         container waits, 404 when the pod is gone), Unreachable when the stream breaks.
         """
-        query = {"timestamps": "true"} | ({"follow": "true"} if follow else {})
-        query |= ({"container": container} if container else {}) | (
-            {"sinceTime": since} if since else {}
-        )
-        query |= ({"tailLines": str(last_lines)} if last_lines else {}) | (
-            {"previous": "true"} if previous else {}
-        )
+        options = {
+            "container": container,
+            "follow": "true" if follow else "",
+            "previous": "true" if previous else "",
+            "sinceTime": since,
+            "tailLines": str(last_lines) if last_lines else "",
+        }
+        query = {"timestamps": "true"} | {key: value for key, value in options.items() if value}
         path = PODS.path(namespace, pod) + "/log"
         # Until a container has printed something, not even the response head arrives.
         with contextlib.suppress(NotResponding):

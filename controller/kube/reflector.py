@@ -308,7 +308,9 @@ class Reflector(Generic[ObjectT]):
             if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
         ]
         new = [item for item in items if self._differs(item)]
-        changed = {view: None for obj in (*deleted, *new) for view in self._views_of(obj)}
+        concerned: dict[View[ObjectT], None] = {}
+        for obj in (*deleted, *new):
+            concerned.update(dict.fromkeys(self._views_of(obj)))
         for obj in deleted:
             self._remove(obj)
         for item in new:
@@ -317,7 +319,7 @@ class Reflector(Generic[ObjectT]):
         if self.trouble:
             self._set_trouble("")
             return
-        for view in changed:
+        for view in concerned:
             view.changed()
 
     def _differs(self, listed: ObjectT) -> bool:

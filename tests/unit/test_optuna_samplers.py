@@ -16,8 +16,6 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
 from suggest.errors import FailedPrecondition
@@ -48,12 +46,9 @@ from tests.unit.searches import (
     RUNNING,
     SUCCEEDED,
     TREE,
-    assert_points,
-    examples,
     finish,
     play,
     seeds,
-    spaces,
     study,
 )
 
@@ -78,7 +73,7 @@ def named(name: str) -> Any:
 
 ALL = [named(kind.name) for kind in KINDS]
 EXHAUSTIVE = [named("grid"), named("bruteforce")]
-CHEAP = [named(name) for name in ("random", "qmc", "cmaes", "nsgaii", "nsgaiii")]
+SLOW = [named("gp")]  # tests/unit/test_sampler_contract.py has the same promises for the others
 WIDER_TREE = Space(
     (*TREE.parameters, Parameter("layers", Int(1, 12)), Parameter("constant", Choice(("only",))))
 )
@@ -146,18 +141,15 @@ def search(
     return points
 
 
-@pytest.mark.parametrize("parallel", [1, 4])
 @pytest.mark.parametrize("algorithm", ALL)
-def test_a_search_stays_in_the_space_and_a_restart_changes_nothing(
-    algorithm: str, parallel: int
-) -> None:
+def test_a_search_stays_in_the_space_and_a_restart_changes_nothing(algorithm: str) -> None:
     space = space_for(algorithm)
-    points = search(algorithm, 50, parallel=parallel)
+    points = search(algorithm, 50, parallel=4)
     for point in points:
         assert space.point_problems(point, partial=False) == ()
         assert repr(space.canonical(point)) == repr(dict(point))
     assert len({repr(point) for point in points}) > 42
-    assert search(algorithm, 50, parallel=parallel, restarts=(20, 43)) == points
+    assert search(algorithm, 50, parallel=4, restarts=(20, 43)) == points
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +168,7 @@ def test_workers_propose_what_this_process_would(algorithm: str, pool: Workers) 
     )
 
 
-@pytest.mark.parametrize("algorithm", ALL)
+@pytest.mark.parametrize("algorithm", SLOW)
 def test_the_result_of_a_late_trial_is_known_after_a_restart(algorithm: str) -> None:
     """The middle trials end last, in another order."""
     of = study(space_for(algorithm), algorithm, config=SMALL.get(algorithm))
@@ -215,7 +207,7 @@ def test_the_seed_decides(algorithm: str) -> None:
     assert first(1) != first(2)
 
 
-@pytest.mark.parametrize("algorithm", ALL)
+@pytest.mark.parametrize("algorithm", SLOW)
 def test_a_fixed_part_is_kept_and_completed_whatever_the_sampler(algorithm: str) -> None:
     space = space_for(algorithm)
     fixed: Config = {"b": "u", "a": 2} if space is FINITE else {"optimizer": "sgd", "lr": 0.5}
@@ -254,28 +246,6 @@ def test_imported_trials_are_learned_from(algorithm: str) -> None:
         ]
 
 
-ALL_EDGES: list[Domain] = [
-    *EDGES,
-    Int(0, 2**53 - 1, step=3) if (2**53 - 1) % 3 == 0 else Int(0, 2**53 - 2, step=3),
-    Choice(tuple(range(10_000))),
-    Float(2, 2),
-    Choice(("only",)),
-]
-
-
-@pytest.mark.parametrize("domain", EDGES, ids=lambda domain: type(domain).__name__)
-@pytest.mark.parametrize("algorithm", CHEAP)
-def test_the_samplers_accept_domains_at_the_limits(algorithm: str, domain: Domain) -> None:
-    space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
-    engine = Engine(study(space, algorithm, config=SMALL.get(algorithm)), (), ())
-    for _ in range(30):
-        (trial,) = play(engine, 1)
-        assert space.point_problems(trial.parameters, partial=False) == ()
-        y = trial.parameters["y"]
-        assert isinstance(y, float)
-        finish(engine, [trial], value=-y)
-
-
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed: make torch-packages"
 )
@@ -294,28 +264,6 @@ def test_gaussian_processes_accept_domains_at_the_limits(domain: Domain) -> None
     engine = Engine(of, trials, ())
     for proposed in engine.propose(2).trials:
         assert space.point_problems(proposed.parameters, partial=False) == ()
-
-
-@pytest.mark.parametrize("algorithm", CHEAP)
-@given(space=spaces(), seed=st.integers(0, 2**62))
-@examples(15)
-def test_every_point_of_a_drawn_space_is_a_point(algorithm: str, space: Space, seed: int) -> None:
-    of = study(
-        space,
-        algorithm,
-        config={
-            **SMALL.get(algorithm, {}),
-            **({"populationSize": 3} if "nsga" in algorithm else {}),
-        },
-        seed=seed,
-    )
-    if check_spec(of.spec):
-        return
-    engine = Engine(of, (), ())
-    for _ in range(12):
-        (trial,) = play(engine, 1)
-        assert_points(space, [trial.parameters])
-        finish(engine, [trial], value=float(trial.number % 5))
 
 
 @pytest.mark.parametrize("algorithm", EXHAUSTIVE)

@@ -192,32 +192,28 @@ class TestPrunerContract:
                 ]
             )
 
-    @pytest.mark.parametrize(
-        "values", [(1e300, -1e300), (1.7e308, -1.7e308), (1e-300, 2e-300), (5e-324, 0.0)], ids=str
-    )
-    def test_values_however_large_or_small(self, name: str, values: tuple[float, float]) -> None:
-        replay = EngineReplay(a_study(name, self.settings(name)))
-        for number in range(12):
-            curve = [values[(number + step) % 2] for step in range(5 if name == SLOW else 9)]
-            advice = replay.apply(DrawnEvent(number, tuple(accuracy(*curve))))
-            assert isinstance(advice, StopAdvice)
-            replay.apply(DrawnEvent(number, end=SUCCEEDED))
+    def test_values_however_large_or_small(self, name: str) -> None:
+        for values in ((1e300, -1e300), (1.7e308, -1.7e308), (1e-300, 2e-300), (5e-324, 0.0)):
+            replay = EngineReplay(a_study(name, self.settings(name)))
+            for number in range(12):
+                curve = [values[(number + step) % 2] for step in range(5 if name == SLOW else 9)]
+                advice = replay.apply(DrawnEvent(number, tuple(accuracy(*curve))))
+                assert isinstance(advice, StopAdvice), values
+                replay.apply(DrawnEvent(number, end=SUCCEEDED))
 
-    @pytest.mark.parametrize(
-        "end", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED]
-    )
-    def test_a_trial_is_not_compared_with_failed_ones(self, name: str, end: TrialState) -> None:
+    def test_a_trial_is_not_compared_with_failed_ones(self, name: str) -> None:
         if name in (*ALONE, *BY_ARRIVAL):
             pytest.skip("looks at no other trial, or at all that reported")
-        replay = EngineReplay(a_study(name, self.settings(name)))
-        for number in range(12):
-            replay.apply_all(
-                [DrawnEvent(number, tuple(accuracy(*[0.9] * 12))), DrawnEvent(number, end=end)]
-            )
-        for step in range(12):
-            assert replay.apply(DrawnEvent(12, tuple(accuracy(0.1, first=step)))) == StopAdvice(
-                False
-            )
+        for end in (TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED):
+            replay = EngineReplay(a_study(name, self.settings(name)))
+            for number in range(12):
+                replay.apply_all(
+                    [DrawnEvent(number, tuple(accuracy(*[0.9] * 12))), DrawnEvent(number, end=end)]
+                )
+            for step in range(12):
+                assert replay.apply(DrawnEvent(12, tuple(accuracy(0.1, first=step)))) == StopAdvice(
+                    False
+                ), end
 
     def test_steps_may_come_in_any_order_and_twice(self, name: str) -> None:
         draw, replay = Random(9), EngineReplay(a_study(name, self.settings(name)))
@@ -247,7 +243,7 @@ class TestPrunerContract:
                     assert advice is None or not advice.should_stop or last >= 7
 
     def test_a_report_costs_the_same_however_many_trials_have_ended(self, name: str) -> None:
-        few, many = self.calls_of_a_report(name, 500), self.calls_of_a_report(name, 10_000)
+        few, many = self.calls_of_a_report(name, 300), self.calls_of_a_report(name, 3_000)
         assert many <= 2 * few + 50
 
     def calls_of_a_report(self, name: str, ended: int) -> int:

@@ -89,7 +89,10 @@ def _watch(path: Path, process: subprocess.Popen[bytes]) -> list[float]:
         while not over:
             over = process.poll() is not None
             try:
-                query = "SELECT value FROM measurements WHERE metric = 'score' ORDER BY step LIMIT -1 OFFSET ?"
+                query = (
+                    "SELECT value FROM measurements WHERE metric = 'score' ORDER BY step "
+                    "LIMIT -1 OFFSET ?"
+                )
                 rows = database.execute(query, [len(delays)]).fetchall()
             except sqlite3.OperationalError:
                 rows = []  # the tables are being made
@@ -128,7 +131,10 @@ def main() -> None:
     head = ["a line in", "is stored after (p50)", "p95", f"p50 at most {TO_STORE_MS:.0f} ms"]
     with tempfile.TemporaryDirectory() as name:
         mb = sidecar_mb(Path(name))
-    memory = f"The sidecar takes at most {mb:.1f} MB while it copies a file of 14 MB with a line of 10 MB"
+    memory = (
+        f"The sidecar takes at most {mb:.1f} MB while it copies a file of 14 MB with a line "
+        f"of 10 MB"
+    )
     limit = f"(at most {SIDECAR_MB:.0f} MB: {verdict(mb, SIDECAR_MB)})"
     keep("collectors", f"{table(head, rows)}\n\n{memory} {limit}.\n\n{machine()}")
 

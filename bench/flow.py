@@ -195,7 +195,8 @@ def main() -> None:
         FLOWS[arguments.flow](trace, Path(folder))
     by_file = trace.by_file()
     print(
-        f"{arguments.flow:12} {sum(map(len, by_file.values())):4} functions  {len(by_file):3} files",
+        f"{arguments.flow:12} {sum(map(len, by_file.values())):4} functions  {len(by_file):3} "
+        f"files",
         flush=True,
     )
     if arguments.list:

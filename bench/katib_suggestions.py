@@ -236,8 +236,8 @@ def main() -> None:
         ["trials in the request", "what", "p50 in ms", "p99 in ms", "Optuna's p50 over it"], rows
     )
     claim = (
-        f"Claim: p50 at most {FIRST_AT_MOST_MS:g} ms for the first request and {NEXT_AT_MOST_MS:g} ms for a next one. "
-        + "; ".join(claims)
+        f"Claim: p50 at most {FIRST_AT_MOST_MS:g} ms for the first request and "
+        f"{NEXT_AT_MOST_MS:g} ms for a next one. " + "; ".join(claims)
     )
     if quick:
         print(head, claim, sep="\n\n")

@@ -172,7 +172,8 @@ def _figures(
         ],
         ["the same, 90 % of them", f"{quantile(created_ms, 0.9):.0f} ms", "", ""],
         [
-            "the same of a search that learns, which needs the trial's last line first: TPE, `sleep 5`, median",
+            "the same of a search that learns, which needs the trial's last line first: TPE, "
+            "`sleep 5`, median",
             f"{median(learned_ms):.0f} ms",
             f"{NEXT_CREATE_MS:g} ms",
             verdict(median(learned_ms), NEXT_CREATE_MS),

@@ -144,7 +144,8 @@ def draw_row(row: list[Any], y: float) -> list[str]:
             fg, bg = bg, fg
         if bg != BACKGROUND:
             drawn.append(
-                f'<rect x="{x:.1f}" y="{y - 14:.0f}" width="{width:.1f}" height="{LINE_PX}" fill="{bg}"/>'
+                f'<rect x="{x:.1f}" y="{y - 14:.0f}" width="{width:.1f}" height="{LINE_PX}" '
+                f'fill="{bg}"/>'
             )
         style = f' fill="{fg}"' if fg != FOREGROUND else ""
         style += ' font-weight="bold"' if look[2] else ""
@@ -152,7 +153,10 @@ def draw_row(row: list[Any], y: float) -> list[str]:
         style += ' text-decoration="underline"' if look[4] else ""
         # Not every viewer keeps multiple spaces, so position each stretch without them separately.
         for words in re.finditer(r"\S+(?: \S+)*", text):
-            place = f'x="{x + words.start() * COLUMN_PX:.1f}" y="{y:.0f}" textLength="{len(words[0]) * COLUMN_PX:.1f}"'
+            place = (
+                f'x="{x + words.start() * COLUMN_PX:.1f}" y="{y:.0f}" '
+                f'textLength="{len(words[0]) * COLUMN_PX:.1f}"'
+            )
             drawn.append(f"<text {place}{style}>{html.escape(words[0])}</text>")
     return drawn
 
@@ -187,7 +191,8 @@ def draw(frames: list[Frame], title: str) -> str:
         style.append(f"@keyframes k{number} {{{hidden_first}{hidden_last}}}")
         still = "visible" if frame is frames[-1] else "hidden"
         style.append(
-            f"#f{number} {{visibility:{still}; animation:k{number} {total_s:.2f}s step-end infinite}}"
+            f"#f{number} {{visibility:{still}; animation:k{number} {total_s:.2f}s step-end "
+            f"infinite}}"
         )
         rows = [
             part

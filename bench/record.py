@@ -63,7 +63,8 @@ def machine() -> str:
     )
     load = f"load average {LOAD_AT_START:.1f} before"
     return (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} at {commit()}: {_processor()}, {os.cpu_count()} cores, {load}; "
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} at {commit()}: {_processor()}, "
+        f"{os.cpu_count()} cores, {load}; "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {versions}."
     )
 
@@ -76,7 +77,8 @@ def keep(section: str, text: str) -> None:
     page, places = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", page, flags=re.DOTALL)
     if places != 1:
         sys.exit(
-            f"{PAGE}: no section {section}; it needs the two lines <!-- {section} --> and <!-- /{section} -->"
+            f"{PAGE}: no section {section}; it needs the two lines <!-- {section} --> and <!-- "
+            f"/{section} -->"
         )
     PAGE.write_text(page, encoding="utf-8")
 

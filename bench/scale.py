@@ -103,11 +103,14 @@ def rate(harness: Harness, *, quick: bool) -> str:
         "writes per trial",
     ]
     return (
-        f"{experiments} experiments of {parallelism} at a time, {trials} trials of 1 s (fake nodes), by turns, "
+        f"{experiments} experiments of {parallelism} at a time, {trials} trials of 1 s (fake "
+        f"nodes), by turns, "
         f"{turns} of each:\n\n{table(header, rows)}\n\n"
         f"Claims: at least {LEAST_RATE:g} of the bare rate: {over:.2f}, "
-        f"{'yes' if over >= LEAST_RATE else '**no**'}; control-plane CPU at most {MOST_CPU:g} x bare: {cpu:.2f}, "
-        f"{verdict(cpu, MOST_CPU)}. The {experiments} controllers themselves used {own_s:.1f} s of processor time "
+        f"{'yes' if over >= LEAST_RATE else '**no**'}; control-plane CPU at most {MOST_CPU:g} x "
+        f"bare: {cpu:.2f}, "
+        f"{verdict(cpu, MOST_CPU)}. The {experiments} controllers themselves used {own_s:.1f} s "
+        f"of processor time "
         f"({1e3 * own_s / trials:.0f} ms per trial), on the same {os.cpu_count()} cores."
     )
 
@@ -173,14 +176,16 @@ def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
         ],
         ["the same, 90 % of them", f"{quantile(ours, 0.9):.2f} s"],
         [
-            "from there to its pod, which is the Job controller's and the quota's own affair, median",
+            "from there to its pod, which is the Job controller's and the quota's own affair, "
+            "median",
             f"{median(theirs):.2f} s",
         ],
         [f"the {people} controllers, mean", f"{cores:.2f} cores"],
         ["the same, peak of each, summed", f"{memory:.0f} MB ({memory / people:.0f} MB each)"],
     ]
     return (
-        f"{people} namespaces with a quota of {admitted} pods, {each} trials of 2 s in each, {parallelism} at a time "
+        f"{people} namespaces with a quota of {admitted} pods, {each} trials of 2 s in each, "
+        f"{parallelism} at a time "
         f"asked for, each tenth fails (fake nodes):\n\n{table(['figure', 'measured'], rows)}"
     )
 

@@ -80,10 +80,13 @@ async def measured(folder: Path, size: Size) -> str:
     ratio = quantile([ms(b, 0.99) / ms(a, 0.99) for a, b in zip(alone, beside, strict=True)], 0.5)
     head = ["p50 alone in ms", "p99 alone", "p50 beside the slow one", "p99 beside it"]
     return (
-        f"{size.studies} studies of {size.trials:,} trials, {size.per_s} suggestions and completions a second on them, "
-        f"by turns without and with {CLIENTS} clients who each ask one more study for {COUNT} trials of "
+        f"{size.studies} studies of {size.trials:,} trials, {size.per_s} suggestions and "
+        f"completions a second on them, "
+        f"by turns without and with {CLIENTS} clients who each ask one more study for {COUNT} "
+        f"trials of "
         f"`{SLOW_ALGORITHM}` "
-        f"again and again:\n\n{table(head, rows)}\n\nClaim: p99 at most {AT_MOST:g} times, the median of three turns: "
+        f"again and again:\n\n{table(head, rows)}\n\nClaim: p99 at most {AT_MOST:g} times, the "
+        f"median of three turns: "
         f"{ratio:.2f}, {verdict(ratio, AT_MOST)}."
     )
 

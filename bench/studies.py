@@ -100,15 +100,18 @@ def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
         others = ", ".join(c for c in columns if c != "study")
         for place in range(1, studies):
             connection.exec_driver_sql(
-                f"INSERT INTO trials (study, {others}) SELECT '{name_of(place).study}', {others} FROM trials "
+                f"INSERT INTO trials (study, {others}) SELECT '{name_of(place).study}', {others} "
+                f"FROM trials "
                 f"WHERE study = '{name_of(0).study}'"
             )
         if steps:
             value = "1.0 / (1 + t.number + s.step)"
             connection.exec_driver_sql(
                 "INSERT INTO measurements (namespace, study, trial, attempt, metric, step, value) "
-                f"WITH RECURSIVE s(step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM s WHERE step < {steps - 1}) "
-                f"SELECT t.namespace, t.study, t.number, 1, 'loss', s.step, {value} FROM trials t, s"
+                f"WITH RECURSIVE s(step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM s WHERE step "
+                f"< {steps - 1}) "
+                f"SELECT t.namespace, t.study, t.number, 1, 'loss', s.step, {value} FROM trials "
+                f"t, s"
             )
     if engine.dialect.name == "postgresql":  # otherwise it would vacuum during the measurement
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -307,7 +310,10 @@ async def restart(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
         worst = max(worst, quantile(taken, 0.5))
         rows.append([store, " ".join(f"{seconds:.2f}" for seconds in taken), f"{memory:.0f}"])
     head = ["store", "first suggestion after a restart in s, three times", "peak memory in MB"]
-    return f"{table(head, rows)}\n\nClaim: at most {RESTART_S:g} s: {worst:.2f} s, {verdict(worst, RESTART_S)}."
+    return (
+        f"{table(head, rows)}\n\nClaim: at most {RESTART_S:g} s: {worst:.2f} s, "
+        f"{verdict(worst, RESTART_S)}."
+    )
 
 
 async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:

@@ -244,8 +244,8 @@ def main() -> None:
         ["finished trials", "who", "p50 in ms", "p99 in ms", "p50 over ours", "suggestions"], rows
     )
     claim = (
-        f"Claim: p50 at most {P50_AT_MOST_MS:g} ms at {histories[-1]:,} trials: {ours_p50_ms:.1f} ms, "
-        + verdict(ours_p50_ms, P50_AT_MOST_MS)
+        f"Claim: p50 at most {P50_AT_MOST_MS:g} ms at {histories[-1]:,} trials: {ours_p50_ms:.1f} "
+        f"ms, " + verdict(ours_p50_ms, P50_AT_MOST_MS)
     )
     if quick:
         print(head)

@@ -146,8 +146,10 @@ async def all_rows(
         "suggestions",
     ]
     claim = (
-        f"Claims: p50 at most {ALONE_MS:g} ms one at a time: {alone:.1f} ms, {verdict(alone, ALONE_MS)}; at most "
-        f"{SEVERAL_MS:g} ms where several run: {several:.1f} ms, {verdict(several, SEVERAL_MS)}; never above "
+        f"Claims: p50 at most {ALONE_MS:g} ms one at a time: {alone:.1f} ms, "
+        f"{verdict(alone, ALONE_MS)}; at most "
+        f"{SEVERAL_MS:g} ms where several run: {several:.1f} ms, {verdict(several, SEVERAL_MS)}; "
+        f"never above "
         f"{NEVER_MS:g} ms: {most:.0f} ms, {verdict(most, NEVER_MS)}."
     )
     return table(head, rows), claim

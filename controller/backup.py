@@ -125,7 +125,8 @@ def contents(source: Path) -> dict[str, Path]:
         files = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
         if not files:
             raise NotFound(
-                f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner db backup"
+                f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner "
+                f"db backup"
             )
         for name, path in files.items():
             if (kind := _kind(path)) != name:
@@ -164,7 +165,8 @@ def restore(
     ]
     if existing and not force:
         raise AlreadyExists(
-            f"{existing[0]}: a store exists; replace it with --force (it is kept under another name)"
+            f"{existing[0]}: a store exists; replace it with --force (it is kept under another "
+            f"name)"
         )
     with ExitStack() as undo:
         prepared: list[tuple[Path, Copy]] = []
@@ -324,7 +326,8 @@ def _locked_alone(path: Path) -> Iterator[None]:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKS_LENGTH, _LOCKS_AT)
         except OSError as e:
             raise FailedPrecondition(
-                f"{path}: a process has it open; stop the server or the run that uses it (SIGTERM, Ctrl-C), then try "
+                f"{path}: a process has it open; stop the server or the run that uses it "
+                f"(SIGTERM, Ctrl-C), then try "
                 "again"
             ) from e
         yield
@@ -359,7 +362,8 @@ def _check_sum(source: Path) -> None:
         ]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise StoreBroken(
-            f"{manifest}: cannot be read; restore another backup, or remove this file to trust {source}"
+            f"{manifest}: cannot be read; restore another backup, or remove this file to trust "
+            f"{source}"
         ) from e
     if _sha256(source) != expected:
         raise StoreBroken(
@@ -398,6 +402,8 @@ def _translated(path: Path) -> Iterator[None]:
 _CURES = {
     sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_BUSY_S:g} s; try again",
     sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that this user can read and write it and its folder",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and "
+    "its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that this user can read and write it and "
+    "its folder",
 }

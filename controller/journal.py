@@ -251,7 +251,10 @@ class Journal:
             self._on_event(event)
 
     def _waiting(self, attempt: Attempt, now: datetime) -> Event:
-        message = f"trial={self.name(attempt)} attempt={attempt.number} waiting reason={_quoted(attempt.reason)}"
+        message = (
+            f"trial={self.name(attempt)} attempt={attempt.number} waiting "
+            f"reason={_quoted(attempt.reason)}"
+        )
         return Event(now, "waiting", message, attempt.trial, attempt.number)
 
     def _log_gap(self, attempt: Attempt, now: datetime) -> Event:
@@ -264,7 +267,8 @@ class Journal:
 
     def _transition(self, before: Attempt, after: Attempt, now: datetime) -> Event:
         words = [
-            f"trial={self.name(after)} attempt={after.number} {before.state.value}->{after.state.value}"
+            f"trial={self.name(after)} attempt={after.number} "
+            f"{before.state.value}->{after.state.value}"
         ]
         if after.failure_class is not None:
             words.append(f"class={after.failure_class.value}")

@@ -114,7 +114,10 @@ def _rows(
             case _:
                 label, kind = each.types
                 shown = f"{label} {_type(kind, messages)}".strip()
-                yield f"| `{each.name}` = {each.number} | {shown} | {_cell(f'{of} {meaning}'.strip())} |"
+                yield (
+                    f"| `{each.name}` = {each.number} | {shown} | "
+                    f"{_cell(f'{of} {meaning}'.strip())} |"
+                )
 
 
 def _type(name: str, messages: dict[str, Declaration]) -> str:

@@ -53,7 +53,10 @@ def keys_of_the_file() -> str:
     )
     if table is None:
         raise PluginError("docs/experiment.md: the markers around the table of keys are missing")
-    return f"# Keys of experiment.yaml\n\nWhat they are for: [Write experiment.yaml](../experiment.md).\n\n{table[1]}"
+    return (
+        f"# Keys of experiment.yaml\n\nWhat they are for: [Write "
+        f"experiment.yaml](../experiment.md).\n\n{table[1]}"
+    )
 
 
 GENERATED = {

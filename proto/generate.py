@@ -97,7 +97,8 @@ def main() -> int:
         return 0
     if names := stale():
         print(
-            f"{', '.join(names)}: not what the protos say; run `python proto/generate.py` and commit the result",
+            f"{', '.join(names)}: not what the protos say; run `python proto/generate.py` and "
+            f"commit the result",
             file=sys.stderr,
         )
         return 1

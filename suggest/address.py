@@ -68,7 +68,8 @@ def _socket(text: str) -> Address:
     if (size := len(path.encode())) > MAX_SOCKET_PATH:
         raise InvalidArgument.at(
             "address",
-            f"{text}: a socket's path may have {MAX_SOCKET_PATH} bytes, this has {size}; use a shorter one, "
+            f"{text}: a socket's path may have {MAX_SOCKET_PATH} bytes, this has {size}; use a "
+            f"shorter one, "
             "such as unix:/tmp/tuner.sock",
         )
     return Address(path=path)

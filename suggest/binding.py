@@ -60,7 +60,8 @@ def refuse_taken(address: Address, *, clear: bool = True) -> None:
             probe.bind(target)
     except OSError as e:
         raise Unavailable(
-            f"cannot listen at {address}: {e.strerror or e}; use another port, or end the process that uses it"
+            f"cannot listen at {address}: {e.strerror or e}; use another port, or end the process "
+            f"that uses it"
         ) from e
 
 
@@ -68,7 +69,8 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
     """Remove a socket file without a listener, which a killed server leaves behind."""
     if path.parent.is_dir() and _shared(path.parent):
         raise Unavailable(
-            f"cannot listen at unix:{path}: any user could replace the socket; use a folder of your own"
+            f"cannot listen at unix:{path}: any user could replace the socket; use a folder of "
+            f"your own"
         )
     try:
         mode = path.stat().st_mode

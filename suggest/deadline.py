@@ -44,7 +44,8 @@ def check() -> None:
         return
     if time.monotonic() > end:
         raise TimedOut(
-            "not computed before the call's deadline; request fewer trials at once, or allow more time"
+            "not computed before the call's deadline; request fewer trials at once, or allow more "
+            "time"
         )
     stopped = _STOPPED.get()
     if stopped is not None and stopped.is_set():

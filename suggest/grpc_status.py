@@ -122,12 +122,14 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
     match code:
         case grpc.StatusCode.UNAVAILABLE if is_mismatch(failure):
             return Unavailable(
-                f"no connection to {address}: client and server do not agree on TLS; name the server's authority with "
+                f"no connection to {address}: client and server do not agree on TLS; name the "
+                f"server's authority with "
                 f"--tls-ca or TUNER_TLS_CA, or omit it if the server does not use TLS: {message}"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(
-                f"no suggestion service answers at {address}, tried for {timeout_s:g} s; check that it is running, and "
+                f"no suggestion service answers at {address}, tried for {timeout_s:g} s; check "
+                f"that it is running, and "
                 f"that both sides use TLS or neither does (--tls-ca, TUNER_TLS_CA): {message}"
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -136,7 +138,8 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
             )
         case grpc.StatusCode.UNIMPLEMENTED:
             return Unavailable(
-                f"the server at {address} is not a suggestion service, or an older version ({message})"
+                f"the server at {address} is not a suggestion service, or an older version "
+                f"({message})"
             )
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument.at("", message)

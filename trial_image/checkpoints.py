@@ -49,7 +49,8 @@ def save(folder: Path, state: dict[str, Any]) -> bool:
         if folder not in _warned:
             _warned.add(folder)
             _tell(
-                f"{folder}: no checkpoint is written ({problem.strerror}); training continues; this is reported once"
+                f"{folder}: no checkpoint is written ({problem.strerror}); training continues; "
+                f"this is reported once"
             )
         return False
     _warned.discard(folder)

@@ -238,7 +238,8 @@ class Recipe:
         """
         if self.batch > images:
             raise Infeasible(
-                f"--batch {self.batch} is larger than the {images} training images; use at most {images}"
+                f"--batch {self.batch} is larger than the {images} training images; use at most "
+                f"{images}"
             )
         # Subtract a rounding error: a tenth of seventy steps is seven.
         return math.ceil(images // self.batch * self.number("epochs") - 1e-9)

@@ -66,7 +66,8 @@ class Trial:
         world = World(self.worker)
         if recipe.batch % world.size:
             raise Infeasible(
-                f"--batch {recipe.batch} cannot be shared by {world.size} workers; use a multiple of {world.size}"
+                f"--batch {recipe.batch} cannot be shared by {world.size} workers; use a multiple "
+                f"of {world.size}"
             )
         with self._timed("context"):
             device = chosen_device(options.device, self.worker.local)
@@ -118,7 +119,8 @@ class Trial:
         if valid + train > data.train:
             held_out = f" and --valid-images {valid}" if valid else ""
             raise ConfigurationError(
-                f"--train-images {train}{held_out} are more than the {data.train} images of the training set"
+                f"--train-images {train}{held_out} are more than the {data.train} images of the "
+                f"training set"
             )
         learn, held = split(data.labels[: data.train], valid, train)
         if not options.final:
@@ -162,8 +164,10 @@ class Trial:
         self._add("evaluation", ended - learned)
         if not math.isfinite(mean_loss + (measured[1] if measured else 0)):
             raise Infeasible(
-                f"the loss is no longer finite in epoch {training.done}: --lr {self.recipe.number('lr'):g} is too "
-                f"large with --momentum {self.recipe.number('momentum'):g} and --batch {self.recipe.batch}"
+                f"the loss is no longer finite in epoch {training.done}: --lr "
+                f"{self.recipe.number('lr'):g} is too "
+                f"large with --momentum {self.recipe.number('momentum'):g} and --batch "
+                f"{self.recipe.batch}"
             )
         self.measured = measured or self.measured
         self.speed = images_seen / (learned - began)
@@ -173,7 +177,8 @@ class Trial:
             else f"train_loss={mean_loss:.5f}"
         )
         self.lines.append(
-            f"epoch={training.done} {result} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
+            f"epoch={training.done} {result} seconds={ended - began:.3f} "
+            f"images_per_second={self.speed:.0f}"
         )
         if self.worker.first:
             # Before the line is printed, which thus implies that the previous epoch is saved.

@@ -105,7 +105,8 @@ class World:
                     f"NCCL does not take these workers: {_last_line(error)}"
                 ) from error
             raise Lost(
-                f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too"
+                f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends "
+                f"too"
             ) from error
         start = 0
         for tensor in tensors:
@@ -166,7 +167,8 @@ class World:
             )
         except RuntimeError as error:
             raise Lost(
-                f"rank {self.rank} of {self.size} did not find the others at {address}:{os.environ['MASTER_PORT']} "
+                f"rank {self.rank} of {self.size} did not find the others at "
+                f"{address}:{os.environ['MASTER_PORT']} "
                 f"within {patience_s:g} s: {_first_line(error)}"
             ) from error
 
@@ -219,12 +221,14 @@ class World:
         for key in about:
             if about[key] != other.get(key):
                 raise ConfigurationError(
-                    f"the workers differ in their {key}: rank {self.rank} has {about[key]}, rank {rank} has "
+                    f"the workers differ in their {key}: rank {self.rank} has {about[key]}, rank "
+                    f"{rank} has "
                     f"{other.get(key)}; start all with the same command and the same data"
                 )
         if gpu and ranks.setdefault(gpu, rank) != rank:
             raise ConfigurationError(
-                f"ranks {ranks[gpu]} and {rank} are on the same GPU, {gpu}, which NCCL does not do; give each worker a "
+                f"ranks {ranks[gpu]} and {rank} are on the same GPU, {gpu}, which NCCL does not "
+                f"do; give each worker a "
                 "whole one of its own, or use --device cpu"
             )
 

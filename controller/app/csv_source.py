@@ -183,7 +183,8 @@ def _remark(
     told = [f"how trials ended is taken from {used} ({counts})"] if used else []
     if states.unused:
         told.append(
-            f"{', '.join(states.unused)} may also say it, but not in words such as failed, and is not used"
+            f"{', '.join(states.unused)} may also say it, but not in words such as failed, and is "
+            f"not used"
         )
     return "; ".join(told)
 
@@ -320,7 +321,8 @@ def read_value(parameter: Parameter, text: str) -> Value:
     )
     if value is NO_MEMBER:
         raise ValueError(
-            f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number"
+            f"{parameter.name}: {text!r} is not a "
+            f"{'whole ' * isinstance(parameter.domain, Int)}number"
         )
     return value
 

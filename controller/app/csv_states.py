@@ -27,13 +27,17 @@ class NotTold(Enum):
 End = TrialState | NotTold
 
 _WORDS: Mapping[End, str] = {
-    TrialState.SUCCEEDED: "succeeded success successful complete completed finished done ok terminated",
-    TrialState.FAILED: "failed fail failure error errored crashed crash killed timedout timeout diverged",
+    TrialState.SUCCEEDED: "succeeded success successful complete completed finished done ok "
+    "terminated",
+    TrialState.FAILED: "failed fail failure error errored crashed crash killed timedout timeout "
+    "diverged",
     TrialState.PRUNED: "pruned earlystopped stoppedearly",
     TrialState.INFEASIBLE: "infeasible invalid",
-    NotTold.NOT_FINISHED: "running queued waiting pending scheduled starting created new active inprogress paused "
+    NotTold.NOT_FINISHED: "running queued waiting pending scheduled starting created new active "
+    "inprogress paused "
     "stopping preempting preempted suspended",
-    NotTold.CANCELLED: "cancelled canceled usercancelled usercanceled syscanceled aborted abandoned",
+    NotTold.CANCELLED: "cancelled canceled usercancelled usercanceled syscanceled aborted "
+    "abandoned",
 }
 _ENDS: Mapping[str, End] = {word: end for end, words in _WORDS.items() for word in words.split()}
 _NAMES = ("state", "status")  # the last word of the column's name

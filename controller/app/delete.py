@@ -121,7 +121,10 @@ def _what(experiments: LocalExperiments, found: Sequence[Experiment]) -> str:
     if len(found) == 1:
         return f"{found[0].name}, the logs and outputs of its {attempts} in {folders[0]}"
     names = ", ".join(experiment.name for experiment in found)
-    return f"{len(found)} experiments ({names}), the logs and outputs of their {attempts} in {folders[0].parent}"
+    return (
+        f"{len(found)} experiments ({names}), the logs and outputs of their {attempts} in "
+        f"{folders[0].parent}"
+    )
 
 
 async def _delete_study(
@@ -140,7 +143,10 @@ async def _delete_study(
                     await client.delete_study(name)
     except (Unavailable, Unauthenticated, PermissionDenied, StoreBroken, TimeoutError) as error:
         if not force:
-            cure = f"its records are kept; {command('delete', experiment.name, '--force')} removes what is here"
+            cure = (
+                f"its records are kept; {command('delete', experiment.name, '--force')} "
+                f"removes what is here"
+            )
             kind = Unavailable if isinstance(error, Unavailable | TimeoutError) else type(error)
             raise kind(f"{error}\n{cure}") from error
         why = (

@@ -132,7 +132,8 @@ def _state(state: StateDirectory) -> Iterator[Finding]:
     if free < NO_ROOM_BYTES:
         yield fail(
             "disk",
-            f"{shown}: too little for databases and logs; free some space, or use another --state-dir",
+            f"{shown}: too little for databases and logs; free some space, or use another "
+            f"--state-dir",
         )
     elif free < ROOM_BYTES:
         yield warn("disk", f"{shown}: logs and outputs of trials may fill it")

@@ -23,7 +23,8 @@ async def enqueue(client: AsyncClient, experiment: Experiment, texts: Mapping[st
     """
     if experiment.state.finished:
         raise FailedPrecondition(
-            f"{experiment.name} has ended; add trials first: {command('extend', experiment.name, '--trials', '+1')}"
+            f"{experiment.name} has ended; add trials first: "
+            f"{command('extend', experiment.name, '--trials', '+1')}"
         )
     return await enqueue_in_study(
         client, study_name(experiment), experiment.spec.space.parameters, texts

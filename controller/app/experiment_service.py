@@ -191,7 +191,8 @@ class ExperimentService:
         experiment = self._store.experiment(spec.namespace, spec.name)
         if experiment is None:
             raise NotFound(
-                f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}"
+                f"there is no experiment {spec.name} to resume; start it with: "
+                f"{_again('run', document)}"
             )
         if (
             experiment.state.finished
@@ -237,8 +238,10 @@ class ExperimentService:
         ending = budget.ending_of(document.spec, outcomes, running_s=experiment.running_s)
         if ending is not None and ending.state is ExperimentState.FAILED:
             message = (
-                f"{experiment.name} has failed, and its budget is still used up: {ending.reason}; nothing was changed. "
-                f"Run its failed trials again with this file: {_again('retry', document, '--failed')}; "
+                f"{experiment.name} has failed, and its budget is still used up: {ending.reason}; "
+                f"nothing was changed. "
+                f"Run its failed trials again with this file: "
+                f"{_again('retry', document, '--failed')}; "
                 "or raise spec.budget in the file"
             )
             raise FailedPrecondition(document.spec.words(message))
@@ -468,7 +471,10 @@ class ExperimentService:
                     f"for more, stop it and run: {_extension(experiment, document, refused)}"
                 )
             ways.append("for anything else choose another metadata.name")
-            message = f"these cannot change while {experiment.name} runs:\n{listed(refused)}\n{'; '.join(ways)}"
+            message = (
+                f"these cannot change while {experiment.name} "
+                f"runs:\n{listed(refused)}\n{'; '.join(ways)}"
+            )
             raise Changed(document.spec.words(message))
         if changes:
             self._revise(experiment, document, changes)
@@ -505,7 +511,10 @@ class ExperimentService:
             kind = Revisable
             way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"to add values or widen ranges, run: {_extension(experiment, document, changes)}, or "
+            way_on = (
+                f"to add values or widen ranges, run: "
+                f"{_extension(experiment, document, changes)}, or "
+            )
         if not experiment.state.finished:
             # The file may be unchanged: another version of tuner can read it differently.
             way_on += f"continue with the stored file: {command('resume', experiment.name)}, or "
@@ -516,7 +525,8 @@ class ExperimentService:
             else ""
         )
         message = (
-            f"{document.source} differs from the existing experiment {experiment.name}:\n{listed(changes)}\n{since}"
+            f"{document.source} differs from the existing experiment "
+            f"{experiment.name}:\n{listed(changes)}\n{since}"
             f"{way_on}choose another name (metadata.name), or remove the old one with: "
             f"{command('delete', experiment.name)}"
         )
@@ -561,8 +571,10 @@ class ExperimentService:
                 f"to add values or widen ranges, run: {_extension(experiment, document, refused)}; "
             )
             message = (
-                f"{document.source} changes parts of {experiment.name} that can no longer change:\n{listed(refused)}\n"
-                "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget, "
+                f"{document.source} changes parts of {experiment.name} that can no longer "
+                f"change:\n{listed(refused)}\n"
+                "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, "
+                "spec.budget, "
                 "spec.pruning and spec.metrics; "
                 f"{growth if all(map(allowed_in_extension, refused)) else ''}"
                 "for anything else choose another metadata.name"
@@ -590,7 +602,8 @@ class ExperimentService:
         if is_missing or all(attempt.value is None for attempt in attempts):
             return
         message = (
-            f"{document.source} names another metric, and trials of {experiment.name} have values of the old one:\n"
+            f"{document.source} names another metric, and trials of {experiment.name} have values "
+            f"of the old one:\n"
             f"{listed(renamings)}\nchoose another metadata.name"
         )
         raise Changed(document.spec.words(message))
@@ -616,7 +629,8 @@ class ExperimentService:
             path = self._store.revision_source(experiment.uid, newest.number)
             changes = diff(earlier[at].spec.document, newest.spec.document)
             note = (
-                f"{document.source} is revision {earlier[at].number} of {experiment.name}; continuing with revision "
+                f"{document.source} is revision {earlier[at].number} of {experiment.name}; "
+                f"continuing with revision "
                 f"{newest.number}, {path}:\n{listed(changes)}"
             )
             return _FileInForce(newest.file_text, path, notes=(note,))

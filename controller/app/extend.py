@@ -100,8 +100,10 @@ async def extend(
                 await _check(experiment, document, client)
         elif experiment.state.finished and not again:
             raise FailedPrecondition(
-                f"{experiment.name} would not change; it {experiment.state.value}: {experiment.reason}; "
-                "specify what to extend, such as --trials +20 for 20 more (a number without + is the total)"
+                f"{experiment.name} would not change; it {experiment.state.value}: "
+                f"{experiment.reason}; "
+                "specify what to extend, such as --trials +20 for 20 more (a number without + is "
+                "the total)"
             )
         admitted = service.extend_or_retry(
             experiment, lease, document, changes, directory=None if file is None else file.directory
@@ -111,12 +113,14 @@ async def extend(
     revised = admitted.experiment
     if not changes:
         print_line(
-            f"revision {revised.revision} already contains these changes; none of its trials has started"
+            f"revision {revised.revision} already contains these changes; none of its trials has "
+            f"started"
         )
     elif file is None:
         source = experiments.revision_source(revised.uid, revised.revision)
         print_line(
-            f"in effect from now on: {source}; your own file still works and continues with this revision"
+            f"in effect from now on: {source}; your own file still works and continues with this "
+            f"revision"
         )
     return admitted
 
@@ -218,9 +222,12 @@ def allowed_extension(experiment: Experiment, document: Document) -> list[Change
     if refused:
         message = (
             f"these changes would make {experiment.name} another search:\n{listed(refused)}\n"
-            "tuner extend accepts additions under spec.parameters and at the end of spec.initial, changes of "
-            "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
-            f"metadata.name, and import these trials: {command('import', 'FILE', '--from', experiment.name)}"
+            "tuner extend accepts additions under spec.parameters and at the end of spec.initial, "
+            "changes of "
+            "spec.objective.target, and what tuner resume accepts. For anything else write a file "
+            "with another "
+            f"metadata.name, and import these trials: "
+            f"{command('import', 'FILE', '--from', experiment.name)}"
         )
         raise Changed(document.spec.words(message))
     return changes
@@ -256,6 +263,7 @@ def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence
     )
     if ending is not None:
         raise FailedPrecondition(
-            f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as well, "
+            f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as "
+            f"well, "
             "with --trials +20 for 20 more (a number without + is the total), or with --set"
         )

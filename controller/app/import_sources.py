@@ -222,7 +222,8 @@ async def _study_named(studies: StudyReads, name: str, place: str) -> Study:
             "--study", f"name one of the studies in {place}: {some or 'there are none'}"
         )
     raise NotFound(
-        f"{place} has no study {name}{did_you_mean(full_name, by_name) or f'; there are {some or None}'}"
+        f"{place} has no study "
+        f"{name}{did_you_mean(full_name, by_name) or f'; there are {some or None}'}"
     )
 
 
@@ -273,12 +274,14 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     ]:
         if same is not None and same.direction is not ours.direction:
             raise FailedPrecondition(
-                f"{source.title} {same.direction.value}s {same.metric or 'its objective'}, but {spec.name} "
+                f"{source.title} {same.direction.value}s {same.metric or 'its objective'}, but "
+                f"{spec.name} "
                 f"{ours.direction.value}s {ours.metric}: good trials would count as bad ones"
             )
     if theirs.metric and theirs.metric != objective.metric and value != theirs.metric:
         raise FailedPrecondition(
-            f"the objective of {source.title} is {theirs.metric}, and that of {spec.name} is {objective.metric}; if "
+            f"the objective of {source.title} is {theirs.metric}, and that of {spec.name} is "
+            f"{objective.metric}; if "
             f"both are the same metric, add --value {theirs.metric}"
         )
     filled: Assignment = {

@@ -178,7 +178,8 @@ def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalEx
         directory.make()
     elif directory.root.exists() and not directory.root.is_dir():
         raise Unavailable(
-            f"the state directory {directory.root} is not a directory; name another one with --state-dir"
+            f"the state directory {directory.root} is not a directory; name another one with "
+            f"--state-dir"
         )
     elif not directory.controller_db.exists():
         raise NotFound(

@@ -50,7 +50,8 @@ def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
             )
         if not is_here:
             yield (
-                f"{word} of the command is not on this machine, and trials here do not run in the image; run on a "
+                f"{word} of the command is not on this machine, and trials here do not run in the "
+                f"image; run on a "
                 "cluster: --runtime kubernetes, or write a path of this machine"
             )
 
@@ -71,7 +72,8 @@ def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:
         return
     asks = f" of {cpu_of_trial:g} cores each" if cpu_of_trial != 1 else ""
     yield (
-        f"{key}: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
+        f"{key}: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they "
+        f"would "
         f"slow each other down and may exhaust the memory; lower it: --set {key}={fits}"
     )
 
@@ -104,7 +106,8 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
     if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
         yield (
             _DIRECTORY,
-            f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name another",
+            f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name "
+            f"another",
         )
     asking = [
         template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu
@@ -117,7 +120,8 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         have = ", ".join(device.id for device in available) or "none"
         yield (
             _DEVICES,
-            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} {have}: name some of "
+            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} "
+            f"{have}: name some of "
             f"these, or set {gpus.POOL}",
         )
         return

@@ -89,7 +89,8 @@ async def look(
         await wait_until_free(client, searched, anchor["metadata"]["name"], print_line=print_line)
         if ending := await end_on_cluster(client, searched, anchor):
             raise FailedPrecondition(
-                f"{ending}. Its trials and their results are there. To run it again, choose another metadata.name; to "
+                f"{ending}. Its trials and their results are there. To run it again, choose "
+                f"another metadata.name; to "
                 f"delete what the cluster keeps of it: kubectl -n {searched} delete configmap "
                 f"{anchor['metadata']['name']}"
             )
@@ -113,7 +114,8 @@ def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
     if len(anchors) > 1:
         names = ", ".join(anchor["metadata"]["name"] for anchor in anchors)
         raise FailedPrecondition(
-            f"namespace {namespace} has several experiments {name} ({names}); delete the ConfigMap of those that ended"
+            f"namespace {namespace} has several experiments {name} ({names}); delete the "
+            f"ConfigMap of those that ended"
         )
     return anchors[0]
 
@@ -135,9 +137,12 @@ def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str
         if key is not None and key[0] is FINAL:
             running = obj["metadata"]["name"]
             raise FailedPrecondition(
-                f"the search of {name} has ended, and {running} is its final stage: its trials' outcomes are lost with "
-                f"the database, so it cannot be resumed. The Job keeps running: kubectl -n {namespace} logs -f "
-                f"job/{running}. To start over, delete all its objects: kubectl -n {namespace} delete configmap "
+                f"the search of {name} has ended, and {running} is its final stage: its trials' "
+                f"outcomes are lost with "
+                f"the database, so it cannot be resumed. The Job keeps running: kubectl -n "
+                f"{namespace} logs -f "
+                f"job/{running}. To start over, delete all its objects: kubectl -n {namespace} "
+                f"delete configmap "
                 f"{anchor}"
             )
 
@@ -209,7 +214,8 @@ async def _refill(
         except InvalidArgument as error:
             raise FailedPrecondition(
                 f"trial {number} has values that the file on the cluster does not know ({error}): "
-                f"{experiment.name} was extended since, and the extension is lost with the database; "
+                f"{experiment.name} was extended since, and the extension is lost with the "
+                f"database; "
                 "restore controller.db and studies.db from a backup"
             ) from error
         if recovered_trial is None:

@@ -109,7 +109,8 @@ def choose(
                 for word, n in Counter(t.failure_class for t in failed).most_common()
             )
             raise FailedPrecondition(
-                f"no trial of {name} failed with the reason {selection.reason!r}; there are {classes}"
+                f"no trial of {name} failed with the reason {selection.reason!r}; there are "
+                f"{classes}"
             )
         failed = fitting
     if not failed and not again:
@@ -119,7 +120,8 @@ def choose(
     untold = [t.number for t in failed if not failed_here(attempts.get(t.number, ()))]
     if untold:
         raise FailedPrecondition(
-            f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no attempt to repeat; "
+            f"{name}: trial {ranges(untold)} was completed as failed by another client, and has "
+            f"no attempt to repeat; "
             "name the others by their numbers"
         )
     return RetryChoice(
@@ -192,7 +194,8 @@ async def retry(
     name = admitted.experiment.name
     if chosen.failures:
         print_line(
-            f"{name}: {_trials([*chosen.failures])} again as new attempts; their failures no longer count"
+            f"{name}: {_trials([*chosen.failures])} again as new attempts; their failures no "
+            f"longer count"
         )
     if chosen.already:
         print_line(f"{name}: {_trials(chosen.already)} again since an earlier retry")
@@ -217,6 +220,7 @@ def _refuse_an_end(
     )
     if ending is not None and not ending.drain:
         raise FailedPrecondition(
-            f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of its trials, or raise "
+            f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of "
+            f"its trials, or raise "
             "that limit in the file and name the file"
         )

@@ -192,7 +192,8 @@ class Session:
             )
             if recovered.lost:
                 self.view.print_line(
-                    f"{name}: trials {ranges(recovered.lost)} were lost with the database; they count as cancelled"
+                    f"{name}: trials {ranges(recovered.lost)} were lost with the database; they "
+                    f"count as cancelled"
                 )
             runtime = await runtimes.of(self.workspace.state, admitted.experiment)
             return await self._control(

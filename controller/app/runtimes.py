@@ -90,7 +90,8 @@ def same_context(experiment: Experiment, requested: str | None) -> None:
     """
     if requested and experiment.spec.traits.on_cluster and requested != experiment.context:
         raise FailedPrecondition(
-            f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {requested}; "
+            f"the trials of {experiment.name} are on the cluster of context {experiment.context}, "
+            f"not of {requested}; "
             "omit --context, or choose another metadata.name for a new experiment"
         )
 

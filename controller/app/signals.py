@@ -93,7 +93,8 @@ class Interruptions:
             )
             again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
             self.print_line(
-                f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} ({again}; once more: kill)"
+                f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} "
+                f"({again}; once more: kill)"
             )
         elif running:
             later = (

@@ -51,11 +51,13 @@ class StateDirectory:
             self.experiments.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise Unavailable(
-                f"the state directory {self.root} cannot be created ({error.strerror}); name another with --state-dir"
+                f"the state directory {self.root} cannot be created ({error.strerror}); name "
+                f"another with --state-dir"
             ) from error
         if not os.access(self.experiments, os.W_OK | os.X_OK):
             raise Unavailable(
-                f"the state directory {self.root} cannot be written to (read-only, or another user's); "
+                f"the state directory {self.root} cannot be written to (read-only, or another "
+                f"user's); "
                 "name another one with --state-dir"
             )
 

@@ -72,7 +72,8 @@ class SessionClient(AsyncClient):
             if not limit.expired():
                 raise
             raise Unavailable(
-                f"the suggestion service at {self.address} did not answer within {HURRIED_S:g} s, which is the limit "
+                f"the suggestion service at {self.address} did not answer within {HURRIED_S:g} s, "
+                f"which is the limit "
                 "after a second interruption"
             ) from None
         finally:

@@ -115,8 +115,10 @@ def _far_too_many(document: Document) -> Iterator[str]:
             else ""
         )
         yield document.marks.told(
-            f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without the "
-            "results of each other, and need room to run at once; write as many as there is room for"
+            f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without "
+            f"the "
+            "results of each other, and need room to run at once; write as many as there is room "
+            "for"
         )
     if spec.algorithm.name not in END_BY_THEMSELVES or spec.budget.trials is not None:
         return
@@ -124,7 +126,8 @@ def _far_too_many(document: Document) -> Iterator[str]:
     if points is not None and points > MAX_ROWS:
         shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
         yield document.marks.told(
-            f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; set "
+            f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; "
+            f"set "
             "spec.budget.trials, give the parameters fewer points, or use another algorithm"
         )
 
@@ -202,8 +205,10 @@ async def check_cluster(
         raise document.locate([Problem("spec.trial.queue", f"{queue}; nothing was started")])
     if other_uids:
         raise FailedPrecondition(
-            f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see kubectl -n "
-            f"{spec.namespace} get configmap {other_uids}); choose another metadata.name, or continue that one: "
+            f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see "
+            f"kubectl -n "
+            f"{spec.namespace} get configmap {other_uids}); choose another metadata.name, or "
+            f"continue that one: "
             f"{command('resume', spec.name, '--from-cluster')}"
         )
 
@@ -230,7 +235,8 @@ def _judge(
     if missing_rights:
         rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing_rights)
         raise AccessDenied(
-            f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
+            f"context {client.context} may not run trials in namespace {namespace}; if that is "
+            f"the right one, these "
             f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
         )
     for verdict in verdicts:
@@ -319,7 +325,8 @@ def dry_run(spec: ExperimentSpec, directory: Path) -> DryRun:
     if not spec.traits.on_cluster:
         raise InvalidArgument.at(
             "--dry-run",
-            "shows the objects for a cluster, and trials run on this machine; check the file with validate",
+            "shows the objects for a cluster, and trials run on this machine; check the file with "
+            "validate",
         )
     from controller.app.sample_manifests import final_manifests_of, manifests_of
 

@@ -64,7 +64,8 @@ class Workspace:
             return recorded
         if not _shares_an_address(recorded, requested):
             raise FailedPrecondition(
-                f"the trials of {experiment.name} are in the {described(recorded)}, not in the {described(requested)}; "
+                f"the trials of {experiment.name} are in the {described(recorded)}, not in the "
+                f"{described(requested)}; "
                 "omit the flag, or choose another name for a new experiment"
             )
         return requested

@@ -25,7 +25,8 @@ FAILPOINT_MODULES = (
 
 def print_version(_arguments: argparse.Namespace) -> ExitCode:
     print(
-        f"tuner {described()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+        f"tuner {described()}, Python {platform.python_version()}, {platform.system()} "
+        f"{platform.machine()}"
     )
     return ExitCode.OK
 

@@ -147,12 +147,14 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
                 else f"--set spec.budget.trials={following}"
             )
             parser.error(
-                f"-n is --namespace, and {following} is not one; for the number of trials write: {suggestion}"
+                f"-n is --namespace, and {following} is not one; for the number of trials write: "
+                f"{suggestion}"
             )
         if flag in keys:
             value = following if following and not following.startswith("-") else "VALUE"
             parser.error(
-                f"{words[0]} has no flag {flag}; set it in the file, or with: --set {keys[flag]}={value}"
+                f"{words[0]} has no flag {flag}; set it in the file, or with: --set "
+                f"{keys[flag]}={value}"
             )
 
 

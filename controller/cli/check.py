@@ -38,7 +38,8 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
             else quantity(spec.budget.trials, "trial")
         )
         print(
-            f"{document.source} is valid: experiment {spec.name}, {quantity(len(spec.space.parameters), 'parameter')}, "
+            f"{document.source} is valid: experiment {spec.name}, "
+            f"{quantity(len(spec.space.parameters), 'parameter')}, "
             f"{spec.algorithm.name}, {budget}, parallelism {spec.parallelism}"
         )
     return ExitCode.OK
@@ -134,6 +135,7 @@ def _heading(spec: ExperimentSpec) -> str:
     point = report.formatting.parameters(app.sample_manifests.first_point(spec))
     whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
     return (
-        f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it, with the resulting pod.\n"
+        f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it, with the resulting "
+        f"pod.\n"
         f"# Its parameters are {whence}; the search may begin elsewhere: {point}\n"
     )

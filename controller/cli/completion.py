@@ -175,8 +175,10 @@ class _CommandLine:
         if not trials:
             return {}
         query = (
-            "SELECT CASE trial WHEN -1 THEN 'final' ELSE trial END, state, max(attempts.number) FROM attempts "
-            "JOIN (SELECT uid AS whose FROM experiments WHERE name = ? AND ? IN (namespace, '')) ON uid = whose "
+            "SELECT CASE trial WHEN -1 THEN 'final' ELSE trial END, state, max(attempts.number) "
+            "FROM attempts "
+            "JOIN (SELECT uid AS whose FROM experiments WHERE name = ? AND ? IN (namespace, '')) "
+            "ON uid = whose "
             f"WHERE (CASE trial WHEN -1 THEN 'final' ELSE trial END) || '' GLOB ? GROUP BY trial "
             f"ORDER BY trial DESC LIMIT {MOST_TRIALS}"
         )
@@ -192,7 +194,8 @@ class _CommandLine:
         """
         columns = list(report.text_tables.HEADINGS)
         query = (
-            "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE experiments.name = ? "
+            "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE "
+            "experiments.name = ? "
             "ORDER BY number DESC LIMIT 1"
         )
         rows = self._query(query, self._positionals[0]) if self._positionals else []

@@ -57,7 +57,8 @@ def back_up(arguments: argparse.Namespace) -> ExitCode:
         studies = databases.get(backup.STUDIES)
         if studies is None:
             raise NotFound(
-                f"{_place(arguments)}: there is no study store yet; name a folder to back up the rest"
+                f"{_place(arguments)}: there is no study store yet; name a folder to back up the "
+                f"rest"
             )
         copies = [backup.back_up_one(studies, target)]
     else:
@@ -111,8 +112,10 @@ def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
     if path is None:
         raise InvalidArgument.at(
             "storage",
-            "PostgreSQL is backed up by its own programs: pg_dump --format=custom --file=FILE DATABASE while "
-            "servers run, pg_restore --clean --if-exists --single-transaction --dbname=DATABASE FILE while "
+            "PostgreSQL is backed up by its own programs: pg_dump --format=custom --file=FILE "
+            "DATABASE while "
+            "servers run, pg_restore --clean --if-exists --single-transaction --dbname=DATABASE "
+            "FILE while "
             "none does",
         )
     return {backup.STUDIES: path}

@@ -76,14 +76,17 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
             return ExitCode.UNAVAILABLE, (
-                f"tuner: {error.strerror}: standard output or a temporary file is incomplete; free some space, and "
+                f"tuner: {error.strerror}: standard output or a temporary file is incomplete; "
+                f"free some space, and "
                 "repeat the command"
             )
         case _:
             return ExitCode.BUG, (
                 f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"
-                "Nothing that was recorded is lost; the same command usually continues where it stopped.\n"
-                "Please report it with what you did, the output of `tuner version`, and of the same command with -v."
+                "Nothing that was recorded is lost; the same command usually continues where it "
+                "stopped.\n"
+                "Please report it with what you did, the output of `tuner version`, and of the "
+                "same command with -v."
             )
 
 

@@ -46,7 +46,8 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
         "--reason",
         metavar="R",
         default="",
-        help="only those that failed for this reason: userError, outOfMemory, timeout, metricsMissing, infrastructure, "
+        help="only those that failed for this reason: userError, outOfMemory, timeout, "
+        "metricsMissing, infrastructure, "
         "or a part of the message",
     )
 
@@ -118,7 +119,8 @@ def where(parser: argparse.ArgumentParser) -> None:
 dry_run = _one(
     "--dry-run",
     choices=("client", "server"),
-    help="create nothing: print the cluster's objects (client), or have the cluster check them (server)",
+    help="create nothing: print the cluster's objects (client), or have the cluster check them "
+    "(server)",
 )
 from_cluster = _one(
     "--from-cluster",
@@ -151,7 +153,8 @@ def service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls-ca",
         metavar="FILE",
-        help="CA of the certificate of --server (a PEM file, or system); else TUNER_TLS_CA, else no TLS",
+        help="CA of the certificate of --server (a PEM file, or system); else TUNER_TLS_CA, else "
+        "no TLS",
     )
     parser.add_argument(
         "--tls-cert",
@@ -354,7 +357,8 @@ def serving(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="127.0.0.1:0",
         default="",
-        help="also serve a web page of the studies at HOST:PORT (default 127.0.0.1 and a free port)",
+        help="also serve a web page of the studies at HOST:PORT (default 127.0.0.1 and a free "
+        "port)",
     )
     parser.add_argument(
         "--check", action="store_true", help="check the configuration and start nothing"
@@ -363,5 +367,6 @@ def serving(parser: argparse.ArgumentParser) -> None:
         "--sync",
         choices=("normal", "full"),
         default="normal",
-        help="what an acknowledged write survives: a crash of the process (normal, default) or of the machine (full)",
+        help="what an acknowledged write survives: a crash of the process (normal, default) or of "
+        "the machine (full)",
     )

@@ -256,7 +256,8 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
         f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in parameters
     ]:
         print_line(
-            f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept and "
+            f"outside the search space (number of trials): {', '.join(outside[:8])}; these values "
+            f"are kept and "
             f"used once the space includes them ({command('extend', name, '--set', 'PATH=VALUE')})"
         )
     if tally.refused:
@@ -316,7 +317,8 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
         print_line(f"{after.name} has {after.state.value} already: {after.reason}")
     else:
         print_line(
-            f"{after.name}: {after.state.value}, {after.reason}. Resume: {command('resume', after.name)}"
+            f"{after.name}: {after.state.value}, {after.reason}. Resume: "
+            f"{command('resume', after.name)}"
         )
     return ExitCode.OK
 

@@ -105,7 +105,8 @@ def _check(findings: Iterable[StartFinding]) -> ExitCode:
     problems = []
     for finding in findings:
         print(
-            f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.subject:<12}  {finding.detail}",
+            f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.subject:<12}  "
+            f"{finding.detail}",
             flush=True,
         )
         problems.append(finding)

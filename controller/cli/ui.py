@@ -29,7 +29,8 @@ def ui(arguments: argparse.Namespace) -> ExitCode:
         print(link, flush=True)
         if not arguments.quiet:
             print(
-                "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the searches",
+                "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the "
+                "searches",
                 file=sys.stderr,
             )
 

@@ -45,7 +45,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:run",
         (flags.file, flags.overrides, flags.where, flags.service, flags.dry_run),
         example="tuner run experiment.yaml --set spec.parallelism=4",
-        more="Prints progress on stderr and the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost\n"
+        more="Prints progress on stderr and the best trial on stdout. Ctrl-C stops cleanly: "
+        "interrupted trials cost\n"
         "nothing and run again on resume. A second Ctrl-C kills them.",
     ),
     Verb(
@@ -54,9 +55,12 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:resume",
         (flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster),
         example="tuner resume experiment.yaml",
-        more="With a file, accepts changes of spec.trial, spec.final, spec.parallelism, spec.budget, spec.pruning,\n"
-        "spec.metrics.collectorImage and metadata.labels, and records them as a revision. Ends a pause, and reruns\n"
-        "the trials whose failures caused it. If the experiment has ended, runs a final stage that failed or is new\n"
+        more="With a file, accepts changes of spec.trial, spec.final, spec.parallelism, "
+        "spec.budget, spec.pruning,\n"
+        "spec.metrics.collectorImage and metadata.labels, and records them as a revision. Ends a "
+        "pause, and reruns\n"
+        "the trials whose failures caused it. If the experiment has ended, runs a final stage "
+        "that failed or is new\n"
         "in the file.",
     ),
     Verb(
@@ -65,8 +69,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:retry",
         (flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service),
         example="tuner retry digits --failed --reason outOfMemory",
-        more="Each trial runs as a new attempt, with the same number and parameters. Its earlier failure no longer\n"
-        "counts in budget.failedTrials. The experiment may have ended, but no controller may be running. With a\n"
+        more="Each trial runs as a new attempt, with the same number and parameters. Its earlier "
+        "failure no longer\n"
+        "counts in budget.failedTrials. The experiment may have ended, but no controller may be "
+        "running. With a\n"
         "FILE, accepts its changes as tuner resume does.",
     ),
     Verb(
@@ -75,9 +81,12 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:extend",
         (flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service),
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
-        more="The experiment may have ended, but no controller may be running. All trials are kept, and the search\n"
-        "learns from them. Ranges can be widened, steps made finer, and choices added; any other change of the\n"
-        "search is refused. To add choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'. Each new choice is\n"
+        more="The experiment may have ended, but no controller may be running. All trials are "
+        "kept, and the search\n"
+        "learns from them. Ranges can be widened, steps made finer, and choices added; any other "
+        "change of the\n"
+        "search is refused. To add choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'. "
+        "Each new choice is\n"
         "tried once first. With a FILE, applies its changes.",
     ),
     Verb(
@@ -86,11 +95,16 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:import_trials",
         (flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service),
         example="tuner import experiment.yaml --from results.csv",
-        more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
-        "an Optuna database, a journal file of Optuna, a JSON file of tuner export, or a CSV file with a column for\n"
-        "each parameter, one for the value, and one for how the trial ended, as the exports of W&B, MLflow and Ray\n"
-        "Tune have. Each trial is imported once, even if the command is repeated. Imported trials do not count\n"
-        "against the budget and are not run. If the experiment of a FILE does not exist yet, it is created, but\n"
+        more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, "
+        "postgresql+psycopg://…) or of\n"
+        "an Optuna database, a journal file of Optuna, a JSON file of tuner export, or a CSV file "
+        "with a column for\n"
+        "each parameter, one for the value, and one for how the trial ended, as the exports of "
+        "W&B, MLflow and Ray\n"
+        "Tune have. Each trial is imported once, even if the command is repeated. Imported trials "
+        "do not count\n"
+        "against the budget and are not run. If the experiment of a FILE does not exist yet, it "
+        "is created, but\n"
         "not started.",
     ),
     Verb(
@@ -113,7 +127,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "check:convert",
         (flags.katib_file, flags.overrides, flags.where, flags.service),
         example="tuner convert katib.yaml > experiment.yaml",
-        more="Prints a native file that is equivalent to FILE (apiVersion kubeflow.org/v1beta1), and warns of fields\n"
+        more="Prints a native file that is equivalent to FILE (apiVersion kubeflow.org/v1beta1), "
+        "and warns of fields\n"
         "that have no effect. tuner run also accepts Katib's file unchanged.",
     ),
     Verb(
@@ -140,7 +155,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "show:studies",
                 (flags.listing, flags.service),
                 example="tuner get studies --server localhost:7117",
-                more="Lists the studies of --server or --storage, by default those of the state directory, including\n"
+                more="Lists the studies of --server or --storage, by default those of the state "
+                "directory, including\n"
                 "the studies of experiments.",
             ),
             Verb(
@@ -150,7 +166,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 (flags.experiment_or_study, flags.listing, flags.trial_list, flags.service),
                 example="tuner get trials digits --sort -value --state succeeded --limit 10 "
                 "--columns number,value,lr,loss",
-                more="NAME can also be a study that clients of the service created (see tuner get studies). Metrics\n"
+                more="NAME can also be a study that clients of the service created (see tuner get "
+                "studies). Metrics\n"
                 "other than the objective are columns called metrics.NAME.",
             ),
         ),
@@ -161,7 +178,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "show:describe",
         (flags.name_or_trial, flags.data_output, flags.service),
         example="tuner describe digits/12",
-        more="-o json and yaml print the trial with its measurements, or the experiment with its file.",
+        more="-o json and yaml print the trial with its measurements, or the experiment with its "
+        "file.",
     ),
     Verb(
         "logs",
@@ -169,9 +187,12 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "show:logs",
         (flags.name_or_trial, flags.log_part, flags.service),
         example="tuner logs -f digits/12",
-        more="NAME alone selects all running trials, and prefixes each line with its trial's number; if no trial is\n"
-        "running, it selects the last one. --since is accurate to ten seconds: it may print earlier lines, but\n"
-        "omits none. On a terminal, the output is without its control sequences; a pipe gets every byte.",
+        more="NAME alone selects all running trials, and prefixes each line with its trial's "
+        "number; if no trial is\n"
+        "running, it selects the last one. --since is accurate to ten seconds: it may print "
+        "earlier lines, but\n"
+        "omits none. On a terminal, the output is without its control sequences; a pipe gets "
+        "every byte.",
     ),
     Verb(
         "report",
@@ -179,7 +200,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "show:report",
         (flags.name, flags.reporting, flags.service),
         example="tuner report digits",
-        more="The experiment may be running. The table has the first 20 trials; -o json, yaml and csv have all.",
+        more="The experiment may be running. The table has the first 20 trials; -o json, yaml and "
+        "csv have all.",
     ),
     Verb(
         "best",
@@ -201,9 +223,11 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "lifecycle:set_values",
         (flags.name, flags.values, flags.service),
         example="tuner set digits spec.parallelism=8 spec.budget.trials=200",
-        more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, spec.trial.timeout and\n"
+        more="Accepts spec.parallelism, spec.budget, spec.breaker, spec.pruning, "
+        "spec.trial.timeout and\n"
         "spec.trial.retries, and records them as a revision. After a smaller spec.parallelism,\n"
-        "running trials continue, and others start when there is room. A new timeout applies to attempts that\n"
+        "running trials continue, and others start when there is room. A new timeout applies to "
+        "attempts that\n"
         "start from then on.",
     ),
     Verb(
@@ -235,7 +259,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "ui:ui",
         (flags.page, flags.service),
         example="tuner ui",
-        more="Prints a link that is valid once. The page is served to this machine only; from another machine, use\n"
+        more="Prints a link that is valid once. The page is served to this machine only; from "
+        "another machine, use\n"
         "ssh -L.",
     ),
     Verb(
@@ -244,7 +269,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
         "check:doctor",
         (flags.optional_file, flags.overrides, flags.where, flags.service),
         example="tuner doctor experiment.yaml --context lab",
-        more="Changes nothing. The exit code is 0 if no check fails, 4 if a permission is missing, else 7.",
+        more="Changes nothing. The exit code is 0 if no check fails, 4 if a permission is "
+        "missing, else 7.",
     ),
     Verb(
         "serve",
@@ -279,7 +305,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "db:check",
                 (flags.storage,),
                 example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
-                more="Changes nothing. Without --storage, also reads controller.db. The exit code is 0 if the schema\n"
+                more="Changes nothing. Without --storage, also reads controller.db. The exit code "
+                "is 0 if the schema\n"
                 "is the newest and every row can be read, 5 if there is no store, 7 otherwise.",
             ),
             Verb(
@@ -287,7 +314,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "upgrade the study store to the newest schema",
                 "db:upgrade",
                 (flags.storage,),
-                example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
+                example="tuner db upgrade --storage "
+                "postgresql+psycopg://tuner@db.example.org/tuner",
             ),
             Verb(
                 "backup",
@@ -295,8 +323,10 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "db:back_up",
                 (flags.backup_target, flags.storage),
                 example="tuner db backup backups/2026-11-23",
-                more="Copies studies.db and controller.db of the state directory, both as of the same moment, and\n"
-                "verifies the copies; with --storage, only that store. Logs and outputs of trials are not included.\n"
+                more="Copies studies.db and controller.db of the state directory, both as of the "
+                "same moment, and\n"
+                "verifies the copies; with --storage, only that store. Logs and outputs of trials "
+                "are not included.\n"
                 "For PostgreSQL, use pg_dump.",
             ),
             Verb(
@@ -305,7 +335,8 @@ VERBS: tuple[Verb | VerbGroup, ...] = (
                 "db:restore",
                 (flags.backup_source, flags.storage),
                 example="tuner db restore backups/2026-11-23 --force",
-                more="First stop the servers and runs that use them: while a process uses one, restore refuses.",
+                more="First stop the servers and runs that use them: while a process uses one, "
+                "restore refuses.",
             ),
         ),
     ),

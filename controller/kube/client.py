@@ -119,7 +119,8 @@ class Connection:
         """Does not call the server. Raises BadKubeconfig, AccessDenied."""
         if not _is_installed():
             raise BadKubeconfig(
-                f"the Python package `kubernetes` 37 is missing; install with: {install_command('kubernetes')}; "
+                f"the Python package `kubernetes` 37 is missing; install with: "
+                f"{install_command('kubernetes')}; "
                 f"beside a package that needs an older one: {install_command('kubernetes-asyncio')}"
             )
         return cls(await kubeconfig.load(context, attended=True), context)
@@ -238,7 +239,8 @@ class Connection:
             value = orjson.loads(body)
         except ValueError as error:
             raise Unreachable(
-                f"{self.access.full_name}: the response is not JSON ({error}); is it an API server or a login page?"
+                f"{self.access.full_name}: the response is not JSON ({error}); is it an API "
+                f"server or a login page?"
             ) from error
         return value if isinstance(value, dict) else {}
 
@@ -289,7 +291,8 @@ class Connection:
     def _credentials_rejected(self) -> str:
         access = self.access
         return (
-            f"{access.server} does not accept the credentials of context {access.context!r} (user {access.user!r}): "
+            f"{access.server} does not accept the credentials of context {access.context!r} (user "
+            f"{access.user!r}): "
             f"they are wrong or have expired; log in again, and check with: kubectl auth whoami"
         )
 

@@ -15,7 +15,8 @@ from typing import Any
 from controller.runtime.protocol import RuntimeLost
 
 _REFUSED = re.compile(
-    r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group '
+    r'"(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 _NOT_CALLED = re.compile(

@@ -176,7 +176,8 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
             )
         except (OSError, ValueError) as error:
             raise AccessDenied(
-                f"{location}: no token in tokenFile: {error}; have it written there, or log in again"
+                f"{location}: no token in tokenFile: {error}; have it written there, or log in "
+                f"again"
             ) from error
     if token:
         return Credentials(
@@ -230,7 +231,8 @@ def _from_provider(user: User, provider: object) -> Credentials:
     if name != "oidc":
         cure = _REPLACEMENTS.get(name, "your identity provider's own")
         raise BadKubeconfig(
-            f"{user.location}: tuner does not support auth-provider {name!r}, nor does kubectl since 1.26; "
+            f"{user.location}: tuner does not support auth-provider {name!r}, nor does kubectl "
+            f"since 1.26; "
             f"use an exec plugin ({cure})"
         )
     config = fields.get("config")
@@ -245,8 +247,10 @@ def _from_provider(user: User, provider: object) -> Credentials:
         f"expired at {format_utc(expires_at)}" if token and expires_at is not None else "is missing"
     )
     raise AccessDenied(
-        f"{user.location}: the id-token of auth-provider oidc {state}, and tuner does not use refresh tokens; "
-        f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
+        f"{user.location}: the id-token of auth-provider oidc {state}, and tuner does not use "
+        f"refresh tokens; "
+        f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for "
+        f"runs that last longer "
         "than a token, use the exec plugin kubelogin (kubectl oidc-login)"
     )
 
@@ -280,7 +284,8 @@ def _plugin(fields: object, user: User) -> _Plugin:
         raise BadKubeconfig(f"{location}: command is missing")
     if api_version not in _PLUGIN_VERSIONS:
         raise BadKubeconfig(
-            f"{location}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got {api_version!r}; "
+            f"{location}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got "
+            f"{api_version!r}; "
             "write this entry with a newer version of the plugin"
         )
     if mode not in _INTERACTIVE_MODES:
@@ -306,7 +311,8 @@ async def _from_plugin(
 
     def failed(reason: str) -> AccessDenied:
         return AccessDenied(
-            f"{user.location}: the credential plugin {plugin.name!r} returned no credentials: {reason}; "
+            f"{user.location}: the credential plugin {plugin.name!r} returned no credentials: "
+            f"{reason}; "
             f"run `kubectl --context {user.context} get pods` to run it alone, or log in again"
         )
 
@@ -676,12 +682,14 @@ def _cluster(fields: Fields, location: str) -> Fields:
         raise BadKubeconfig(f"{location} has no server")
     if not _is_http(str(fields["server"])):
         raise BadKubeconfig(
-            f"{location}: server: expected http://HOST:PORT or https://HOST:PORT, got {fields['server']!r}"
+            f"{location}: server: expected http://HOST:PORT or https://HOST:PORT, got "
+            f"{fields['server']!r}"
         )
     authority = fields.get("certificate-authority-data") or fields.get("certificate-authority")
     if fields.get("insecure-skip-tls-verify") and authority:
         raise BadKubeconfig(
-            f"{location} has both insecure-skip-tls-verify and a certificate-authority; remove insecure-skip-tls-verify"
+            f"{location} has both insecure-skip-tls-verify and a certificate-authority; remove "
+            f"insecure-skip-tls-verify"
         )
     return fields
 
@@ -726,12 +734,15 @@ def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
         tls = certificates.context(verified=True)
     except (OSError, ValueError) as error:
         raise BadKubeconfig(
-            f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is not a pod; "
-            "set KUBECONFIG, or have your cluster's tool write one (kind export kubeconfig, minikube update-context, …)"
+            f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is "
+            f"not a pod; "
+            "set KUBECONFIG, or have your cluster's tool write one (kind export kubeconfig, "
+            "minikube update-context, …)"
         ) from error
     if context not in (None, _IN_CLUSTER):
         raise BadKubeconfig(
-            f"There is no kubeconfig at {paths}, so no context {context!r}; omit --context to use this pod's own"
+            f"There is no kubeconfig at {paths}, so no context {context!r}; omit --context to use "
+            f"this pod's own"
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     proxy = proxy_for(server, "", "", os.environ)
@@ -814,7 +825,8 @@ def _check_proxy(proxy: Proxy, location: str, value: str) -> Proxy:
     if parts.scheme.startswith("socks"):
         raise BadKubeconfig(
             f"{location}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
-            "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
+            "use an http:// or https:// proxy, or run tuner where the API server can be reached "
+            "directly"
         )
     address = proxy.address if parts.hostname else repr(value)
     raise BadKubeconfig(

@@ -1,4 +1,4 @@
-"""The objects of one kind, kept up to date: `Reflector`, and `View`, which is what one experiment
+"""The objects of one kind, kept up to date: `Reflector`, and `ReflectorView`, which is what one experiment
 sees of it.
 
 A reflector lists in pages, then watches. Events are hints. A watch that ends continues from the
@@ -78,7 +78,7 @@ class _ReflectorError(RuntimeLost):
 Key: TypeAlias = tuple[str, str]  # namespace and name
 
 
-class View(Generic[ObjectT]):
+class ReflectorView(Generic[ObjectT]):
     """The objects of one namespace, or those of them with one value of the reflector's label. Close
     it.
 
@@ -171,7 +171,9 @@ class Reflector(Generic[ObjectT]):
         self._keep = keep
         self._resync_s = resync_s
         self._timing = timing
-        self._views: dict[Key, list[View[ObjectT]]] = {}  # by namespace and value of the label
+        self._views: dict[
+            Key, list[ReflectorView[ObjectT]]
+        ] = {}  # by namespace and value of the label
         self._version = ""
         self._resync_at = 0.0
         self._event_count = 0
@@ -190,17 +192,17 @@ class Reflector(Generic[ObjectT]):
         *,
         changed: Callable[[], None],
         matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
-    ) -> View[ObjectT]:
+    ) -> ReflectorView[ObjectT]:
         """Return a view of the objects in a namespace with this value of the label."""
         group = namespace, value
-        made = View(self, group, changed=changed, matters=matters)
+        made = ReflectorView(self, group, changed=changed, matters=matters)
         made.objects = {
             name: obj for (_, name), obj in self.objects.items() if self._group_of(obj) == group
         }
         self._views.setdefault(group, []).append(made)
         return made
 
-    def detach(self, view: View[ObjectT], group: Key) -> None:
+    def detach(self, view: ReflectorView[ObjectT], group: Key) -> None:
         views = self._views.get(group, [])
         if view in views:
             views.remove(view)
@@ -242,7 +244,7 @@ class Reflector(Generic[ObjectT]):
         value = about.get("labels", {}).get(self._grouped_by, "") if self._grouped_by else ""
         return about.get("namespace", ""), value
 
-    def _views_of(self, obj: ObjectT) -> Sequence[View[ObjectT]]:
+    def _views_of(self, obj: ObjectT) -> Sequence[ReflectorView[ObjectT]]:
         return self._views.get(self._group_of(obj), ())
 
     async def _follow(self) -> None:
@@ -454,7 +456,7 @@ class LazyView(Generic[ObjectT]):
 
     def __init__(
         self,
-        make: Callable[[], Coroutine[Any, Any, View[ObjectT] | None]],
+        make: Callable[[], Coroutine[Any, Any, ReflectorView[ObjectT] | None]],
         notices: MissingRights,
         *,
         without: str,
@@ -462,7 +464,7 @@ class LazyView(Generic[ObjectT]):
         self._make = make
         self._notices = notices
         self._without = without
-        self._view: View[ObjectT] | None = None
+        self._view: ReflectorView[ObjectT] | None = None
         self._opening: asyncio.Task[None] | None = None
 
     @property
@@ -475,7 +477,7 @@ class LazyView(Generic[ObjectT]):
 
     async def _open(self) -> None:
         while True:
-            view: View[ObjectT] | None = None
+            view: ReflectorView[ObjectT] | None = None
             try:
                 view = await self._make()
                 if view is not None:

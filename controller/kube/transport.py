@@ -147,7 +147,8 @@ class Transport:
                 response.headers.get("Location") or f"an unknown address (HTTP {response.status})"
             )
             raise Unreachable(
-                f"{self._server_name} redirects to {location}; is it an API server or a login page? "
+                f"{self._server_name} redirects to {location}; is it an API server or a login "
+                f"page? "
                 "check its cluster's server in the kubeconfig"
             )
         return response
@@ -161,25 +162,38 @@ class Transport:
         if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError):
             # Not chained: the error may contain the header, which may be a token.
             raise Unreachable(
-                f"{self._server_name} cannot be sent a request: HTTP does not allow a character of the request; "
+                f"{self._server_name} cannot be sent a request: HTTP does not allow a character "
+                f"of the request; "
                 "check the token of the user and whom the context impersonates"
             ) from None
         raise Unreachable(f"{self._server_name} {self._explain(error)}") from error
 
     def _explain(self, error: Exception) -> str:
         if self._is_of_proxy(error):
-            return f"cannot be reached through its proxy: {self._proxy_trouble(error)}; check proxy-url and HTTPS_PROXY"
+            return (
+                f"cannot be reached through its proxy: {self._proxy_trouble(error)}; check "
+                f"proxy-url and HTTPS_PROXY"
+            )
         match error:
             case aiohttp.ClientConnectorCertificateError():
                 cause = _text(error.certificate_error)
                 return f"is not trusted: {cause}; check its cluster's certificate-authority-data"
             case aiohttp.ClientConnectorSSLError():
                 cause = _text(error.os_error)
-                return f"does not speak TLS as expected: {cause}; check its cluster's server in the kubeconfig"
+                return (
+                    f"does not speak TLS as expected: {cause}; check its cluster's server in "
+                    f"the kubeconfig"
+                )
             case aiohttp.ClientConnectorDNSError():
-                return "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
+                return (
+                    "cannot be found: no such host; check its cluster's server in the "
+                    "kubeconfig, VPN and network"
+                )
             case aiohttp.ClientConnectorError():
-                return f"cannot be reached: {_text(error.os_error)}; is the cluster up, and this the right context?"
+                return (
+                    f"cannot be reached: {_text(error.os_error)}; is the cluster up, and this "
+                    f"the right context?"
+                )
             case TimeoutError():
                 return "does not answer; is the cluster up, and does a VPN or firewall block it?"
             case aiohttp.ClientResponseError():

@@ -12,7 +12,10 @@ import os
 import sys
 
 CHECK_S = 2.0  # a log may grow beyond its cap for as long
-GAP = b"# tuner: gap: the log exceeded spec.trial.logLimit, and what was between its beginning and its end was dropped"
+GAP = (
+    b"# tuner: gap: the log exceeded spec.trial.logLimit, and what was between its beginning "
+    b"and its end was dropped"
+)
 _BLOCK = 4096  # what file systems free
 _LINE = 16 * _BLOCK  # a line that is cut is looked for within
 

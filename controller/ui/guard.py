@@ -28,7 +28,8 @@ TOKEN_HEADER = "x-tuner-token"
 SAFE = frozenset({"GET", "HEAD"})
 MOST_BODY_BYTES = 1 << 16
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
@@ -96,7 +97,8 @@ class LinkAuthenticator:
             return None
         if await self.page_token(request) is None and not self._exchange(token):
             return refused(
-                "this link was used before or is of another server; start the server again for a new one"
+                "this link was used before or is of another server; start the server again for a "
+                "new one"
             )
         page = RedirectResponse("/", status_code=303)
         page.set_cookie(
@@ -167,7 +169,8 @@ class Guard:
             and _host(headers.get("host", "")) not in self._authenticator.names
         ):
             return refused(
-                "this page is served to this machine only: open it as http://127.0.0.1 or http://localhost"
+                "this page is served to this machine only: open it as http://127.0.0.1 or "
+                "http://localhost"
             )
         if not _from_here(request, headers):
             return refused("another page sent this request")

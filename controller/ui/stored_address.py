@@ -40,7 +40,8 @@ def write(file: Path, content: dict[str, Any]) -> None:
         new.replace(file)
     except OSError as error:
         raise Unavailable(
-            f"{file}: {error.strerror}; the page stores what open pages need after a restart there; make the folder "
+            f"{file}: {error.strerror}; the page stores what open pages need after a restart "
+            f"there; make the folder "
             "writable, and free space on its disk if that is full"
         ) from error
 

@@ -16,7 +16,10 @@ from pathlib import Path
 from suggest.errors import NotFound
 
 PACKAGE = "vl-convert-python"
-_PROGRAM = "import sys; from controller.report import drawing; sys.stdout.buffer.write(drawing.bundle().encode())"
+_PROGRAM = (
+    "import sys; from controller.report import drawing; "
+    "sys.stdout.buffer.write(drawing.bundle().encode())"
+)
 
 
 class VegaBundle:

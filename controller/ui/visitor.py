@@ -34,7 +34,8 @@ class VisitorLimits:
         """Count a stream until the block ends. Raises RateLimited."""
         if self._streams >= MOST_STREAMS:
             raise RateLimited(
-                f"{self._name} has {self._streams} streams open, the most that it may have; close some pages",
+                f"{self._name} has {self._streams} streams open, the most that it may have; close "
+                f"some pages",
                 retry_s=_RETRY_S,
             )
         self._streams += 1
@@ -48,7 +49,8 @@ class VisitorLimits:
         """Count a figure from its request until the block ends. Raises RateLimited."""
         if self._figures >= MOST_FIGURES:
             raise RateLimited(
-                f"{self._name} has requested {self._figures} figures at once, the most that it may; "
+                f"{self._name} has requested {self._figures} figures at once, the most that it "
+                f"may; "
                 "wait for some of them",
                 retry_s=_RETRY_S,
             )

@@ -68,7 +68,8 @@ def parser() -> argparse.ArgumentParser:
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help="of the images inside the network; weights are float32 (default: float16 on a GPU, else float32)",
+        help="of the images inside the network; weights are float32 (default: float16 on a GPU, "
+        "else float32)",
     )
     run.add_argument(
         "--tta",

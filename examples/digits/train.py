@@ -51,7 +51,8 @@ def digits_file() -> Path:
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         sys.exit(
-            "train.py: the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+            "train.py: the digits come with scikit-learn, which is not installed: pip install "
+            "scikit-learn"
         )
     return Path(package.origin).parent / "datasets/data/digits.csv.gz"
 
@@ -208,7 +209,8 @@ def train(options: argparse.Namespace, world: World | None) -> None:
         loss = -float(scores[np.arange(len(valid_y)), valid_y].mean())
         if not np.isfinite(loss):
             print(
-                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here",
+                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large "
+                f"here",
                 flush=True,
             )
             sys.exit(INFEASIBLE)

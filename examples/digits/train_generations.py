@@ -57,7 +57,8 @@ def run(options: argparse.Namespace) -> None:
         loss = -float(scores[np.arange(len(valid_y)), valid_y].mean())
         if not np.isfinite(loss):
             print(
-                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here",
+                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large "
+                f"here",
                 flush=True,
             )
             sys.exit(train.INFEASIBLE)

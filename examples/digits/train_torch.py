@@ -84,7 +84,8 @@ def train(options: argparse.Namespace) -> None:
             accuracy = (scores.argmax(1) == answers).float().mean().item()
         if not np.isfinite(loss):
             print(
-                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here",
+                f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large "
+                f"here",
                 flush=True,
             )
             sys.exit(INFEASIBLE)

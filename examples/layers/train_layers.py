@@ -84,7 +84,8 @@ def main() -> None:
         for layer in layers:
             out = layer.forward(out)
         print(
-            f"epoch={epoch} accuracy={(out.argmax(axis=1) == valid_y).mean():.5f} parameters={size}",
+            f"epoch={epoch} accuracy={(out.argmax(axis=1) == valid_y).mean():.5f} "
+            f"parameters={size}",
             flush=True,
         )
 

@@ -519,7 +519,8 @@ class AsyncClient:
                 await self._in_flight.acquire()
         except TimeoutError:
             raise Unavailable(
-                f"{MAX_IN_FLIGHT} calls of this client to {attempts.address} are unanswered; waited {left_s:.0f} s for "
+                f"{MAX_IN_FLIGHT} calls of this client to {attempts.address} are unanswered; "
+                f"waited {left_s:.0f} s for "
                 "one of them to end"
             ) from None
         try:

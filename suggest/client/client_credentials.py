@@ -89,7 +89,8 @@ class ClientCredentials:
             raise InvalidArgument.at("", message)
         if self.metadata(str(parsed)) and not (self._tls_ca or parsed.private):
             message = (
-                f"the token would be sent to {parsed} unencrypted; name the server's CA in {TLS_CA} "
+                f"the token would be sent to {parsed} unencrypted; name the server's CA in "
+                f"{TLS_CA} "
                 f"(--tls-ca FILE, or {SYSTEM} for the CAs that this machine trusts)"
             )
             raise InvalidArgument.at("", message)

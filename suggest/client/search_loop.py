@@ -333,5 +333,6 @@ class LeaseRenewal:
                 return
             if lost and self._trial is trial:
                 trial.mark_lost(
-                    f"{self._study}: trial {trial.number} has ended, or its lease expired and another client has it"
+                    f"{self._study}: trial {trial.number} has ended, or its lease expired and "
+                    f"another client has it"
                 )

@@ -217,7 +217,8 @@ def _named(caller: str, name: str, parameter: object) -> Parameter:
             # Other libraries take this for a range, and a search of two values does not look like a
             # mistake.
             warnings.warn(
-                f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those between, too, use "
+                f"{caller}: {place}: ({low!r}, {high!r}) is a choice of two values; for those "
+                f"between, too, use "
                 f"Float({low!r}, {high!r}) or Int; for these two only, use [{low!r}, {high!r}]",
                 stacklevel=level_of_caller(),
             )

@@ -241,7 +241,10 @@ def _parameters(
             p.name for p in given if p.parameter_type == pb.DOUBLE and not p.feasible_space.step
         ]
     ):
-        inner = f"Param {without[0]} step is nil; For discrete search space, all parameters must include step"
+        inner = (
+            f"Param {without[0]} step is nil; For discrete search space, all parameters must "
+            f"include step"
+        )
         problems.append(
             Problem(
                 "", f"failed to validate parameters({', '.join(p.name for p in given)}): {inner}"
@@ -390,7 +393,10 @@ def _algorithm(message: pb.AlgorithmSpec, problems: list[Problem]) -> Algorithm 
     name = message.algorithm_name
     ours = _ALGORITHMS.get(name)
     if ours is None:
-        cure = "; search the layers of a network with conditions in a native file: docs/katib.md shows how"
+        cure = (
+            "; search the layers of a network with conditions in a native file: docs/katib.md "
+            "shows how"
+        )
         served = f"{cure}. {', '.join(_ALGORITHMS)} are served" if name in _NOT_SERVED else ""
         problems.append(Problem("", f"unknown algorithm name {name[:80]}{served}"))
         return None
@@ -640,7 +646,8 @@ _ALGORITHMS = {
             ),
             "resample_probability": _share(
                 "resampleProbability",
-                "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be between 0 and 1, "
+                "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be "
+                "between 0 and 1, "
                 "inclusive, to resample",
             ),
         },

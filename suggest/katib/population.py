@@ -50,7 +50,10 @@ class Checkpoints:
     def check(self, experiment: str) -> None:
         """Check that an experiment's folder is in this one. Raises InvalidArgument."""
         if not _NAME.fullmatch(experiment):
-            problem = f"{experiment[:80]!r} is not a valid Kubernetes name; use lower-case letters, digits and -"
+            problem = (
+                f"{experiment[:80]!r} is not a valid Kubernetes name; use lower-case "
+                f"letters, digits and -"
+            )
             raise InvalidArgument.at("experiment.name", problem)
 
     def prepare(self, experiment: str, trial: str, parent: str) -> None:

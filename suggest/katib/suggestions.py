@@ -105,7 +105,10 @@ class KatibSuggestions:
         if not experiment.is_population:
             return
         if self._checkpoints is None:
-            cure = "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the trials also mount"
+            cure = (
+                "start tuner serve with --katib-checkpoints DIRECTORY, a volume that the "
+                "trials also mount"
+            )
             raise InvalidArgument.at(
                 "", f"pbt copies checkpoints, and this server has no folder for them; {cure}"
             )
@@ -315,12 +318,14 @@ class KatibSuggestions:
         ]
         if is_waiting and len(answers) < count:
             raise Unavailable(
-                f"experiment {experiment.name}: trials of this generation have to end before more of the next begin; "
+                f"experiment {experiment.name}: trials of this generation have to end before more "
+                f"of the next begin; "
                 "ask again"
             )
         if count and not answers:
             raise FailedPrecondition(
-                f"experiment {experiment.name}: every point of its space has been suggested; the search is finished"
+                f"experiment {experiment.name}: every point of its space has been suggested; the "
+                f"search is finished"
             )
         return answers
 

@@ -69,7 +69,8 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
         current = version(database, SCHEMA)
     if current is None:
         raise NotFound(
-            f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it creates it"
+            f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it "
+            f"creates it"
         )
     return current, SCHEMA.newest
 

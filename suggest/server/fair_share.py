@@ -116,7 +116,8 @@ class KeyedLock:
             return
         if len(turns) >= MAX_WAITING:
             raise StudyBusy(
-                f"{study}: {len(turns)} calls already wait to write it, one at a time; try again later, or "
+                f"{study}: {len(turns)} calls already wait to write it, one at a time; try again "
+                f"later, or "
                 "send fewer at once",
                 retry_s=BUSY_PAUSE_S,
             )

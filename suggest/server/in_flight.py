@@ -137,7 +137,8 @@ class RequestRoom:
         except TimeoutError:
             self._requests.heavy.add(self._kind)
             raise TimedOut(
-                f"the request did not arrive within {ARRIVAL_S:g} s, or was slow while others waited; send it again"
+                f"the request did not arrive within {ARRIVAL_S:g} s, or was slow while others "
+                f"waited; send it again"
             ) from None
         if len(serialized) > _LARGE_BYTES:
             self._requests.heavy.add(self._kind)
@@ -153,12 +154,14 @@ class RequestRoom:
         if size > most:
             raise InvalidArgument.at(
                 "",
-                f"the request takes up to {size >> 20} MiB once decoded; at most {most >> 20} MiB: send less at once",
+                f"the request takes up to {size >> 20} MiB once decoded; at most {most >> 20} "
+                f"MiB: send less at once",
             )
         if size > self._size and not total.has_room(caller, size - self._size):
             held = total.held(caller) - self._size
             raise RateLimited(
-                f"{caller} has {held >> 20} MiB of unanswered requests here already, and other callers have theirs; "
+                f"{caller} has {held >> 20} MiB of unanswered requests here already, and other "
+                f"callers have theirs; "
                 "send fewer at once",
                 retry_s=_PAUSE_S,
             )

@@ -137,8 +137,10 @@ class QuotaTracker:
             getattr(need, resource),
         )
         return LimitReached(
-            f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and {requested:,} more were "
-            f"requested; delete {unneeded} that are not needed, or ask the server's operator to raise {resource} in "
+            f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and "
+            f"{requested:,} more were "
+            f"requested; delete {unneeded} that are not needed, or ask the server's operator to "
+            f"raise {resource} in "
             "the file of limits",
             limit=resource,
             subject=f"namespaces/{name}",

@@ -42,7 +42,8 @@ class RateLimiter:
             self._buckets[client] = tokens, now
             self.refused += 1
             raise RateLimited(
-                f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at once); send fewer, send "
+                f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at "
+                f"once); send fewer, send "
                 "more in one call, or ask this server's operator for more",
                 retry_s=(1 - tokens) / may.rate,
                 late_s=self._late_s(client, may.rate, now),

@@ -118,7 +118,8 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
             problems.append(
                 Problem(
                     f"{path}parameters",
-                    f"{together:,} values of choices and conditions together; at most {MAX_VALUES:,}",
+                    f"{together:,} values of choices and conditions together; at most "
+                    f"{MAX_VALUES:,}",
                 )
             )
             del values[before:]

@@ -98,7 +98,10 @@ def _address(text: str, protection: Protection) -> str:
         if protection.tls_client_ca
         else "everybody"
     )
-    return f"{address} is free; open to {open_to}{'' if address.path or protection.tls_cert else ', unencrypted'}"
+    return (
+        f"{address} is free; open to "
+        f"{open_to}{'' if address.path or protection.tls_cert else ', unencrypted'}"
+    )
 
 
 def _katib(port: int, served: str, protection: Protection) -> str:
@@ -181,7 +184,8 @@ def _must_be_writable(path: Path, purpose: str) -> None:
     needed = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
     if not os.access(path, needed):
         raise StoreUnavailable(
-            f"{path} cannot be written to, and {purpose}; give this user write permission, or name another"
+            f"{path} cannot be written to, and {purpose}; give this user write permission, or "
+            f"name another"
         )
 
 
@@ -227,7 +231,8 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
     if host not in _ANY_HOST and not any(_covers(name, host) for name in names):
         raise InvalidArgument.at(
             str(cert),
-            f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will refuse it; "
+            f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will "
+            f"refuse it; "
             "use one with that name (subjectAltName), or set --advertise to the name that they use",
         )
     days = (expires - datetime.now(UTC)).days

@@ -20,7 +20,8 @@ class DamagedRow(Exception):
     def broken(self, place: str) -> StoreBroken:
         """Return the error for people."""
         return StoreBroken(
-            f"{place} is damaged ({self}); restore a backup (tuner db restore DIR), or see with tuner db check what "
+            f"{place} is damaged ({self}); restore a backup (tuner db restore DIR), or see with "
+            f"tuner db check what "
             "else is damaged"
         )
 

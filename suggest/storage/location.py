@@ -39,7 +39,8 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
     if not storage_url.startswith(prefix) or "?" in storage_url:
         raise _refused(
             storage_url,
-            "is not a storage URL; use sqlite:///PATH, for example sqlite:////var/lib/tuner/studies.db, "
+            "is not a storage URL; use sqlite:///PATH, for example "
+            "sqlite:////var/lib/tuner/studies.db, "
             f"or {_POSTGRES}USER@HOST/DATABASE",
         )
     name = unquote(storage_url.removeprefix(prefix))
@@ -65,8 +66,10 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
     kind = _filesystem(folder.resolve(), mounts)
     if _NETWORK.fullmatch(kind):
         raise StoreBroken(
-            f"{folder} is on a network file system ({kind}), where file locks do not protect a database; "
-            "use a local folder (--state-dir or --storage), or a server on one machine (tuner serve) and --server"
+            f"{folder} is on a network file system ({kind}), where file locks do not protect a "
+            f"database; "
+            "use a local folder (--state-dir or --storage), or a server on one machine (tuner "
+            "serve) and --server"
         )
 
 

@@ -44,7 +44,8 @@ _CURES = {
     "28": "access denied for this user; see user and password in the URL, PGPASSWORD or ~/.pgpass",
     "3D000": "there is no such database; create it first (createdb)",
     "40": "conflict with another transaction; try again",
-    "42P01": "it was emptied or replaced; restore a backup, or restart the server to begin with an empty store",
+    "42P01": "it was emptied or replaced; restore a backup, or restart the server to begin with "
+    "an empty store",
     "42501": "this user lacks a privilege; grant it the privileges to use and create tables",
     "53100": "its disk is full; nothing was lost; free some space and try again",
     "53300": "it accepts no more connections; end some clients, or raise max_connections",
@@ -96,7 +97,8 @@ def _ours(error: DBAPIError, place: str) -> Exception:
         or error.connection_invalidated
     ):
         return StoreUnavailable(
-            f"{place}: no connection; check that it is running, and see its log (PostgreSQL: {words})"
+            f"{place}: no connection; check that it is running, and see its log (PostgreSQL: "
+            f"{words})"
         )
     return error
 

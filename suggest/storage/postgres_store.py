@@ -156,13 +156,16 @@ class OwnedByHeartbeat:
                     # By the database's clock the holder is silent, or from the future. The clock
                     # may be wrong.
                     raise Unavailable(
-                        f"{name} belongs to a server that may have died; unless it is seen again within "
+                        f"{name} belongs to a server that may have died; unless it is seen again "
+                        f"within "
                         f"{SILENCE_S:g} s another takes over: try again in a moment"
                     )
                 if verdict is not Liveness.SILENT and holder.owner_address == address:
                     raise Unavailable(
-                        f"{name} still belongs to a process that listened at {address} before; try again in a moment, "
-                        "and if another machine's server uses that address too, give each its own: --advertise"
+                        f"{name} still belongs to a process that listened at {address} before; "
+                        f"try again in a moment, "
+                        "and if another machine's server uses that address too, give each its "
+                        "own: --advertise"
                     )
                 if verdict is not Liveness.SILENT:
                     raise taken_by(name, holder.owner_address)

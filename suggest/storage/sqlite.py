@@ -99,7 +99,8 @@ BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
 
 NO_DESCRIPTOR_LEFT = (
-    "this process has no file descriptor left; try again later, close connections to it, or raise its limit "
+    "this process has no file descriptor left; try again later, close connections to it, or raise "
+    "its limit "
     "(ulimit -n, LimitNOFILE=)"
 )
 _LOCKED = (
@@ -111,12 +112,18 @@ _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
-    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and its folder",
-    sqlite3.SQLITE_PERM: "it is not accessible; give this user write permission for the file and its folder",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this user can write to it",
-    sqlite3.SQLITE_IOERR: "reading or writing it failed; check that its disk is healthy and not full, then try again",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to start over",
-    sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or name another",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user write permission for the file and "
+    "its folder",
+    sqlite3.SQLITE_PERM: "it is not accessible; give this user write permission for the file and "
+    "its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and that this "
+    "user can write to it",
+    sqlite3.SQLITE_IOERR: "reading or writing it failed; check that its disk is healthy and not "
+    "full, then try again",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to "
+    "start over",
+    sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or "
+    "name another",
 }
 
 
@@ -251,6 +258,7 @@ class SqliteDatabase:
                     continue
                 if mode != "wal":
                     raise StoreBroken(
-                        f"{self.path}: SQLite cannot keep a write-ahead log there; use a local folder"
+                        f"{self.path}: SQLite cannot keep a write-ahead log there; use a local "
+                        f"folder"
                     )
                 return

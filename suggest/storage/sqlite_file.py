@@ -35,7 +35,10 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 RECENT_S = 0.001
 SIDE_FILES = ("-wal", "-shm")
 
-_ABOUT = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store."
+_ABOUT = (
+    "tuner created {name} in this folder. While this file is here, an empty {name} is an "
+    "error, not a new store."
+)
 _RESTORE = "restore a backup (tuner db restore DIR)"
 
 
@@ -69,7 +72,8 @@ class DatabaseFile:
         """
         if restoring(self.path).exists():
             raise StoreBroken(
-                f"{self.path}: a restore was interrupted here; run it again (tuner db restore DIR --force)"
+                f"{self.path}: a restore was interrupted here; run it again (tuner db restore DIR "
+                f"--force)"
             )
         marked = self._mark.exists()
         try:
@@ -127,7 +131,8 @@ class DatabaseFile:
 
     def emptied(self) -> StoreBroken:
         return StoreBroken(
-            f"{self.path}: the file is empty, but a store was here; {_RESTORE}, or remove the file to start a new store"
+            f"{self.path}: the file is empty, but a store was here; {_RESTORE}, or remove the "
+            f"file to start a new store"
         )
 
     def connect(
@@ -214,7 +219,8 @@ class DatabaseFile:
     def _gone(self, name: str, how: str) -> StoreBroken:
         # Permanent: if the file comes back, another program may have written to it meanwhile.
         self._lost = (
-            f"{name} was {how} while it was in use, and nothing more is written to it; stop what uses it, put the file "
+            f"{name} was {how} while it was in use, and nothing more is written to it; stop what "
+            f"uses it, put the file "
             f"back or {_RESTORE}, and start again"
         )
         return StoreBroken(self._lost)
@@ -231,8 +237,10 @@ class DatabaseFile:
         replaced = _inode(self.path) != mark.get("file")
         if replaced or _size(self.path) < mark.get("size", 0):
             raise StoreBroken(
-                f"{self.path}: the file was {'replaced' if replaced else 'overwritten'} while it was in use, and its "
-                f"log {log.name} belongs to the one before; stop what uses it, then move {log.name} away to start with "
+                f"{self.path}: the file was {'replaced' if replaced else 'overwritten'} while it "
+                f"was in use, and its "
+                f"log {log.name} belongs to the one before; stop what uses it, then move "
+                f"{log.name} away to start with "
                 f"the file as it is, put the old file back, or {_RESTORE}"
             )
 
@@ -241,7 +249,8 @@ class DatabaseFile:
         # in this order, because another process may be creating both now
         if _size(log) and not _size(self.path):
             raise StoreBroken(
-                f"{self.path}: the file {how}, but its log {log.name} is still here; put the file back or {_RESTORE}, "
+                f"{self.path}: the file {how}, but its log {log.name} is still here; put the file "
+                f"back or {_RESTORE}, "
                 "or remove the log to start a new store"
             )
 

@@ -52,7 +52,8 @@ def finished_trial(
         missing += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
         if missing:
             raise FailedPrecondition(
-                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, missing))}, "
+                f"{engine.study.name}: trial {trial.number} has no finite value of "
+                f"{' and '.join(map(repr, missing))}, "
                 "so it has not succeeded; report one, give a value, or complete it as failed"
             )
     if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):

@@ -50,7 +50,10 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
         raise InvalidArgument.at(_PATH, message)
     past = PastSpace(old, trials, datetime.now(UTC))
     if sum(len(repr(past_space.space)) for past_space in (*study.past, past)) > MAX_PAST_TEXT:
-        message = "is too large to have grown so often; create a new study and import the trials of this one"
+        message = (
+            "is too large to have grown so often; create a new study and import the trials "
+            "of this one"
+        )
         raise InvalidArgument.at(_PATH, message)
     return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
 
@@ -72,7 +75,10 @@ def _problems(old: Space, new: Space) -> Iterator[Problem]:
         if any(_never_held(c.parameter, c.values, old, unreached) for c in parameter.when):
             unreached.add(parameter.name)
         else:
-            message = "is new, and existing trials have no value for it; make it active for new choices only"
+            message = (
+                "is new, and existing trials have no value for it; make it active for new "
+                "choices only"
+            )
             yield Problem(parameter.name, f"{message} (when), {WAY_ON}")
 
 

@@ -32,7 +32,8 @@ def size_problems(path: str, subject: str, size: int) -> list[Problem]:
     return [
         Problem(
             path,
-            f"{subject} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values",
+            f"{subject} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter "
+            f"values",
         )
     ]
 

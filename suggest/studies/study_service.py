@@ -147,7 +147,8 @@ class StudyService(StudyReader):
                 return existing.study
             raise AlreadyExists(f"{name} exists with other labels; change them by UpdateStudy")
         raise AlreadyExists(
-            f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or delete it first"
+            f"{name} exists{_difference(existing.study.spec, study.spec)}; use another name, or "
+            f"delete it first"
         )
 
     def update_study(
@@ -322,7 +323,10 @@ class StudyService(StudyReader):
                     writer.engine.put(trial)
         for trial in expired:
             if not _may_run_again(trial):
-                reason = f"its lease expired {MAX_TRIES} times: every client that ran it stopped renewing it"
+                reason = (
+                    f"its lease expired {MAX_TRIES} times: every client that ran it stopped "
+                    f"renewing it"
+                )
                 outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
                 writer.finish(finished_trial(writer.engine, trial, outcome, ()))
 
@@ -366,7 +370,8 @@ class StudyService(StudyReader):
                 )
                 if has_more or not added_again(as_spelled_now, added):
                     raise AlreadyExists(
-                        f"{name}: request_id {request_id!r} has added trial {existing.number}, which is another one; "
+                        f"{name}: request_id {request_id!r} has added trial {existing.number}, "
+                        f"which is another one; "
                         "use another request_id for another trial"
                     )
                 return existing
@@ -452,7 +457,8 @@ class StudyService(StudyReader):
             if trial.finished:
                 if fresh or not same_way(trial, outcome):
                     raise FailedPrecondition(
-                        f"{name}: trial {number} has ended as {in_words(trial.state, trial.value)}; "
+                        f"{name}: trial {number} has ended as "
+                        f"{in_words(trial.state, trial.value)}; "
                         f"it cannot end again as {in_words(outcome.state, outcome.value)}"
                         + (" with further measurements" if fresh else "")
                     )
@@ -466,7 +472,8 @@ class StudyService(StudyReader):
                     return trial
                 if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
                     raise FailedPrecondition(
-                        f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; it can end "
+                        f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; "
+                        f"it can end "
                         "as pruned or cancelled, or continue once SuggestTrials hands it out again"
                     )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
@@ -575,7 +582,8 @@ def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
     """Check `tries` as sent by the caller, 0 if the caller sent none. Raises LeaseExpired."""
     if tries not in (0, trial.tries):
         raise LeaseExpired(
-            f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try {trial.tries}; "
+            f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try "
+            f"{trial.tries}; "
             f"this is try {tries}); stop running it"
         )
 

@@ -46,7 +46,8 @@ def play(blocks: list[str], folder: Path, *, address: str = "") -> int:
         [
             "bash",
             "-c",
-            f"export PATH={folder}/bin:$PATH; exec 2>&1\n{script.replace('localhost:8765', address)}",
+            f"export PATH={folder}/bin:$PATH; exec "
+            f"2>&1\n{script.replace('localhost:8765', address)}",
         ],
         cwd=folder,
         stdout=subprocess.PIPE,

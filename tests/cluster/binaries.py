@@ -93,7 +93,8 @@ MODULES = (
             "kubectl",
         ),
         renamed=("server", "etcd"),
-        stamp=f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=34",
+        stamp=f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X "
+        f"{_VERSION}.gitMinor=34",
     ),
     Module("kwok", ("kwok",)),
     Module("logs", ("logs",), own=True),

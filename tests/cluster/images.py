@@ -107,7 +107,10 @@ def build_base() -> None:
         began = time.monotonic()
         print(f"making {PAUSE} and {BASE} ...", file=sys.stderr, flush=True)
         folder().mkdir(exist_ok=True)
-        store = f'[storage]\ndriver = "vfs"\ngraphroot = "{folder()}/store"\nrunroot = "{folder()}/run"\n'
+        store = (
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder()}/store"\nrunroot = '
+            f'"{folder()}/run"\n'
+        )
         (folder() / "storage.conf").write_text(store)
         with tempfile.TemporaryDirectory(dir=cache(), prefix=".images-") as scratch:
             context = Path(scratch)

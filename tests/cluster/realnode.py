@@ -108,7 +108,8 @@ class RealNode(ControlPlane):
         )
         if done.returncode != 0:
             raise PartFailed(
-                f"ctr {' '.join(words[:2])}: {done.stderr.strip()}; {self.processes.tail('containerd')}"
+                f"ctr {' '.join(words[:2])}: {done.stderr.strip()}; "
+                f"{self.processes.tail('containerd')}"
             )
         return done.stdout
 

@@ -16,9 +16,15 @@ from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "collectors"
-TO_FILE = "import os, sys; open(os.environ['TUNER_METRICS_FILE'], 'a').write('epoch=3 score=' + sys.argv[1] + '\\n')"
+TO_FILE = (
+    "import os, sys; open(os.environ['TUNER_METRICS_FILE'], 'a').write('epoch=3 score=' + "
+    "sys.argv[1] + '\\n')"
+)
 # Two records of an event file written by torch, for the path that the sidecar reads.
-EVENTS = "import os, base64; open(os.environ['TUNER_METRICS_FILE'] + '/x.tfevents', 'wb').write(base64.b64decode('{}'))"
+EVENTS = (
+    "import os, base64; open(os.environ['TUNER_METRICS_FILE'] + '/x.tfevents', "
+    "'wb').write(base64.b64decode('{}'))"
+)
 SERVES = """
 import http.server, os, threading, time
 scraped = threading.Event()

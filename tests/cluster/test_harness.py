@@ -250,7 +250,10 @@ def test_pods_leave_a_drained_node(level_b: ControlPlane, namespace: str) -> Non
 
 
 def test_a_cluster_whose_tests_were_killed_leaves_nothing_behind(level_b: ControlPlane) -> None:
-    program = "from tests.cluster.controlplane import *; c = ControlPlane(); print(c.folder, *map(c.processes.pid, "
+    program = (
+        "from tests.cluster.controlplane import *; c = ControlPlane(); print(c.folder, "
+        "*map(c.processes.pid, "
+    )
     program += "c.processes.names()), flush=True); input()"
     tests = subprocess.Popen(
         [sys.executable, "-c", program],

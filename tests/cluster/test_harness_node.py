@@ -165,8 +165,14 @@ def test_a_container_runs_on_while_the_kubelet_is_down(level_c: RealNode, namesp
 
 def test_a_real_node_whose_tests_were_killed_leaves_nothing_behind() -> None:
     lacks(realnode.missing())
-    program = "from tests.cluster.realnode import *; from tests.cluster.test_harness_node import *; c = RealNode()\n"
-    program += "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', 'stays')\n"
+    program = (
+        "from tests.cluster.realnode import *; from tests.cluster.test_harness_node import "
+        "*; c = RealNode()\n"
+    )
+    program += (
+        "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', "
+        "'stays')\n"
+    )
     program += "print(c.folder, c.bridge, flush=True); input()"
     tests = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -137,7 +137,8 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(
 def test_a_hopeless_trial_is_pruned_after_the_line_that_shows_it(me: Searcher) -> None:
     program = (
         "import sys,time\\nn=6 if sys.argv[1]=='0.9' else 600\\n"
-        "for i in range(n):\\n  print('epoch=%d score=%s' % (i, sys.argv[1]), flush=True); time.sleep(.2)"
+        "for i in range(n):\\n  print('epoch=%d score=%s' % (i, sys.argv[1]), flush=True); "
+        "time.sleep(.2)"
     )
     path = me.folder / "slow.yaml"
     path.write_text(

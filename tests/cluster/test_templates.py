@@ -260,7 +260,8 @@ def test_an_unknown_kind_fails_by_the_conditions_of_the_file(me: Searcher) -> No
 REFUSED = {
     "no conditions": (
         {"template": a_training(pod(), pod())},
-        "spec.trial.template: tuner does not know how a Training ends; add success: {type: …} and failure: {type: …}",
+        "spec.trial.template: tuner does not know how a Training ends; add success: {type: …} and "
+        "failure: {type: …}",
     ),
     "half of them": (
         {"template": a_training(pod(), pod()), "success": ENDS["success"]},

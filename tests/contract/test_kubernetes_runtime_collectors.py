@@ -262,8 +262,10 @@ async def test_a_collector_whose_image_cannot_be_pulled_is_a_configuration_failu
     assert exit is not None
     assert (exit.failure_class, exit.reason) == (
         FailureClass.CONFIGURATION,
-        "the collector's image tuner/collector:1 cannot be pulled: not found; push it to a registry that the nodes can "
-        "pull from (make image-collector), and name it in spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE",
+        "the collector's image tuner/collector:1 cannot be pulled: not found; push it to a "
+        "registry that the nodes can "
+        "pull from (make image-collector), and name it in spec.metrics.collectorImage or "
+        "TUNER_COLLECTOR_IMAGE",
     )
 
 

@@ -340,5 +340,6 @@ async def test_a_kind_that_is_not_installed_names_its_operator(experiment: Exper
     runtime, name = await experiment.open(template=RAY_JOB), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=RAY_JOB))
     assert (await exit_of(runtime, name)).reason == (
-        "the cluster has no kind RayJob in ray.io/v1; install its operator (ray.io/v1 is that of KubeRay 1.5)"
+        "the cluster has no kind RayJob in ray.io/v1; install its operator (ray.io/v1 is that of "
+        "KubeRay 1.5)"
     )

@@ -236,8 +236,8 @@ async def test_a_directory_whose_experiment_another_one_ran_since_starts_nothing
     await ran(experiment, THERE, 1)
     refusal = await starts(experiment, HERE, 2)
     assert (
-        f"/{THERE} has run tiny since, and the results of its trials are not here; continue it there"
-        in refusal
+        f"/{THERE} has run tiny since, and the results of its trials are not here; continue it "
+        f"there" in refusal
     )
     assert len(experiment.jobs()) == 2
     assert await starts(experiment, THERE, 2) == ""

@@ -243,7 +243,8 @@ async def test_pods_that_admission_refuses_are_a_configuration_failure(
     assert exit is not None
     assert (exit.failure_class, exit.reason) == (
         FailureClass.CONFIGURATION,
-        'the namespace\'s pod security profile does not allow it: violates PodSecurity "restricted:latest": privileged',
+        "the namespace's pod security profile does not allow it: violates PodSecurity "
+        '"restricted:latest": privileged',
     )
 
 

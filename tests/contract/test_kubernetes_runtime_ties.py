@@ -224,7 +224,8 @@ async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(
     assert exit is not None
     assert exit.failure_class is FailureClass.CONFIGURATION
     assert exit.reason == (
-        f'namespace user1 has a Job {name} with other parameters, {{"lr": 0.5}} and not {{"lr": 0.1}}: '
+        f'namespace user1 has a Job {name} with other parameters, {{"lr": 0.5}} and not {{"lr": '
+        f"0.1}}: "
         "it belongs to an earlier numbering of the trials; delete it"
     )
     assert experiment.api.get("jobs", NAMESPACE, name) == there

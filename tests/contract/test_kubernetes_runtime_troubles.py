@@ -318,7 +318,8 @@ async def test_a_full_disk_is_reported_and_waited_for(
             break
         await runtime.wait(0.02, log_growth=False)
     assert set(refusals) == {
-        f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; free some space to continue"
+        f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; free some space to "
+        f"continue"
     }
     full = False
     await look_until(runtime, ended(name), refusals=refusals)

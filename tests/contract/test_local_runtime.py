@@ -243,7 +243,10 @@ async def test_stop_reaches_forked_children(testbed: LocalTestbed) -> None:
 @on_a_loop
 async def test_children_that_escaped_into_their_own_session_die_too(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
-    escape = f"{sys.executable} -S -c 'import os,time; os.setsid(); print(1, flush=True); time.sleep(600)' &"
+    escape = (
+        f"{sys.executable} -S -c 'import os,time; os.setsid(); print(1, flush=True); "
+        f"time.sleep(600)' &"
+    )
     await runtime.start(
         testbed.shell(
             "a", f"{escape} while [ ! -s {testbed.directory('a')}/log.txt ]; do sleep .01; done"
@@ -373,7 +376,10 @@ async def test_a_trial_gets_the_controllers_environment_of_now_and_its_own(
 @on_a_loop
 async def test_a_trial_has_default_signals_and_no_files_of_ours(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
-    look = "import os,signal; print(signal.getsignal(2) is signal.default_int_handler, len(os.listdir('/dev/fd')))"
+    look = (
+        "import os,signal; print(signal.getsignal(2) is signal.default_int_handler, "
+        "len(os.listdir('/dev/fd')))"
+    )
     await runtime.start(replace(testbed.shell("a", ""), command=(sys.executable, "-c", look)))
     await ended(runtime, "a")
     assert await runtime.read_log("a", 0) == b"True 4\n"
@@ -462,7 +468,8 @@ async def test_a_suspended_supervisor_is_reported_and_loses_nothing(testbed: Loc
         cure = f"if it is suspended, continue it with: kill -CONT {supervisor}"
         assert (
             str(error)
-            == f"the supervisor of the trials (process {supervisor}) has not answered for 2 s; {cure}"
+            == f"the supervisor of the trials (process {supervisor}) has not answered for 2 s; "
+            f"{cure}"
         )
     os.kill(supervisor, signal.SIGCONT)
     assert list(await connecting.observe()) == ["a"]  # the start that nobody waited for any more
@@ -546,7 +553,8 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
 ):
     look = (
         "import sys; sys.path.append('.'); import controller.runtime.local.supervisor;"
-        "print(*sorted(m for m in sys.modules if m.startswith(('controller', 'suggest', 'typing', 'dataclasses',"
+        "print(*sorted(m for m in sys.modules if m.startswith(('controller', 'suggest', 'typing', "
+        "'dataclasses',"
         "'pathlib', 'subprocess', 'threading', 'asyncio'))))"
     )
     root = Path(__file__).parents[2]

@@ -334,7 +334,10 @@ async def test_workers_that_cannot_be_started_leave_nothing_and_say_why(
 
 @on_a_loop
 async def test_a_worker_has_default_signals_and_no_files_of_ours(testbed: LocalTestbed) -> None:
-    look = "import os,signal; print(signal.getsignal(15) is signal.SIG_DFL, len(os.listdir('/dev/fd')))"
+    look = (
+        "import os,signal; print(signal.getsignal(15) is signal.SIG_DFL, "
+        "len(os.listdir('/dev/fd')))"
+    )
     runtime = await testbed.open()
     await runtime.start(replace(several(testbed, ""), command=(sys.executable, "-c", look)))
     await ended(runtime, "a")

@@ -118,7 +118,10 @@ def test_connections_to_other_hosts_are_passed_on(folder: Path) -> None:
         answering = threading.Thread(target=answer)
         answering.start()
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            head = f"CONNECT {target} HTTP/1.1\r\nProxy-Authorization: Basic {credentials(token)}\r\n\r\n"
+            head = (
+                f"CONNECT {target} HTTP/1.1\r\nProxy-Authorization: Basic "
+                f"{credentials(token)}\r\n\r\n"
+            )
             connection.sendall(head.encode())
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
             connection.sendall(b"hello")
@@ -135,7 +138,10 @@ def test_the_environments_own_proxy_gets_its_decoded_credentials(
         )
         port, token = address(folder)
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            head = f"CONNECT example.org:443 HTTP/1.1\r\nProxy-Authorization: Basic {credentials(token)}\r\n\r\n"
+            head = (
+                f"CONNECT example.org:443 HTTP/1.1\r\nProxy-Authorization: Basic "
+                f"{credentials(token)}\r\n\r\n"
+            )
             connection.sendall(head.encode())
             with proxy.accept()[0] as asked:
                 request = asked.recv(1000)

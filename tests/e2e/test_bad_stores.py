@@ -214,7 +214,10 @@ def test_a_study_that_was_set_back_gives_no_number_twice(finished: Cli, cli: Cli
     for trials in ("5", "6"):
         code, _, err = cli.tuner("extend", "tiny", "--trials", trials)
         assert code == 0, err
-        told = "the study has lost 2 trials up to 3: its database was set back to an older state; cancelled, and the"
+        told = (
+            "the study has lost 2 trials up to 3: its database was set back to an older state; "
+            "cancelled, and the"
+        )
         assert err.count(told) == (trials == "5"), err
     assert [(trial["number"], trial["state"]) for trial in cli.trials()] == [
         (number, "succeeded") for number in (0, 1, 4, 5, 6, 7)
@@ -259,8 +262,8 @@ def test_a_run_whose_study_is_deleted_says_what_to_do(cli: Cli) -> None:
     code, err = ended(run)
     assert code == 7
     assert (
-        "tiny has run trials, but its store no longer has the study namespaces/default/studies/tiny-"
-        in err
+        "tiny has run trials, but its store no longer has the study "
+        "namespaces/default/studies/tiny-" in err
     )
     assert err.endswith(
         "restore its database (studies.db) from a backup, or start over after: tuner delete tiny\n"
@@ -446,7 +449,8 @@ def test_output_that_does_not_fit_on_its_disk_is_not_a_bug(
         )
         assert done.returncode == 7
         assert done.stderr.splitlines()[-1] == (
-            "tuner: No space left on device: standard output or a temporary file is incomplete; free some space, and "
+            "tuner: No space left on device: standard output or a temporary file is incomplete; "
+            "free some space, and "
             "repeat the command"
         )
 

@@ -192,7 +192,8 @@ def test_a_trial_killed_from_outside_runs_again_and_costs_no_trial(cli: Cli) -> 
             [
                 "sh",
                 "-c",
-                'echo "$$ $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; test -e go || exec sleep 60',
+                'echo "$$ $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; test -e go || exec '
+                "sleep 60",
                 "sh",
                 "${x}",
             ],

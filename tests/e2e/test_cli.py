@@ -244,7 +244,10 @@ def test_ctrl_c_costs_nothing(cli: Cli) -> None:
 
 
 def test_a_second_ctrl_c_kills_what_ignores_the_first(cli: Cli) -> None:
-    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); open('starts.txt', 'w').write('0'); time.sleep(60)"
+    stubborn = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); open('starts.txt', "
+        "'w').write('0'); time.sleep(60)"
+    )
     run = cli.start("run", cli.write(command=f'[python, -c, "{stubborn}"]', trials=1))
     eventually(lambda: len(cli.starts()) == 1)
     run.send_signal(signal.SIGINT)

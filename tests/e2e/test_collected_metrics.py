@@ -148,7 +148,10 @@ def test_a_containers_path_in_the_command_is_a_path_of_each_trial(cli: Cli) -> N
 
 def test_event_files_are_read(cli: Cli) -> None:
     shutil.copytree(FIXTURES / "tensorflow", cli.folder / "recorded")
-    program = "import os, shutil\nshutil.copytree('recorded', os.environ['TUNER_METRICS_FILE'], dirs_exist_ok=True)"
+    program = (
+        "import os, shutil\nshutil.copytree('recorded', os.environ['TUNER_METRICS_FILE'], "
+        "dirs_exist_ok=True)"
+    )
     write(cli, program, "file: runs, format: tensorboard")
     cli.file.write_text(
         cli.file.read_text().replace("metric: score", "metric: validation/epoch_accuracy")
@@ -226,7 +229,8 @@ def curve_so_far(cli: Cli) -> set[int]:
         (
             "print('score=1')",
             "file: m.txt",
-            "nothing was read from m.txt: the program must write to the path that TUNER_METRICS_FILE has, or listen "
+            "nothing was read from m.txt: the program must write to the path that "
+            "TUNER_METRICS_FILE has, or listen "
             "at TUNER_METRICS_PORT",
         ),
         (
@@ -237,7 +241,8 @@ def curve_so_far(cli: Cli) -> set[int]:
         (
             TO_A_FILE.format(text='{"Score": 1}'),
             "file: m.txt, format: json",
-            'no "score" in m.txt; it has "Score" (1 time): set spec.objective.metric to the name that is printed, or '
+            'no "score" in m.txt; it has "Score" (1 time): set spec.objective.metric to the name '
+            "that is printed, or "
             'print "score"',
         ),
     ],

@@ -56,7 +56,8 @@ def test_outside_of_a_trial_a_script_runs_with_its_defaults_and_has_no_folders(
         "other=1.0",
     ]
     assert done.stderr.endswith(
-        "RuntimeError: TUNER_CHECKPOINT_DIR is not set; only a trial that tuner started has this folder\n"
+        "RuntimeError: TUNER_CHECKPOINT_DIR is not set; only a trial that tuner started has this "
+        "folder\n"
     )
 
 

@@ -66,7 +66,10 @@ def test_the_final_run_survives_its_controller_and_best_lists_its_output(cli: Cl
 def test_a_failed_final_run_does_not_fail_the_search_and_runs_again_on_request(cli: Cli) -> None:
     file = write(cli, EXPORT.format(then="echo no room for the model; exit 42"))
     code, out, err = cli.tuner("run", "-q", file)
-    message = "tiny succeeded: all 3 trials are done; its final stage failed: exit code 42: no room for the model"
+    message = (
+        "tiny succeeded: all 3 trials are done; its final stage failed: exit code 42: no "
+        "room for the model"
+    )
     assert (code, out.startswith("tiny: best score"), err.splitlines()[0]) == (1, True, message)
     code, _, err = cli.tuner("run", file)
     assert (code, err.splitlines()[0], len(finals(cli))) == (1, message, 1)

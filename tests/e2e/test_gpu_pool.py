@@ -138,7 +138,8 @@ def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Cli, Cli]) ->
         (
             "",
             "1",
-            "a trial asks for 1 GPU, and TUNER_GPUS names none; name some there, or set gpu: 0 to train without",
+            "a trial asks for 1 GPU, and TUNER_GPUS names none; name some there, or set gpu: 0 to "
+            "train without",
         ),
         ("0", "2", "a trial asks for 2 GPUs, and TUNER_GPUS names 1; lower it"),
         ("0", "0.5", ""),

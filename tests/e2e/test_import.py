@@ -34,8 +34,8 @@ def test_results_imported_before_the_first_run_are_part_of_the_search_once(cli: 
     assert (code, out) == (0, "tiny: 3 trials imported from results.csv\n"), err
     assert "outside the search space (number of trials): x (1);" in err
     assert (
-        "2 trials not imported:\n  line 5: x: 'wide' is not a number\n  line 6: score: 'nan' is not a finite number"
-        in err
+        "2 trials not imported:\n  line 5: x: 'wide' is not a number\n  line 6: score: 'nan' is "
+        "not a finite number" in err
     )
     assert f"Run it: tuner run {cli.file}" in err
     code, out, _ = cli.tuner("import", "tiny", "--from", "results.csv", "-q")
@@ -104,7 +104,8 @@ def test_a_journal_of_optuna_with_several_objectives_is_imported(cli: Cli) -> No
     cli.file.write_text(
         experiment().replace(
             "objective: {metric: score, direction: maximize}",
-            "objectives: [{metric: score, direction: maximize}, {metric: size, direction: minimize}]",
+            "objectives: [{metric: score, direction: maximize}, {metric: size, direction: "
+            "minimize}]",
         )
     )
     code, out, err = cli.tuner("import", cli.file, "--from", "journal.log")

@@ -134,7 +134,10 @@ def test_a_file_is_checked_and_converted_without_the_packages_of_its_algorithm(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "cmaes" else there(name)
     )
-    more = '    - {name: lr, parameterType: double, feasibleSpace: {min: "0", max: "1"}}\n  trialTemplate:'
+    more = (
+        '    - {name: lr, parameterType: double, feasibleSpace: {min: "0", max: "1"}}\n  '
+        "trialTemplate:"
+    )
     text = FILE.replace("algorithmName: grid", "algorithmName: cmaes").replace(
         "  trialTemplate:", more
     )
@@ -146,8 +149,8 @@ def test_a_file_is_checked_and_converted_without_the_packages_of_its_algorithm(
     checked = tuner("validate", "katib.yaml", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert (
-        "warning: spec.algorithm.algorithmName: cmaes needs the package cmaes, which is not installed"
-        in checked.stderr
+        "warning: spec.algorithm.algorithmName: cmaes needs the package cmaes, which is not "
+        "installed" in checked.stderr
     )
     converted = tuner("convert", "katib.yaml", folder=tmp_path)
     assert (converted.returncode, "name: cmaes" in converted.stdout) == (0, True)

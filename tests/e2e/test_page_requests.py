@@ -400,7 +400,10 @@ def test_a_search_is_stopped_resumed_and_extended(cli: Cli, page: ServedPage) ->
 
 
 def test_one_failed_trial_or_all_are_run_again(cli: Cli, page: ServedPage) -> None:
-    waits = "test -e go || exit 1; until test -e end-$TUNER_TRIAL_NUMBER; do sleep 0.02; done; echo score=$0"
+    waits = (
+        "test -e go || exit 1; until test -e end-$TUNER_TRIAL_NUMBER; do sleep 0.02; done; "
+        "echo score=$0"
+    )
     cli.file.write_text(experiment(["sh", "-c", waits, "${x}"], trials=2))
     cli.tuner("run", cli.file)
     client = signed_in(page)

@@ -27,7 +27,10 @@ def curves(cli: Cli) -> dict[int, dict[int, float]]:
     """Return the stored values of the objective: attempt -> step -> value."""
     found: dict[int, dict[int, float]] = {}
     with sqlite3.connect(cli.folder / "state" / "studies.db") as database:
-        query = "SELECT attempt, step, value FROM measurements WHERE metric = 'score' ORDER BY attempt, step"
+        query = (
+            "SELECT attempt, step, value FROM measurements WHERE metric = 'score' ORDER BY "
+            "attempt, step"
+        )
         for attempt, step, value in database.execute(query):
             found.setdefault(attempt, {})[step] = value
     return found
@@ -52,7 +55,8 @@ for epoch in range(first, 9):
         'f"epoch {epoch}: score={epoch / 10}"',
         'f"Epoch {epoch}/8\\nscore: {epoch / 10}"',
         'f"score={epoch / 10}"',
-        'f"\\rEpoch {epoch}: 1/2 [00:01<00:01, score=0]\\rEpoch {epoch}: 2/2 [00:01, score={epoch / 10}]"',
+        'f"\\rEpoch {epoch}: 1/2 [00:01<00:01, score=0]\\rEpoch {epoch}: 2/2 [00:01, score={epoch '
+        '/ 10}]"',
     ],
     ids=["word", "header", "counter", "bar"],
 )
@@ -139,7 +143,8 @@ def test_a_value_after_a_carriage_return_counts_for_pruning(cli: Cli) -> None:
         "import json, os, sys, time\n"
         "good = int(os.environ['TUNER_TRIAL_NUMBER']) < 2\n"
         "for n in range(5):\n"
-        "    sys.stdout.write(f'\\r{20 * n}%|#| {n}/4 [00:01<00:01, 1it/s, score={0.9 if good else 0.1}]')\n"
+        "    sys.stdout.write(f'\\r{20 * n}%|#| {n}/4 [00:01<00:01, 1it/s, score={0.9 if good "
+        "else 0.1}]')\n"
         "    sys.stdout.flush()\n"
         "if not good:\n"
         "    time.sleep(600)\n"

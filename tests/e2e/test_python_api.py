@@ -96,7 +96,8 @@ def test_a_function_is_searched_and_a_finished_named_search_does_not_run_again(
 def test_a_killed_script_continues_when_started_again(scripts: Scripts) -> None:
     body = SEARCH.replace(
         "started(trial)",
-        "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)",
+        "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: "
+        "time.sleep(0.01)",
     )
     first = scripts.start(body)
     eventually(lambda: len(scripts.starts()) == 4)  # two trials have ended and two run
@@ -148,8 +149,10 @@ tuner.minimize(objective, X, trials=2, name="mixed", progress=False)
 
     changed = body.replace("abs(x)", "100 + abs(x)")
     warning = (
-        "script.py:16: UserWarning: tuner.minimize: the code of the objective has changed since mixed ran trials 0-1, "
-        "and the results so far are kept; if they no longer apply, use another name, or first run `tuner delete mixed`"
+        "script.py:16: UserWarning: tuner.minimize: the code of the objective has changed since "
+        "mixed ran trials 0-1, "
+        "and the results so far are kept; if they no longer apply, use another name, or first run "
+        "`tuner delete mixed`"
     )
     assert warned(body) == ""
     assert warning in warned(changed)  # it has ended
@@ -172,7 +175,8 @@ tuner.minimize(objective, X, trials=2, name="mixed", progress=False)
         ("return None", "the objective returned None and reported nothing; return a number"),
         (
             "trial.report(loss=1, accuracy=2)",
-            "returned None and reported accuracy, loss, not value; return a number, or say which of them is the "
+            "returned None and reported accuracy, loss, not value; return a number, or say which "
+            "of them is the "
             "objective: metric='accuracy'",
         ),
         ("os.close(1), os.close(2)", "exit code 1, and nothing in its log"),
@@ -248,7 +252,8 @@ for read in (short.result, short.log, short.measurements):
         trials == "tuner.minimize: trials: expected a whole number of at least 1, got the number 0"
     )
     assert metric == (
-        "minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a letter or _"
+        "minimize: metric 'val loss': expected letters, digits and _ . / -, beginning with a "
+        "letter or _"
     )
     assert constraint.startswith("optimize: metric 'size in MB': expected letters")
     assert choice == "Choice: values[1]: expected a finite number, got inf (float)"
@@ -259,8 +264,10 @@ for read in (short.result, short.log, short.measurements):
         assert extend.startswith("extend: expected trials above 0, or overrides")
         assert extend.endswith(f", got {given}")
     assert of_study[2:] == [
-        "extend: overrides: expected a list, such as ['spec.budget.trials=10'], got 'spec.parallelism=2'",
-        "run: overrides: expected a list, such as ['spec.budget.trials=10'], got 'spec.parallelism=2'",
+        "extend: overrides: expected a list, such as ['spec.budget.trials=10'], got "
+        "'spec.parallelism=2'",
+        "run: overrides: expected a list, such as ['spec.budget.trials=10'], got "
+        "'spec.parallelism=2'",
         *["short has no trial 99"] * 3,
     ]
     assert scripts.starts() == ["0 1"]
@@ -298,7 +305,10 @@ except tuner.SearchFailed as error:
     out = scripts.output(body)
     assert out.count("Traceback") == out.count("in helper") == out.count("in objective") == 1
     assert "worker.py" not in out
-    again = "correct the function, then call tuner.maximize again with name='broken' (or `tuner resume broken`, if "
+    again = (
+        "correct the function, then call tuner.maximize again with name='broken' (or `tuner "
+        "resume broken`, if "
+    )
     assert again in out
     assert scripts.output(body.replace("    helper()", "    return 7")) == "7.0\n"
     assert scripts.starts() == ["0 1", "1 1", "0 2", "1 2", "2 1"]
@@ -351,7 +361,8 @@ for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3}), (ob
     assert second == "minimize: expected a function of one argument, the trial, got 7"
     assert third == "tuner.minimize: unknown argument 'trails'; did you mean trials?"
     assert fourth == (
-        "tuner.minimize: unknown argument 'direction'; call tuner.maximize for the largest value, or tuner.minimize "
+        "tuner.minimize: unknown argument 'direction'; call tuner.maximize for the largest value, "
+        "or tuner.minimize "
         "for the smallest"
     )
 
@@ -393,7 +404,8 @@ for warning in caught:
     print(warning.filename == __file__, warning.message)
 """)
     assert out == (
-        "True tuner.minimize: accuracy is minimized, and of metrics with such a name larger values are usually better; "
+        "True tuner.minimize: accuracy is minimized, and of metrics with such a name larger "
+        "values are usually better; "
         "if so, call tuner.maximize\n"
     )
 
@@ -847,7 +859,10 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     ],
 )
 def test_importing_tuner_loads_nothing_large(imported: str, absent: set[str]) -> None:
-    code = f"{imported}\nimport sys, threading; print(*sys.modules, f'threads={{threading.active_count()}}')"
+    code = (
+        f"{imported}\nimport sys, threading; print(*sys.modules, "
+        f"f'threads={{threading.active_count()}}')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert not loaded & absent

@@ -15,7 +15,8 @@ from tests.e2e.cli import Cli, cli_in, eventually, experiment
 BROKEN = 'test -e fixed || { echo starting; echo "KeyError: $1"; exit 1; }; echo score=$1'
 # Fails for different reasons in the trials whose numbers are in `bad`.
 UNLUCKY = (
-    'if grep -qsx "$TUNER_TRIAL_NUMBER" bad; then case $TUNER_TRIAL_NUMBER in 1) echo lazy;; 2) echo crazy;; '
+    'if grep -qsx "$TUNER_TRIAL_NUMBER" bad; then case $TUNER_TRIAL_NUMBER in 1) echo lazy;; 2) '
+    "echo crazy;; "
     "*) echo odd;; esac; exit 1; fi; echo score=$1"
 )
 

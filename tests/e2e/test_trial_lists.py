@@ -19,7 +19,10 @@ from suggest.trial import Measurement
 from tests.e2e.cli import Cli, cli_in, experiment
 from tests.service.running import a_server
 
-SCRIPT = "echo step=1 score=$1 loss=9 acc=nan; echo step=2 score=$1 loss=$TUNER_TRIAL_NUMBER; test $TUNER_TRIAL_NUMBER != 1"
+SCRIPT = (
+    "echo step=1 score=$1 loss=9 acc=nan; echo step=2 score=$1 loss=$TUNER_TRIAL_NUMBER; "
+    "test $TUNER_TRIAL_NUMBER != 1"
+)
 STUDY = StudyName("default", "by-hand")
 
 

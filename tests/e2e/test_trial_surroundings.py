@@ -13,7 +13,10 @@ import yaml
 
 from tests.e2e.cli import Cli, cli_in, experiment
 
-SPACE = "x: {type: float, min: 1.0e-7, max: 1.0e-6}, n: {type: int, min: 3, max: 3}, act: ['on', relu], fast: [true]"
+SPACE = (
+    "x: {type: float, min: 1.0e-7, max: 1.0e-6}, n: {type: int, min: 3, max: 3}, act: ['on', "
+    "relu], fast: [true]"
+)
 
 
 @pytest.fixture
@@ -128,8 +131,8 @@ def test_more_trials_at_a_time_than_can_run_and_an_endless_grid_are_warned_of(cl
     )
     assert code == 0
     assert (
-        "warning: spec.parallelism: 1,000,000 trials at a time (the budget is 10) are chosen without"
-        in err
+        "warning: spec.parallelism: 1,000,000 trials at a time (the budget is 10) are chosen "
+        "without" in err
     )
     grid = (
         "spec.algorithm={name: grid}",
@@ -140,8 +143,8 @@ def test_more_trials_at_a_time_than_can_run_and_an_endless_grid_are_warned_of(cl
     code, _, err = cli.tuner("validate", "x.yaml", *settings)
     assert code == 0, err
     assert (
-        "warning: spec.algorithm.name: the grid has 20,000,000,000,000 points, and all of them would be tried"
-        in err
+        "warning: spec.algorithm.name: the grid has 20,000,000,000,000 points, and all of them "
+        "would be tried" in err
     )
     assert (
         "the grid has"
@@ -168,8 +171,8 @@ def test_a_program_that_is_only_in_the_image_is_reported_before_a_trial_fails(cl
     assert code == 0, err
     assert err.count("is not on this machine") == 1
     assert (
-        "/opt/app/train.py of the command is not on this machine, and trials here do not run in the image"
-        in err
+        "/opt/app/train.py of the command is not on this machine, and trials here do not run in "
+        "the image" in err
     )
     code, _, err = cli.tuner("validate", cli.file, "--runtime", "kubernetes")
     assert "is not on this machine" not in err

@@ -191,7 +191,8 @@ def test_a_failing_tracking_tool_is_reported_once_and_gets_the_missed_data_later
     text = SEARCH.replace("(1, 2, 3)", "(1, 2, 3, 3, 3)").replace("trials=3", "trials=5")
     out, err = programs.script(text.format(imports=BROKEN, log="Broken()"))
     assert err == (
-        "MLflow: trial 1 of logged was not logged, and is tried again after a later trial: OSError: no connection\n"
+        "MLflow: trial 1 of logged was not logged, and is tried again after a later trial: "
+        "OSError: no connection\n"
     ).replace("MLflow", "The tool")
     assert out.splitlines()[:-1] == ["1 infeasible", "2 succeeded", "3 succeeded", "4 succeeded"]
 

@@ -596,7 +596,8 @@ class FakeApi:
             raise Failure(
                 422,
                 "Invalid",
-                f"{body.get('kind')} is invalid: metadata.name: Required value: name or generateName is required",
+                f"{body.get('kind')} is invalid: metadata.name: Required value: name or "
+                f"generateName is required",
             )
         if target.key in self._objects:
             raise self._failure(409, "AlreadyExists", target, "already exists")
@@ -615,7 +616,10 @@ class FakeApi:
         before = self._existing(target)
         asked = body.get("metadata", {}).get("resourceVersion")
         if asked not in (None, before["metadata"]["resourceVersion"]):
-            what = "the object has been modified; please apply your changes to the latest version and try again"
+            what = (
+                "the object has been modified; please apply your changes to the latest version "
+                "and try again"
+            )
             raise Failure(
                 409,
                 "Conflict",

@@ -17,7 +17,10 @@ from tests.kube.fake_kubelet import stamp
 Raw = dict[str, Any]
 
 NAMESPACE, QUEUE = "user1", "team-a"
-FULL = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 500m more needed"
+FULL = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor "
+    "default, 500m more needed"
+)
 _IN_RUN_POLICY = frozenset({"PyTorchJob"})
 
 
@@ -71,7 +74,10 @@ class FakeKueue:
         """Preempt in the worst order: the pod is stopped and deleted, and only then the object is
         suspended.
         """
-        why = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"
+        why = (
+            "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in "
+            "the ClusterQueue"
+        )
         why += "; preemptor path: /gpus; preemptee path: /gpus"
         self._api.change("pods", NAMESPACE, pod, _asked_to_go)
         self._api.remove("pods", NAMESPACE, pod)

@@ -123,7 +123,8 @@ def test_without_a_cluster_this_machine_is_checked(
             lambda api: api.forbid("get", "pods/log"),
             4,
             "right pods/log",
-            'FAIL get denied; add to your Role in user1: - {apiGroups: [""], resources: [pods/log], verbs: [',
+            'FAIL get denied; add to your Role in user1: - {apiGroups: [""], resources: '
+            "[pods/log], verbs: [",
             id="a subresource",
         ),
         pytest.param(
@@ -203,13 +204,15 @@ PLUGIN = {
         (
             signing_in(token=jwt("2999-01-01T12:00:00Z")),
             "login",
-            "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts longer ends then, "
+            "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts "
+            "longer ends then, "
             "unless the token is replaced: use tokenFile or an exec plugin",
         ),
         (
             signing_in(token=jwt("1999-01-01T12:00:00Z")),
             "login",
-            "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again",
+            "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in "
+            "again",
         ),
         (
             signing_in(exec=PLUGIN),
@@ -221,7 +224,8 @@ PLUGIN = {
             signing_in(cluster={"insecure-skip-tls-verify": True}),
             "tls",
             "warn the server's certificate is not verified "
-            "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "
+            "(insecure-skip-tls-verify), so anybody in between can take the credentials; set "
+            "certificate-authority-data "
             "instead",
         ),
         (
@@ -367,7 +371,10 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
         api.define("x.org/v1", "wheels", "Wheel")
         api.forbid("watch", "wheels")
 
-    wheel = "template: {apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}\n"
+    wheel = (
+        "template: {apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: "
+        "[]}}}}\n"
+    )
     wheel += "    success: {type: Done}\n    failure: {type: Failed}\n"
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    {wheel}"
     answer, lines = see(tmp_path, text=text, prepare=prepare)
@@ -378,7 +385,10 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
 
 
 def of_a_template(kind: str, version: str) -> str:
-    pod = "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, args: ['${x}', '${act}']}]}}"
+    pod = (
+        "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, "
+        "args: ['${x}', '${act}']}]}}"
+    )
     spec = f"{{replicaSpecs: {{Master: {{restartPolicy: Never, template: {pod}}}}}}}"
     template = f"template: {{apiVersion: {version}, kind: {kind}, spec: {spec}}}"
     return f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n"
@@ -394,8 +404,8 @@ def test_an_unknown_version_of_a_kind_is_a_warning(tmp_path: Path) -> None:
     assert (answer.code, lines["dry run PyTorchJob"]) == (0, "ok accepted")
     (warning,) = [line for line in answer.out.splitlines() if line.startswith("warn")]
     assert (
-        "tuner knows PyTorchJob of kubeflow.org/v1 (Training Operator 1.9), and treats kubeflow.org/v2"
-        in warning
+        "tuner knows PyTorchJob of kubeflow.org/v1 (Training Operator 1.9), and treats "
+        "kubeflow.org/v2" in warning
     )
 
 
@@ -432,7 +442,8 @@ def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
         pytest.param(
             [("team-a", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")],
             0,
-            "warn ClusterQueue gpus: Can't submit new workloads to clusterQueue; trials wait until it is "
+            "warn ClusterQueue gpus: Can't submit new workloads to clusterQueue; trials wait "
+            "until it is "
             "active",
             id="inactive",
         ),
@@ -485,7 +496,8 @@ def test_the_right_to_read_intermediate_objects_is_checked(tmp_path: Path) -> No
     answer, lines = see(tmp_path, text=text, prepare=prepare)
     assert answer.code == 0, answer.out
     assert lines["right jobsets"] == (
-        "warn get denied (lost: why the pods of a TrainJob are refused); add to your Role in user1: "
+        "warn get denied (lost: why the pods of a TrainJob are refused); add to your Role in "
+        "user1: "
         "- {apiGroups: [jobset.x-k8s.io], resources: [jobsets], verbs: [get]}"
     )
 

@@ -82,7 +82,10 @@ def refuse_pods(message: str) -> object:
     return prepare
 
 
-QUOTA = "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4"
+QUOTA = (
+    "exceeded quota: gpus, requested: requests.nvidia.com/gpu={asked}, used: "
+    "requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4"
+)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,10 @@ def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Pa
 
 def test_a_missing_queue_is_refused(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, text=experiment(trial="queue: team-a"), prepare=FakeKueue)
-    message = "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name another one"
+    message = (
+        "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name "
+        "another one"
+    )
     assert answer.code == 2
     assert message in answer.out
 
@@ -172,7 +178,8 @@ def test_a_missing_namespace_is_reported_once(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, prepare=lambda api: api.remove("namespaces", None, "user1"))
     assert answer.code == 2
     assert answer.out.splitlines() == [
-        'ConfigMap tiny-dryru: refused: namespaces "user1" not found; create it, or name another one with --namespace'
+        'ConfigMap tiny-dryru: refused: namespaces "user1" not found; create it, or name another '
+        "one with --namespace"
     ]
 
 

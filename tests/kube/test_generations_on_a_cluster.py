@@ -14,7 +14,8 @@ from tests.kube.fake_api import FakeApi
 from tests.kube.fake_kubelet import Script
 
 PBT = {
-    "algorithm: {name: random, seed: 1}": "algorithm: {name: pbt, seed: 1, settings: {population: 3}}",
+    "algorithm: {name: random, seed: 1}": "algorithm: {name: pbt, seed: 1, settings: {population: "
+    "3}}",
     "budget: {trials: 3}": "budget: {trials: 8}\n  parallelism: 2",
 }
 

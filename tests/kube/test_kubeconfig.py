@@ -74,7 +74,8 @@ class Plugin:
         self._folder = folder
         self.program = folder / "sign-in"
         self.program.write_text(
-            f'#!/bin/sh\nprintf "%s\\n" "$KUBERNETES_EXEC_INFO" >> {folder}/calls\ncat {folder}/answer || exit 3\n'
+            f'#!/bin/sh\nprintf "%s\\n" "$KUBERNETES_EXEC_INFO" >> {folder}/calls\ncat '
+            f"{folder}/answer || exit 3\n"
         )
         self.program.chmod(0o755)
 
@@ -307,7 +308,8 @@ def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_p
             {
                 "args": [
                     "-c",
-                    f'echo \'{{"apiVersion": "{V1}beta1", "kind": "ExecCredential", "status": {{}}}}\'',
+                    f'echo \'{{"apiVersion": "{V1}beta1", "kind": "ExecCredential", "status": '
+                    f"{{}}}}'",
                 ]
             },
             f"expected apiVersion '{V1}', got '{V1}beta1'",

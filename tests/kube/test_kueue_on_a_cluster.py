@@ -102,7 +102,8 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
     [
         (
             True,
-            "LocalQueue team-a is not in user1; create it, or name another one in spec.trial.queue: team-b",
+            "LocalQueue team-a is not in user1; create it, or name another one in "
+            "spec.trial.queue: team-b",
         ),
         (False, "the cluster has no Kueue"),
     ],

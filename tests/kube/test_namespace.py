@@ -59,7 +59,8 @@ def test_contexts_are_read_from_all_kubeconfigs_as_kubectl_merges_them(
         "{current-context: a, contexts: [{name: a, context: {namespace: vision}}, {name: b}]}"
     )
     (tmp_path / "2").write_text(
-        "{current-context: c, contexts: [{name: a, context: {namespace: x}}, {name: c, context: {namespace: audio}}]}"
+        "{current-context: c, contexts: [{name: a, context: {namespace: x}}, {name: c, context: "
+        "{namespace: audio}}]}"
     )
     (tmp_path / "3").write_text("{")
     monkeypatch.setenv(

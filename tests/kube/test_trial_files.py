@@ -270,7 +270,8 @@ def test_a_function_of_another_version_of_python_says_which_image_it_needs(tmp_p
     assert done.returncode == 1
     assert (
         done.stdout
-        == f"the objective was pickled by Python 3.99, and this is Python {here}; use an image with 3.99\n"
+        == f"the objective was pickled by Python 3.99, and this is Python {here}; use an image "
+        f"with 3.99\n"
     )
 
 

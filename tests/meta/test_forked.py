@@ -13,9 +13,12 @@ import pytest
 from tests import forked
 
 SHOWS = (
-    "import json, os, signal, sys; print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), sys.stdin.read(), "
-    "sys.path, sys.stdout.encoding, sys.stdout.line_buffering, os.getpgrp(), os.umask(0), __name__, "
-    "[str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)], "
+    "import json, os, signal, sys; print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), "
+    "sys.stdin.read(), "
+    "sys.path, sys.stdout.encoding, sys.stdout.line_buffering, os.getpgrp(), os.umask(0), "
+    "__name__, "
+    "[str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, "
+    "signal.SIGPIPE)], "
     "sorted(os.listdir('/dev/fd'))[:4]])); print('told', file=sys.stderr); sys.exit(7)"
 )
 
@@ -110,5 +113,8 @@ def test_options_of_the_interpreter_start_a_new_one() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 def test_the_fork_server_has_one_thread() -> None:
-    code = "import os, sys; print(len(os.listdir(f'/proc/{os.getppid()}/task')), {'grpc', 'numpy'} <= set(sys.modules))"
+    code = (
+        "import os, sys; print(len(os.listdir(f'/proc/{os.getppid()}/task')), {'grpc', "
+        "'numpy'} <= set(sys.modules))"
+    )
     assert forked.python(code, env=os.environ).communicate(timeout=60)[0] == "1 True\n"

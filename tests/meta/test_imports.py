@@ -80,10 +80,12 @@ def test_a_study_loads_its_own_algorithm_alone() -> None:
         "from suggest.space import Float, Parameter, Space\n"
         "from suggest.study import Algorithm, Direction, Objective, StudySpec\n"
         "space = Space((Parameter('x', Float(0.0, 1.0)),))\n"
-        "spec = StudySpec(space, (Objective('accuracy', Direction.MAXIMIZE),), Algorithm('random'))\n"
+        "spec = StudySpec(space, (Objective('accuracy', Direction.MAXIMIZE),), "
+        "Algorithm('random'))\n"
         "assert check_spec(spec) == ()\n"
         "new_sampler(spec, 1)\n"
-        "others = ('tpe', 'gp', 'cmaes', 'evolution', 'pbt', 'bohb', 'optuna_family', 'default', 'low_discrepancy')\n"
+        "others = ('tpe', 'gp', 'cmaes', 'evolution', 'pbt', 'bohb', 'optuna_family', 'default', "
+        "'low_discrepancy')\n"
         "assert [name for name in others if f'suggest.samplers.{name}' in sys.modules] == []\n"
         "assert 'suggest.pruners.auto' not in sys.modules\n"
     )
@@ -105,7 +107,8 @@ def test_a_server_has_imported_before_its_first_study_what_studies_need_except_m
         "goals = (Objective('accuracy', Direction.MAXIMIZE),)\n"
         "for algorithm in algorithms():\n"
         "    for fidelity in (None, Fidelity('epochs', 1, 9)):\n"
-        "        new_sampler(StudySpec(space, goals, Algorithm(algorithm.name), fidelity=fidelity), 1)\n"
+        "        new_sampler(StudySpec(space, goals, Algorithm(algorithm.name), "
+        "fidelity=fidelity), 1)\n"
         "for rule in rules():\n"
         "    new_pruner(Pruning(rule.name), goals[0])\n"
         "late = sorted(name for name in set(sys.modules) - before if name.startswith('suggest.'))\n"
@@ -119,7 +122,8 @@ def test_help_loads_nothing_that_a_search_needs() -> None:
         "import contextlib, io, sys\n"
         "from controller.cli.main import main\n"
         "sys.argv = ['tuner', '--help']\n"
-        "with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as shown, "
+        "contextlib.suppress(SystemExit):\n"
         "    main()\n"
         "assert 'run' in shown.getvalue()\n"
     )
@@ -162,9 +166,11 @@ def test_reads_of_a_store_need_no_server(tmp_path: Path) -> None:
             "    assert len((await board.record('default', 'tiny')).trials) == 2\n"
             "    await board.close()\n"
             "asyncio.run(show())\n"
-            "halves = ('suggest.server', 'suggest.studies', 'suggest.v1', 'suggest.engine', 'suggest.samplers')\n"
+            "halves = ('suggest.server', 'suggest.studies', 'suggest.v1', 'suggest.engine', "
+            "'suggest.samplers')\n"
             "print(*sorted(name for name in sys.modules if name.startswith(halves)))\n"
-            "print(*sorted({'grpc', 'google.protobuf'} & set(sys.modules)), threading.active_count(), 'thread')\n"
+            "print(*sorted({'grpc', 'google.protobuf'} & set(sys.modules)), "
+            "threading.active_count(), 'thread')\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path / "state")],

@@ -24,7 +24,10 @@ EXAMPLES = images.ROOT / "examples" / "operators"
 MPI_DELIVERY = "localhost/tuner-test/mpi-delivery:1"
 # folders of EXAMPLES
 IMAGES = {name: f"localhost/tuner-test/{name}:1" for name in ("pytorchjob", "tfjob", "mpijob")}
-DELIVERY = f'FROM {images.BASE}\nCOPY kubectl /bin/kubectl\nCMD ["cp", "/bin/kubectl", "/opt/kube/kubectl"]\n'
+DELIVERY = (
+    f'FROM {images.BASE}\nCOPY kubectl /bin/kubectl\nCMD ["cp", "/bin/kubectl", '
+    f'"/opt/kube/kubectl"]\n'
+)
 BUILD_WITHIN_S = 1800
 
 

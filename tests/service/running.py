@@ -133,13 +133,18 @@ class ServerProcess:
 
     def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
         program = (
-            "import sys; from suggest.server import Protection, Server, ServerOptions, serve; tokens = sys.argv[3]; "
+            "import sys; from suggest.server import Protection, Server, ServerOptions, serve; "
+            "tokens = sys.argv[3]; "
             "protection = Protection(insecure=not tokens, tokens=tokens); "
             f"options = ServerOptions(katib={(0,) if self._katib else ()}); "
-            "sys.exit(serve(Server(sys.argv[2], sys.argv[1], protection=protection, options=options)))"
+            "sys.exit(serve(Server(sys.argv[2], sys.argv[1], protection=protection, "
+            "options=options)))"
         )
         if self._descriptors is not None:
-            program = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {self._descriptors}); {program}"
+            program = (
+                f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, "
+                f"{self._descriptors}); {program}"
+            )
         arguments = (self.address, _url(self._storage), self._tokens)
         env = {**os.environ, "TUNER_FAILPOINT": failpoint}
         if self._python:

@@ -64,7 +64,8 @@ def test_a_bystander_is_served_throughout(tmp_path: Path, attack: str) -> None:
         stopped_s = time.monotonic() - began
     ratio = figures.longest_ms("GetStudy") / alone_ms
     print(
-        f"\n{attack}: {figures.line()}; GetStudy {alone_ms:.0f} ms at most in the {ALONE_S:g} s before, {ratio:.1f} "
+        f"\n{attack}: {figures.line()}; GetStudy {alone_ms:.0f} ms at most in the {ALONE_S:g} s "
+        f"before, {ratio:.1f} "
         f"times as long beside it; memory {memory.before_mb:.0f} -> {most_mb:.0f} MB; "
         f"the last calls took {kept_s:.1f} s; stopped ({code}) in {stopped_s:.1f} s",
         file=sys.stderr,

@@ -61,13 +61,17 @@ def test_each_change_is_logged_and_reads_are_not(channel: grpc.Channel, lines: l
     call(channel, "DeleteTrial", pb.DeleteTrialRequest(name=f"{STUDY}/trials/0"), None)
     call(channel, "DeleteTrial", pb.DeleteTrialRequest(name=f"{STUDY}/trials/0"), secret("me"))
     assert lines == [
-        f"event=change who=me method=CreateStudy resource={STUDY} request=r decision=allowed peer=127.0.0.1",
+        f"event=change who=me method=CreateStudy resource={STUDY} request=r decision=allowed "
+        f"peer=127.0.0.1",
         f"event=change who=reader method=CreateStudy resource={STUDY} request=r decision=denied "
         "reason=PERMISSION_DENIED peer=127.0.0.1",
-        "event=change who=me method=CreateStudy resource=namespaces/foreign/studies/s request=r decision=denied "
+        "event=change who=me method=CreateStudy resource=namespaces/foreign/studies/s request=r "
+        "decision=denied "
         "reason=PERMISSION_DENIED peer=127.0.0.1",
-        "event=change who=127.0.0.1 method=DeleteTrial decision=denied reason=UNAUTHENTICATED peer=127.0.0.1",
-        f"event=change who=me method=DeleteTrial resource={STUDY}/trials/0 decision=failed reason=NOT_FOUND "
+        "event=change who=127.0.0.1 method=DeleteTrial decision=denied reason=UNAUTHENTICATED "
+        "peer=127.0.0.1",
+        f"event=change who=me method=DeleteTrial resource={STUDY}/trials/0 decision=failed "
+        f"reason=NOT_FOUND "
         "peer=127.0.0.1",
     ]
 

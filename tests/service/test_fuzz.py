@@ -124,5 +124,6 @@ def test_no_request_triggers_a_bug_or_leaks_resources(
             assert files_then <= files + 4, "a connection of the pool, a lock of a study"
             assert megabytes_then < megabytes + GROWTH_MB
             print(
-                f"{sent.codes.total()} requests: {dict(sent.codes)}; {megabytes:.0f} -> {megabytes_then:.0f} MB"
+                f"{sent.codes.total()} requests: {dict(sent.codes)}; {megabytes:.0f} -> "
+                f"{megabytes_then:.0f} MB"
             )

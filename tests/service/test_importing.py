@@ -116,7 +116,8 @@ def test_values_outside_the_space_are_imported_with_remarks_and_invalid_ones_ref
         ["x: 'wide' is not a finite number; use one from 0 to 1"],
         ["x: nan is not a finite number; use one from 0 to 1"],
         [
-            "outcome: has no finite value of 'score'; give one, or measurements, or import it as failed"
+            "outcome: has no finite value of 'score'; give one, or measurements, or import it as "
+            "failed"
         ],
         [f"{name}: no value; every active parameter needs one" for name in ("x", "n", "kind")],
     ]

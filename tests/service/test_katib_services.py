@@ -196,7 +196,8 @@ def test_invalid_reports_are_refused_with_a_reason(channel: grpc.Channel) -> Non
         db.ReportObservationLog, pb.ReportObservationLogRequest(trial_name="a", observation_log=bad)
     ) == (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "observation_log.metric_logs[0].time_stamp: 'yesterday' is not a time of RFC 3339; write it like "
+        "observation_log.metric_logs[0].time_stamp: 'yesterday' is not a time of RFC 3339; write "
+        "it like "
         "2026-01-02T03:04:05Z",
     )
     for call, request in (

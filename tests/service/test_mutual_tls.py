@@ -219,7 +219,8 @@ def test_the_command_line_uses_a_client_certificate(tmp_path: Path, parties: Par
         file = tmp_path / "experiment.yaml"
         file.write_text(
             "apiVersion: tuner.dev/v1\nkind: Experiment\nmetadata: {name: mutual}\nspec:\n"
-            "  objective: {metric: x, direction: maximize}\n  parameters: {x: {type: float, min: 0, max: 1}}\n"
+            "  objective: {metric: x, direction: maximize}\n  parameters: {x: {type: float, min: "
+            "0, max: 1}}\n"
             "  algorithm: {name: random}\n  budget: {trials: 1}\n"
             "  trial: {command: [sh, -c, 'echo x=0.5', '${x}']}\n"
         )

@@ -56,7 +56,10 @@ def test_a_database_that_was_emptied_while_it_was_in_use_is_named_with_the_cure(
         lease = store.take(NAME, uid="default-digits", address="")
         with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
             connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-        cure = "it was emptied or replaced; restore a backup, or restart the server to begin with an empty store"
+        cure = (
+            "it was emptied or replaced; restore a backup, or restart the server to begin with "
+            "an empty store"
+        )
         with pytest.raises(Unavailable, match=cure):
             store.study(NAME)
         with pytest.raises(Unavailable, match=cure):

@@ -220,7 +220,10 @@ def test_an_exhausted_space_ends_the_loop(client: Client) -> None:
 
 
 def test_importing_the_client_loads_neither_grpc_nor_protobuf() -> None:
-    program = "import sys, suggest, suggest.client; print([m for m in ('grpc', 'google.protobuf') if m in sys.modules])"
+    program = (
+        "import sys, suggest, suggest.client; print([m for m in ('grpc', 'google.protobuf') "
+        "if m in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

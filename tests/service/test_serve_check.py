@@ -107,7 +107,8 @@ def _overwritten(path: Path) -> None:
         (
             _older,
             True,
-            f"schema 0000; the first start upgrades it to {SCHEMA.newest}, which older servers then refuse",
+            f"schema 0000; the first start upgrades it to {SCHEMA.newest}, which older servers "
+            f"then refuse",
         ),
         (_newer, False, f"has schema 9999, newer than {SCHEMA.newest}"),
         (_cut, False, "the file is damaged; restore it from a backup"),

@@ -305,7 +305,8 @@ def test_a_living_owner_keeps_its_study_with_any_clock_of_the_database(postgres_
                 f"$$ BEGIN NEW.heartbeat_us := NEW.heartbeat_us - {HOUR_US}; RETURN NEW; END $$"
             )
             connection.exec_driver_sql(
-                "CREATE TRIGGER jump BEFORE INSERT OR UPDATE ON servers FOR EACH ROW EXECUTE FUNCTION jump()"
+                "CREATE TRIGGER jump BEFORE INSERT OR UPDATE ON servers FOR EACH ROW EXECUTE "
+                "FUNCTION jump()"
             )
         store.insert_study(a_study())
         lease = store.take(DIGITS, uid="default-digits", address="here")

@@ -364,7 +364,8 @@ class Simulation:
         running = self.runtime.running()
         if len(running) > self.experiment.spec.parallelism:
             raise InvariantViolation(
-                f"{len(running)} running, parallelism is {self.experiment.spec.parallelism}: {running}"
+                f"{len(running)} running, parallelism is {self.experiment.spec.parallelism}: "
+                f"{running}"
             )
         if any(name.partition("-r")[0].endswith("-final") for name in running) and len(running) > 1:
             raise InvariantViolation(f"beside the final stage something else runs: {running}")
@@ -436,7 +437,8 @@ class Simulation:
         attempts = [a for a in self._attempts() if a.trial == trial.number]
         if any(not attempt.ended for attempt in attempts):
             raise InvariantViolation(
-                f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}"
+                f"trial {trial.number} has an outcome, and an attempt that has not ended: "
+                f"{attempts}"
             )
         if trial.state is TrialState.SUCCEEDED:
             if trial.value is None or trial.value not in self._printed:
@@ -530,7 +532,8 @@ class Simulation:
             asks = (room is None or room > 0) and not waits(spec, self._trials())
             if asks or shown.queued:
                 raise InvariantViolation(
-                    f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask"
+                    f"waits {within_s} s with {len(shown.running)} running, {shown.queued} "
+                    f"queued, {room} to ask"
                 )
 
     def _check_memory(self, ended: Experiment) -> None:

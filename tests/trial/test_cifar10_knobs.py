@@ -120,7 +120,10 @@ def test_the_commands_on_the_page_are_valid() -> None:
 
 def test_a_command_line_is_parsed_without_torch() -> None:
     program = Path(cifar10.__file__)
-    code = f"import sys; sys.path.insert(0, {str(program.parent)!r}); import cifar10; cifar10.parser(); "
+    code = (
+        f"import sys; sys.path.insert(0, {str(program.parent)!r}); import cifar10; "
+        f"cifar10.parser(); "
+    )
     shown = subprocess.run(
         [sys.executable, "-c", code + "print('torch' in sys.modules, 'numpy' in sys.modules)"],
         capture_output=True,

@@ -23,7 +23,10 @@ CONTEXT_S = """CUDA error: out of memory
 Search for `cudaErrorMemoryAllocation' in the documentation of the CUDA runtime for more information.
 CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1"""
-NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3690, {} (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.3\n{}"
+NCCL = (
+    "NCCL error in: ProcessGroupNCCL.cpp:3690, {} (run with NCCL_DEBUG=INFO for details), NCCL "
+    "version 2.27.3\n{}"
+)
 NCCL_MEMORY_S = NCCL.format("unhandled cuda error", "Last error:\nCuda failure 2 'out of memory'")
 NCCL_USAGE_S = NCCL.format(
     "invalid usage", "Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on f000"
@@ -121,7 +124,8 @@ def test_out_of_memory_errors_are_printed_in_a_form_that_the_tuner_recognizes() 
         sentence = str(out_of_memory(recipe("--batch=4096"), error))
         assert NO_MEMORY_SAID.search(sentence)
         assert sentence.endswith(
-            "has no room for --batch 4096 and --width 64; use smaller ones, or fewer trials beside it"
+            "has no room for --batch 4096 and --width 64; use smaller ones, or fewer trials "
+            "beside it"
         )
     assert not is_lacking(RuntimeError("shape '[2]' is invalid"))
 

@@ -195,7 +195,10 @@ def test_curves_of_another_metric_and_of_compared_trials_are_drawn(cli: Cli, tab
     prints = 'for s in 1 2 3; do echo "step=$s score=$1 loss=$s"; done'
     cli.file.write_text(experiment(["sh", "-c", prints, "sh", "${x}"], trials=3))
     assert cli.tuner("run", cli.file)[0] == 0
-    has = "wanted => window.views.get('curves')?.data('rows').map((row) => row.value).sort().join() === wanted"
+    has = (
+        "wanted => window.views.get('curves')?.data('rows').map((row) => "
+        "row.value).sort().join() === wanted"
+    )
     tab.add_init_script(KEEPS_VIEWS)
     with served(cli) as page:
         opened(tab, page.link)
@@ -418,13 +421,15 @@ def test_the_filter_takes_every_column_by_its_name_and_says_what_is_wrong(
             ("adam lr<0,1", f"lr<0,1: 0,1 is not a number; {form}"),
             (
                 "foo<3",
-                "foo<3: no column of that name; there are Trial, State, score, lr, a.b, learning rate, "
+                "foo<3: no column of that name; there are Trial, State, score, lr, a.b, learning "
+                "rate, "
                 'mAP@[IoU=0.5], opt. Text is searched for in quotes: "foo<3"',
             ),
             ("lr<", "lr<: the value is missing, as in lr<1"),
             (
                 "state=done",
-                "state=done: no state done; there are queued, running, paused, succeeded, pruned, failed, "
+                "state=done: no state done; there are queued, running, paused, succeeded, pruned, "
+                "failed, "
                 "infeasible, cancelled",
             ),
         ):
@@ -499,7 +504,10 @@ def test_trouble_that_has_passed_is_no_longer_shown(cli: Cli, tab: Any) -> None:
             lambda route: route.fulfill(body=told, content_type="text/event-stream"),
             times=1,
         )
-        hidden = "hidden => { Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });"
+        hidden = (
+            "hidden => { Object.defineProperty(document, 'hidden', { configurable: true, "
+            "get: () => hidden });"
+        )
         hidden += " document.dispatchEvent(new Event('visibilitychange')); }"
         tab.evaluate(hidden, True)
         tab.evaluate(hidden, False)

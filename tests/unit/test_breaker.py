@@ -27,8 +27,10 @@ def failed(reason: str, failure_class: str = "userError") -> Outcome:
         ("exit code 1: KeyError: 17", "exit code 1: KeyError: 3"),
         ("exit code 1: KeyError: 'warmup'", 'exit code 1: KeyError: "decay"'),
         (
-            "exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/s/trials/3/1/output/x.npz'",
-            "exit code 1: FileNotFoundError: [Errno 2] No such file or directory: '/s/trials/12/1/output/x.npz'",
+            "exit code 1: FileNotFoundError: [Errno 2] No such file or directory: "
+            "'/s/trials/3/1/output/x.npz'",
+            "exit code 1: FileNotFoundError: [Errno 2] No such file or directory: "
+            "'/s/trials/12/1/output/x.npz'",
         ),
         (
             "exit code 2: cannot open /tmp/tmpabcdefgh/model",

@@ -35,7 +35,8 @@ def test_flags_may_precede_or_follow_their_verb(line: str) -> None:
         ("validate x.yaml --algorithm", "--set spec.algorithm.name=VALUE"),
         (
             "run x.yaml -n 20",
-            "-n is --namespace, and 20 is not one; for the number of trials write: --set spec.budget.tri",
+            "-n is --namespace, and 20 is not one; for the number of trials write: --set "
+            "spec.budget.tri",
         ),
         ("extend x -n 20", "write: --trials +20"),
     ],

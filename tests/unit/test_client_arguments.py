@@ -80,7 +80,8 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Float(0, 1, log="yes"), "Float: log: expected True or False, got 'yes' (str)"),
     (
         lambda: Float(0, 1, when="x"),
-        "Float: when: expected a dict of parameters to values, such as {'optimizer': 'sgd'}, got 'x' (str)",
+        "Float: when: expected a dict of parameters to values, such as {'optimizer': 'sgd'}, got "
+        "'x' (str)",
     ),
     (lambda: Int(1.5, 3), "Int: min: expected a whole number, got 1.5 (float)"),
     (lambda: Int(1, 3, when={"a": {1}}), f"Int: when['a']: expected {JSON}, got {{1}} (set)"),

@@ -218,7 +218,8 @@ def test_missing_columns_of_objectives_and_constraints_are_named(tmp_path: Path)
         ("inf,0.5,3,1", "score: 'inf' is not a finite number"),
         (
             ",0.5,3,1",
-            "score: is empty, so there is nothing to compare; remove the row, or set its state to failed",
+            "score: is empty, so there is nothing to compare; remove the row, or set its state to "
+            "failed",
         ),
         ("1,wide,3,1", "x: 'wide' is not a number"),
         ("1,nan,3,1", "x: 'nan' is not a number"),
@@ -350,11 +351,13 @@ def test_an_unknown_word_is_refused_and_another_column_is_named(tmp_path: Path) 
         "State,http_status,x,n,kind,score\nfinishd,200,0.5,3,1,0.9\ndone,500,0.5,3,1,0.9\n",
     )
     assert [p.message for p in found.refused] == [
-        "State: 'finishd' is not a state such as succeeded, finished, failed, crashed, pruned, infeasible, running; "
+        "State: 'finishd' is not a state such as succeeded, finished, failed, crashed, pruned, "
+        "infeasible, running; "
         "did you mean finished?"
     ]
     assert found.remark == (
-        "how trials ended is taken from State (1 succeeded); http_status may also say it, but not in words such as "
+        "how trials ended is taken from State (1 succeeded); http_status may also say it, but not "
+        "in words such as "
         "failed, and is not used"
     )
 

@@ -441,7 +441,8 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [gone(1, BAD, None, "", "infrastructure"), Suggest(1)],
     ),
     (
-        "later on, the last k failed alike: nothing new, what waits is not begun, what is recorded is started",
+        "later on, the last k failed alike: nothing new, what waits is not begun, what is "
+        "recorded is started",
         snapshot(
             four,
             said(9, "lr=0.3"),
@@ -847,12 +848,14 @@ def not_promoted(number: int, reached: float, reason: str = "") -> Complete:
 
 STEPS: list[tuple[str, Snapshot, list[Action]]] = [
     (
-        "A step that succeeds is told to the study, and the trial counts as one of the budget while it is paused",
+        "A step that succeeds is told to the study, and the trial counts as one of the budget "
+        "while it is paused",
         waiting(step(3, SUCCEEDED), paused={0: 1.0, 1: 1.0}),
         [gone(3, OK, 0.5), Suggest(1)],
     ),
     (
-        "A promoted trial continues in another attempt, after the objects of the last one are removed",
+        "A promoted trial continues in another attempt, after the objects of the last one are "
+        "removed",
         waiting(step(3, SUCCEEDED, at=1, wanted=3), removed=frozenset()),
         [RemoveAttempt(3), CreateAttempt(3, 2), Suggest(1)],
     ),

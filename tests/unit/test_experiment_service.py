@@ -101,7 +101,10 @@ def test_an_earlier_revision_continues_with_the_newest_one_and_prints_the_differ
     assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (2, 2)
     newest = setup.state.folders(setup.uid).revision(2)
     assert (admitted.source, admitted.text) == (str(newest), newest.read_text())
-    note = f"{document.source} is revision 1 of tiny; continuing with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
+    note = (
+        f"{document.source} is revision 1 of tiny; continuing with revision 2, {newest}:\n  "
+        f"spec.parallelism: 1 -> 2"
+    )
     assert note in admitted.notes
     admitted.lease.release()
 

@@ -70,7 +70,8 @@ ENDS = [
         None,
         failed(
             MISSING,
-            'exit code 0, but no "val_acc" in the log; it has "Val_Acc" (10 times), "acc" (1 time): '
+            'exit code 0, but no "val_acc" in the log; it has "Val_Acc" (10 times), "acc" (1 '
+            "time): "
             'set spec.objective.metric to the name that is printed, or print "val_acc"',
         ),
     ),
@@ -147,7 +148,8 @@ ENDS = [
             "cifar10.py: out of memory: the GPU has no room for --batch 65536",
             "MemoryError",
             "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.00 TiB for an array",
-            "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.",
+            "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried "
+            "to allocate 9 bytes.",
             "ResourceExhaustedError: OOM when allocating tensor with shape[4096]",
             "OSError: [Errno 12] Cannot allocate memory",
         )

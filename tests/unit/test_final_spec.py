@@ -81,7 +81,8 @@ def test_a_changed_final_stage_is_a_revision() -> None:
 REFUSED = [
     (
         "command: python export.py",
-        "22:14 spec.final.command: expected a list of words, [python, train.py], got the string 'python export.py'; write [sh, -c, ...] to have a shell read it",
+        "22:14 spec.final.command: expected a list of words, [python, train.py], got the string "
+        "'python export.py'; write [sh, -c, ...] to have a shell read it",
     ),
     (
         "command: [python, '--lr=${learning_rate}']",
@@ -89,7 +90,8 @@ REFUSED = [
     ),
     (
         "args: ['${momentum}']",
-        "22:12 spec.final.args[0]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element",
+        "22:12 spec.final.args[0]: ${momentum} is conditional: without it, the next word would "
+        "take its place; write --momentum=${momentum} as one element",
     ),
     ("image: other:1", "22:5 spec.final.image: no such key here; did you mean spec.trial.image?"),
     (
@@ -98,7 +100,8 @@ REFUSED = [
     ),
     (
         "timeout: 0s",
-        "22:14 spec.final.timeout: '0s' is too short; write a longer one, or remove the key for no limit",
+        "22:14 spec.final.timeout: '0s' is too short; write a longer one, or remove the key for "
+        "no limit",
     ),
 ]
 
@@ -110,8 +113,10 @@ def test_invalid_keys_are_refused(final: str, message: str) -> None:
 
 def test_a_final_stage_cannot_be_combined_with_a_template() -> None:
     text = GOOD.replace(
-        '    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]\n',
-        "    template: {apiVersion: batch/v1, kind: Job, metadata: {}, spec: {}}\n  final: {timeout: 5m}\n  runtime: kubernetes\n",
+        '    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", '
+        '"--opt=${optimizer}", "--m=${momentum}"]\n',
+        "    template: {apiVersion: batch/v1, kind: Job, metadata: {}, spec: {}}\n  final: "
+        "{timeout: 5m}\n  runtime: kubernetes\n",
     )
     (message,) = problem_lines(text)
     assert message.startswith(

@@ -112,7 +112,8 @@ def test_every_command_in_a_message_is_a_hint() -> None:
             for part in node.values if isinstance(node, ast.JoinedStr) else ():
                 if isinstance(part, ast.Constant) and typed_out.search(str(part.value)):
                     found.append(
-                        f"{path.relative_to(ROOT)}:{part.lineno}: {part.value!r}; use controller.phrases.command"
+                        f"{path.relative_to(ROOT)}:{part.lineno}: {part.value!r}; use "
+                        f"controller.phrases.command"
                     )
     assert found == []
 

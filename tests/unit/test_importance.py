@@ -134,7 +134,10 @@ def test_a_few_trials_rank_nothing_and_import_nothing() -> None:
     found = importances(SPACE, [*few, failed], direction=UP)
     assert {one.value for one in found} == {None}
     assert next(one.trials for one in found if one.name == "lr") == len(few)
-    code = "import sys, suggest.space, suggest.study; from suggest.studies.importances import importances; "
+    code = (
+        "import sys, suggest.space, suggest.study; from suggest.studies.importances import "
+        "importances; "
+    )
     code += "importances(suggest.space.Space(()), [], direction=suggest.study.Direction.MAXIMIZE)"
     subprocess.run(
         [sys.executable, "-c", f"{code}; assert 'optuna' not in sys.modules"], check=True

@@ -208,13 +208,16 @@ def in_katibs_words() -> dict[str, tuple[pb.Experiment, str]]:
         ),
         "a grid without a step": (
             an_experiment("grid", [X]),
-            "failed to validate parameters(x): Param x step is nil; For discrete search space, all parameters must "
+            "failed to validate parameters(x): Param x step is nil; For discrete search space, "
+            "all parameters must "
             "include step",
         ),
         "darts": (
             an_experiment("darts"),
-            "unknown algorithm name darts; search the layers of a network with conditions in a native file: "
-            "docs/katib.md shows how. random, grid, tpe, multivariate-tpe, bayesianoptimization, cmaes, sobol, "
+            "unknown algorithm name darts; search the layers of a network with conditions in a "
+            "native file: "
+            "docs/katib.md shows how. random, grid, tpe, multivariate-tpe, bayesianoptimization, "
+            "cmaes, sobol, "
             "hyperband, pbt are served",
         ),
         "pbt without settings": (

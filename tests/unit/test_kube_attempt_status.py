@@ -487,7 +487,10 @@ def test_kueue_takes_pods_back_before_its_job_is_seen_suspended() -> None:
     assert end_of(admitted, a_pod(ended(3), phase="Failed")) == Exit(at(5), code=3)
 
 
-PULL = 'Back-off pulling image "registry.example/digits:3": rpc error: code = NotFound desc = not found'
+PULL = (
+    'Back-off pulling image "registry.example/digits:3": rpc error: code = NotFound desc = not '
+    "found"
+)
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
@@ -510,7 +513,8 @@ def test_an_image_that_cannot_be_pulled_is_a_configuration_failure_after_a_while
         ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
         (
             "ErrImagePull",
-            'failed to do request: Head "https://r.example/v2/": dial tcp 10.0.0.1:443: no route to host',
+            'failed to do request: Head "https://r.example/v2/": dial tcp 10.0.0.1:443: no route '
+            "to host",
         ),
         ("ErrImagePull", "lookup r.example on 10.96.0.10:53: server misbehaving"),
         (
@@ -539,7 +543,8 @@ def test_an_unreachable_registry_is_waited_for(reason: str, message: str) -> Non
 @pytest.mark.parametrize(
     "message",
     [
-        'failed to resolve reference "registry.example/timeout-eof:3": registry.example/timeout-eof:3: not found',
+        'failed to resolve reference "registry.example/timeout-eof:3": '
+        "registry.example/timeout-eof:3: not found",
         "failed to authorize: failed to fetch anonymous token: unexpected status: 401 Unauthorized",
         "pull access denied, repository does not exist or may require authorization",
     ],
@@ -567,11 +572,14 @@ def test_a_stopped_attempt_is_not_a_configuration_failure() -> None:
 
 
 IMAGE = "registry.example/digits:3"
-OCI = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+OCI = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+    "runc create failed: "
+)
 EXEC = OCI + "unable to start container process: exec: "
 MOUNT = (
-    OCI
-    + 'unable to start container process: error during container init: error mounting "/x" to rootfs at "/data": '
+    OCI + 'unable to start container process: error during container init: error mounting "/x" to '
+    'rootfs at "/data": '
 )
 
 
@@ -586,7 +594,8 @@ MOUNT = (
         (
             "ErrImageNeverPull",
             'Container image "x" is not present with pull policy of Never',
-            f"image {IMAGE} is not on node gpu-7, and imagePullPolicy: Never does not let it be pulled",
+            f"image {IMAGE} is not on node gpu-7, and imagePullPolicy: Never does not let it be "
+            f"pulled",
         ),
         (
             "CreateContainerConfigError",
@@ -595,7 +604,8 @@ MOUNT = (
         ),
         (
             "CreateContainerConfigError",
-            "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+            "container has runAsNonRoot and image has non-numeric user (app), cannot verify user "
+            "is non-root",
             f"image {IMAGE} names its user, and only a number can be checked here; write USER 1000",
         ),
         (
@@ -667,7 +677,10 @@ def test_a_node_that_cannot_start_containers_is_an_infrastructure_failure() -> N
 
 
 def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() -> None:
-    event = 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32\nOutput: access denied by server'
+    event = (
+        'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32\nOutput: '
+        "access denied by server"
+    )
     pod = a_pod(waiting("ContainerCreating"), phase="Pending")
     message = (
         'volume data (at /data) cannot be mounted: MountVolume.SetUp failed for volume "data" : '
@@ -681,12 +694,21 @@ def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() ->
 def test_a_pod_that_admission_refuses_is_a_configuration_failure_and_one_without_room_waits() -> (
     None
 ):
-    policy = 'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity "restricted:latest": privileged'
-    reason = 'the namespace\'s pod security profile does not allow it: violates PodSecurity "restricted:latest": privileged'
+    policy = (
+        'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity '
+        '"restricted:latest": privileged'
+    )
+    reason = (
+        "the namespace's pod security profile does not allow it: violates PodSecurity "
+        '"restricted:latest": privileged'
+    )
     assert look(a_job(), refusal=policy).exit == Exit(
         at(10), failure_class=CONFIGURATION, reason=reason
     )
-    full = 'Error creating: pods "x-0-abc" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4'
+    full = (
+        'Error creating: pods "x-0-abc" is forbidden: exceeded quota: q, requested: pods=1, '
+        "used: pods=4"
+    )
     waits = look(a_job(), refusal=full)
     assert (waits.exit, "exceeded quota: q" in waits.waiting) == (None, True)
     assert look(a_job(), a_pod(RUNNING), refusal=policy).exit is None
@@ -796,7 +818,10 @@ def test_a_crashed_worker_is_an_infrastructure_failure() -> None:
     crashed = a_pod(
         ended(134, message="ProcessGroupNCCL's watchdog got stuck"), phase="Failed", index=1
     )
-    reason = "worker 1 of 2: exit code 134 (its program crashed: SIGABRT): ProcessGroupNCCL's watchdog got stuck"
+    reason = (
+        "worker 1 of 2: exit code 134 (its program crashed: SIGABRT): ProcessGroupNCCL's "
+        "watchdog got stuck"
+    )
     assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), crashed).exit == lost(
         5, reason
     )
@@ -896,8 +921,10 @@ def test_an_object_that_never_says_how_it_ended_ends_its_attempt_after_ten_minut
     assert exit == Exit(
         at(661),
         failure_class=CONFIGURATION,
-        reason="its pods ended more than 10 minutes ago, and the JobSet shows neither success ({type: Completed}) nor "
-        "failure ({type: Failed}); correct spec.trial.success and failure, or check that the operator of JobSet runs",
+        reason="its pods ended more than 10 minutes ago, and the JobSet shows neither success "
+        "({type: Completed}) nor "
+        "failure ({type: Failed}); correct spec.trial.success and failure, or check that the "
+        "operator of JobSet runs",
     )
     reading = {
         "success": {"path": "status.phase", "equals": "Done"},

@@ -255,12 +255,15 @@ TRAIN_JOB = {
 def test_where_no_template_is_that_of_the_reporting_pod_the_cure_is_given() -> None:
     assert cannot_be_collected(JOB_SET, {}) == ""
     assert cannot_be_collected(JOB_SET, {"primary": {"labels": {"role": "leader"}}}) == (
-        "the pod template of this JobSet that reports the metrics is not known, so the collector cannot be added; "
-        "print the metrics, or add the container tuner-collector to the primary pod's initContainers, as "
+        "the pod template of this JobSet that reports the metrics is not known, so the collector "
+        "cannot be added; "
+        "print the metrics, or add the container tuner-collector to the primary pod's "
+        "initContainers, as "
         "docs/kubernetes.md shows"
     )
     assert cannot_be_collected(TRAIN_JOB, {}) == (
-        "the pods of a TrainJob are those of its runtime; print the metrics, or add the container tuner-collector "
+        "the pods of a TrainJob are those of its runtime; print the metrics, or add the container "
+        "tuner-collector "
         "there and name it in the TrainJob, as docs/operators.md shows"
     )
 

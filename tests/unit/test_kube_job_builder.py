@@ -634,7 +634,8 @@ def test_the_way_a_template_is_read_is_stored_with_the_object() -> None:
 def test_a_kind_whose_end_is_not_known_needs_its_conditions_in_the_file() -> None:
     widget = {"apiVersion": "example.org/v1", "kind": "Widget"}
     assert missing_conditions(widget) == (
-        "tuner does not know how a Widget ends; add success: {type: …} and failure: {type: …} with the conditions that "
+        "tuner does not know how a Widget ends; add success: {type: …} and failure: {type: …} "
+        "with the conditions that "
         "its status.conditions shows then, or {path: status.…, equals: …} with another field"
     )
     assert "add failure: {type: …} with" in missing_conditions(widget, ["success"])

@@ -234,7 +234,8 @@ def test_an_unfinished_object_has_not_ended(name: str, status: Raw) -> None:
 def test_keys_of_the_file_override_the_preset() -> None:
     found = shown("RayJob", {"jobStatus": "FAILED", "done": True})
     found["metadata"]["annotations"] = {
-        STATUS_RULES: '{"success": {"path": "status.done", "equals": true}, "primary": {"labels": {"role": "x"}}}'
+        STATUS_RULES: '{"success": {"path": "status.done", "equals": true}, "primary": {"labels": '
+        '{"role": "x"}}}'
     }
     reading = status_rules_of(found)
     assert reading.success == (ByPath("status.done", True),)
@@ -726,16 +727,21 @@ def test_a_template_that_restarts_in_place_is_warned_of() -> None:
     cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
     group = "spec.trial.template.spec.groups[0]"
     assert warned("PyTorchJob", beside="OnFailure") == (
-        f"{group}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
+        f"{group}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most "
+        f"5 times; {cure}",
     )
-    silent = f"{group}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
+    silent = (
+        f"{group}.restartPolicy: without it a PyTorchJob may restart a failed program inside "
+        f"the attempt; {cure}"
+    )
     # the operator writes the pods' policy
     assert warned("PyTorchJob") == warned("PyTorchJob", "Never") == (silent,)
     assert warned("PyTorchJob", beside="Never") == ()
     assert warned("Volcano Job", "Never") == warned("Widget", "Never") == ()
     for name, kind in (("Volcano Job", "Job"), ("Widget", "Widget")):
         assert warned(name) == (
-            f"{group}.template.spec.restartPolicy: without it a {kind} may restart a failed program inside the "
+            f"{group}.template.spec.restartPolicy: without it a {kind} may restart a failed "
+            f"program inside the "
             f"attempt; {cure}",
         )
 
@@ -758,7 +764,8 @@ def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_t
 def test_an_unknown_version_gives_a_warning() -> None:
     (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
     assert warning.startswith(
-        "spec.trial.template.apiVersion: tuner knows TFJob of kubeflow.org/v1 (Training Operator 1.9)"
+        "spec.trial.template.apiVersion: tuner knows TFJob of kubeflow.org/v1 (Training Operator "
+        "1.9)"
     )
 
 
@@ -787,7 +794,8 @@ def test_another_version_is_read_like_the_known_one_with_a_warning(
     manifest = obj(version, kind)
     assert missing_conditions(manifest) == ""
     assert foreign_version(manifest) == (
-        f"tuner knows {kind} of {known}, and treats {version} like it; if its status or labels differ, "
+        f"tuner knows {kind} of {known}, and treats {version} like it; if its status or labels "
+        f"differ, "
         "set spec.trial.success, failure and primary"
     )
 

@@ -51,7 +51,8 @@ TABLE = [
     (
         "no such queue",
         workload(pending("LocalQueue team-a doesn't exist", "Inadmissible")),
-        f"{QUEUED}: LocalQueue team-a doesn't exist; create it, or name another one in spec.trial.queue",
+        f"{QUEUED}: LocalQueue team-a doesn't exist; create it, or name another one in "
+        f"spec.trial.queue",
     ),
     (
         "a queue that is stopped",
@@ -64,7 +65,8 @@ TABLE = [
         workload(
             EVICTED,
             pending(
-                "Preempted to accommodate a workload (UID: a, JobUID: b) due to reclamation; preemptor path: /x"
+                "Preempted to accommodate a workload (UID: a, JobUID: b) due to reclamation; "
+                "preemptor path: /x"
             ),
         ),
         f"{PREEMPTED}: Preempted to accommodate a workload due to reclamation",
@@ -77,7 +79,8 @@ TABLE = [
             ("Requeued", "False", "PodsReadyTimeout", SLOW),
             requeueState={"count": 1, "requeueAt": "2026-11-23T05:00:00Z"},
         ),
-        f"evicted by Kueue (PodsReadyTimeout), waits in queue team-a: {SLOW}; queued again at 2026-11-23T05:00:00Z",
+        f"evicted by Kueue (PodsReadyTimeout), waits in queue team-a: {SLOW}; queued again at "
+        f"2026-11-23T05:00:00Z",
     ),
     (
         "preempted once, and admitted since",
@@ -93,7 +96,8 @@ TABLE = [
                 {"name": "budget", "state": "Ready", "message": ""},
             ],
         ),
-        f"{QUEUED}: its quota is reserved; pending admission checks: provisioning (waiting for nodes)",
+        f"{QUEUED}: its quota is reserved; pending admission checks: provisioning (waiting for "
+        f"nodes)",
     ),
     (
         "deactivated",
@@ -102,7 +106,8 @@ TABLE = [
             pending("The workload is deactivated"),
             active=False,
         ),
-        "evicted by Kueue (Deactivated), waits in queue team-a: its Workload job-a is deactivated; to queue it again, "
+        "evicted by Kueue (Deactivated), waits in queue team-a: its Workload job-a is "
+        "deactivated; to queue it again, "
         "set spec.active of that Workload to true",
     ),
 ]

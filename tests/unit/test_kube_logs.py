@@ -408,7 +408,8 @@ def test_lines_that_were_rotated_away_are_marked_in_the_copy_and_the_rest_is_rea
     node.end()
     assert copied(node, tmp_path).trouble == ""
     assert text_of(tmp_path) == (
-        b"one\ntwo\n# tuner: gap: lines printed between 2026-11-21T09:40:00.500Z and 2026-11-21T09:40:07.000Z are "
+        b"one\ntwo\n# tuner: gap: lines printed between 2026-11-21T09:40:00.500Z and "
+        b"2026-11-21T09:40:07.000Z are "
         b"missing: the node had rotated the log before they were read\nthree\n"
     )
     assert copied(node, tmp_path).done
@@ -502,7 +503,8 @@ def a_late_first_line(*, after_s: float) -> Node:
 def test_a_log_whose_beginning_nobody_read_may_lack_it(tmp_path: Path) -> None:
     copied(a_late_first_line(after_s=40), tmp_path / "7" / "1", read_after_s=600)
     assert text_of(tmp_path / "7" / "1") == (
-        b"# tuner: gap: lines printed before 2026-11-21T09:40:40.000Z may be missing: nobody read the log in the "
+        b"# tuner: gap: lines printed before 2026-11-21T09:40:40.000Z may be missing: nobody read "
+        b"the log in the "
         b"container's first 40 s, and a node keeps only its end\nstep=9\n"
     )
 
@@ -708,7 +710,8 @@ def test_the_end_is_read_where_the_rest_does_not_arrive(
     node.end()
     assert copied(node, tmp_path).trouble == ""
     assert text_of(tmp_path) == (
-        b"first\n# tuner: gap: lines printed between 2026-11-21T09:40:00.000Z and 2026-11-21T09:40:05.000Z are "
+        b"first\n# tuner: gap: lines printed between 2026-11-21T09:40:00.000Z and "
+        b"2026-11-21T09:40:05.000Z are "
         b"missing: they did not arrive within 0 s\nstep=4\naccuracy=0.9\n"
     )
 
@@ -732,7 +735,10 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.3)
     monkeypatch.setattr(logs, "_BACKOFF", Backoff(0.001, 0.02))
-    refusal = 'pods "x" is forbidden: User "u" cannot get resource "pods/log" in API group "" in the namespace "team-a"'
+    refusal = (
+        'pods "x" is forbidden: User "u" cannot get resource "pods/log" in API group "" in '
+        'the namespace "team-a"'
+    )
 
     async def play() -> None:
         node = Node(answers=[Unreachable("away")] * 20 + [ApiError(403, "Forbidden", refusal)] * 20)
@@ -755,7 +761,8 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
 def test_the_log_of_another_pod_is_appended_to_the_first(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"of the first pod\n")
     (tmp_path / "log.position").write_text(
-        '{"pod": "another", "container": "trial", "offset": 17, "newest": "2027", "second": 9, "floor": 0, '
+        '{"pod": "another", "container": "trial", "offset": 17, "newest": "2027", "second": 9, '
+        '"floor": 0, '
         '"counts": {"9": 1}, "done": true}'
     )
     copied(Node(lines=[(START, 0, b"of the second")], over=True), tmp_path)

@@ -377,7 +377,8 @@ def limit_range(kind: str = "Container", **rule: Raw) -> Raw:
             gpus(1),
             [quota({"limits.memory": "1Gi"})],
             [],
-            "quota room counts limits.memory, so every trial must request it: set spec.trial.resources",
+            "quota room counts limits.memory, so every trial must request it: set "
+            "spec.trial.resources",
         ),
         (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "1Gi"})], ""),
         (

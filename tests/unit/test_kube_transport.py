@@ -516,8 +516,8 @@ def test_a_proxy_that_refuses_to_connect_is_reported(trusting: ssl.SSLContext) -
             async with transport_to("https://api.example", trusting, proxy=there) as transport:
                 problem = str(await problem_of(transport))
         assert (
-            f"through its proxy: 127.0.0.1:{proxy.port} answers 407 Proxy Authentication Required; check"
-            in problem
+            f"through its proxy: 127.0.0.1:{proxy.port} answers 407 Proxy Authentication "
+            f"Required; check" in problem
         )
         assert "secret" not in problem
 

@@ -15,15 +15,17 @@ CALLED = (
     ("message", "said"),
     [
         pytest.param(
-            CALLED
-            + '"https://10.0.0.1:443/mutate?timeout=10s": dial tcp 10.0.0.1:443: connect: connection refused',
+            CALLED + '"https://10.0.0.1:443/mutate?timeout=10s": dial tcp 10.0.0.1:443: connect: '
+            "connection refused",
             "webhook mjobset.kb.io does not answer (connection refused); is its operator running?",
             id="nothing listens",
         ),
         pytest.param(
             CALLED
-            + '"https://jobset-webhook.jobset-system.svc:443/mutate": no endpoints available for service "x"',
-            'webhook mjobset.kb.io does not answer (no endpoints available for service "x"); is its operator running?',
+            + '"https://jobset-webhook.jobset-system.svc:443/mutate": no endpoints available for '
+            'service "x"',
+            'webhook mjobset.kb.io does not answer (no endpoints available for service "x"); is '
+            "its operator running?",
             id="no pod behind its service",
         ),
         pytest.param(

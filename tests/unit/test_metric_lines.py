@@ -317,7 +317,10 @@ def test_the_last_of_many_lines_for_a_step_counts() -> None:
 
 def bar(position: int, total: int, postfix: str, label: str = "") -> str:
     done = 100 * position // total
-    return f"\r{label}{done:3d}%|{'#' * (done // 10):10}| {position}/{total} [00:01<00:09,  7.01it/s, {postfix}]"
+    return (
+        f"\r{label}{done:3d}%|{'#' * (done // 10):10}| {position}/{total} [00:01<00:09,  "
+        f"7.01it/s, {postfix}]"
+    )
 
 
 def test_a_value_after_a_carriage_return_is_read_before_the_line_ends() -> None:
@@ -548,7 +551,8 @@ def test_of_a_metric_that_is_printed_for_several_parts_of_the_data_the_best_for_
     values, reader = reading(BOTH, "accuracy")
     assert (dict(values), reader.value) == ({1: 0.8, 2: 0.82}, 0.82)
     assert reader.remarks["phases"] == (
-        '"test accuracy" is read as accuracy, and "train accuracy" is not; to choose, set the metric to train_accuracy'
+        '"test accuracy" is read as accuracy, and "train accuracy" is not; to choose, set the '
+        "metric to train_accuracy"
     )
     assert not reader.unreadable("accuracy")
     assert (

@@ -198,7 +198,10 @@ def test_an_observed_status_becomes_an_event(
     assert event_for(known, status, log, a_spec(), metrics=log, now=NOW) == expected
 
 
-ROTATED = "lines printed between 09:40 and 09:52 are missing: the node had rotated the log before they were read"
+ROTATED = (
+    "lines printed between 09:40 and 09:52 are missing: the node had rotated the log before "
+    "they were read"
+)
 MARK = f"# tuner: gap: {ROTATED}\n"
 BEST_IN_DOUBT = "the lines that were not read may have had another value of accuracy"
 

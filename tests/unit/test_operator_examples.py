@@ -42,7 +42,8 @@ def test_every_known_kind_has_an_example() -> None:
             "rayjob",
             "entrypoint:",
             "submissionMode: HTTPMode\n        entrypoint:",
-            "spec.trial.template: with submissionMode: HTTPMode no pod prints the output of the entrypoint; write "
+            "spec.trial.template: with submissionMode: HTTPMode no pod prints the output of the "
+            "entrypoint; write "
             "K8sJobMode",
         ),
         (
@@ -55,7 +56,8 @@ def test_every_known_kind_has_an_example() -> None:
             "volcano",
             "    timeout: 1h",
             "    queue: team-a",
-            "spec.trial.queue: Kueue does not queue the kind Job of batch.volcano.sh/v1alpha1; omit queue",
+            "spec.trial.queue: Kueue does not queue the kind Job of batch.volcano.sh/v1alpha1; "
+            "omit queue",
         ),
         (
             "trainjob",

@@ -534,7 +534,8 @@ def test_a_space_that_does_not_fit_is_refused_with_what_does() -> None:
         (
             "optuna:cmaes",
             "space.kind",
-            "is a choice; optuna:cmaes needs a number that is always active, and there is none: use tpe",
+            "is a choice; optuna:cmaes needs a number that is always active, and there is none: "
+            "use tpe",
         ),
         (
             "optuna:gp",
@@ -599,9 +600,11 @@ def test_the_history_is_of_succeeded_trials_or_of_all_points() -> None:
 
 def test_naming_optunas_samplers_does_not_import_optuna() -> None:
     code = (
-        "import sys; from suggest.engine import check_spec; from suggest.space import *; from suggest.study import *;"
+        "import sys; from suggest.engine import check_spec; from suggest.space import *; from "
+        "suggest.study import *;"
         "from suggest.samplers.registry import algorithms;"
-        "space, goal = Space((Parameter('x', Float(0, 1, step=0.1)),)), Objective('m', Direction.MINIMIZE);"
+        "space, goal = Space((Parameter('x', Float(0, 1, step=0.1)),)), Objective('m', "
+        "Direction.MINIMIZE);"
         "[check_spec(StudySpec(space, (goal,), Algorithm(a.name))) for a in algorithms()];"
         "sys.exit(bool({'numpy', 'optuna', 'scipy', 'torch', 'cmaes'} & set(sys.modules)))"
     )

@@ -155,7 +155,8 @@ def test_a_constraint_is_an_objective_or_a_user_attribute(url: str) -> None:
     }
     source = optuna_source(url, "both", "accuracy", ["score"], ["memory"])
     assert [p.message for p in source.refused] == [
-        "memory: an objective or a user attribute of this name is None, and only a finite number can be compared"
+        "memory: an objective or a user attribute of this name is None, and only a finite number "
+        "can be compared"
     ]
 
 

@@ -228,7 +228,8 @@ def test_a_restart_asks_optunas_pruner_again_about_its_window() -> None:
     advice = pruner.judge(own, before=None)
     assert advice.should_stop
     assert advice.reason == (
-        "accuracy 0 at step 1 is not enough for Optuna's SuccessiveHalvingPruner, which compared 11 trials"
+        "accuracy 0 at step 1 is not enough for Optuna's SuccessiveHalvingPruner, which compared "
+        "11 trials"
     )
 
 

@@ -71,7 +71,8 @@ FOUR = [
             {"eta": 2},
             FOUR,
             [0.5],
-            "accuracy 0.5 at step 1 is below 0.6, the limit of the best 2 of 5 trials that reached step 1",
+            "accuracy 0.5 at step 1 is below 0.6, the limit of the best 2 of 5 trials that "
+            "reached step 1",
         ),
         (
             "asha",
@@ -92,7 +93,8 @@ FOUR = [
             {"maxSteps": 2},
             FOUR,
             [0.5],
-            "accuracy 0.5 at step 1 is below 0.8, the best of 5 trials of bracket 1 of 1 that reached step 1",
+            "accuracy 0.5 at step 1 is below 0.8, the best of 5 trials of bracket 1 of 1 that "
+            "reached step 1",
         ),
         (
             "threshold",
@@ -221,7 +223,8 @@ def test_a_rung_that_was_skipped_is_judged_with_the_next_report() -> None:
     own = TrialCurve(9, RUNNING, Curve([(1, 0.9), (7, 0.1)]))
     advice = told(pruner, FOUR, own, before=1)
     assert advice.reason == (
-        "accuracy 0.1 at step 7 is below 0.6, the limit of the best 2 of 5 trials that reached step 2"
+        "accuracy 0.1 at step 7 is below 0.6, the limit of the best 2 of 5 trials that reached "
+        "step 2"
     )
 
 

@@ -99,12 +99,14 @@ def refusal(
         (
             {"parameters": {"x": 7}},
             "type",
-            "parameters['x']: expected Float, Int, Choice, a range or a list of values, got 7 (int)",
+            "parameters['x']: expected Float, Int, Choice, a range or a list of values, got 7 "
+            "(int)",
         ),
         (
             {"parameters": 7},
             "type",
-            "parameters: expected a dict of names to Float, Int, Choice, a range or a list of values, got 7 (int)",
+            "parameters: expected a dict of names to Float, Int, Choice, a range or a list of "
+            "values, got 7 (int)",
         ),
     ],
     ids=str,
@@ -148,7 +150,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         "  fidelity.min: is missing; write a finite number",
         "  fidelity.max: is missing; write a finite number",
         f"  parallelism: {COUNT} the number 0",
-        "  fidelity.parameter: x is also in parameters, but each run of a trial has its own; remove it there",
+        "  fidelity.parameter: x is also in parameters, but each run of a trial has its own; "
+        "remove it there",
     ]
 
 

@@ -254,12 +254,14 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
         (
             "programs of a file",
             SPEC,
-            "correct it, then: `tuner resume FILE` (or `tuner resume digits`, if the file is right as it is)",
+            "correct it, then: `tuner resume FILE` (or `tuner resume digits`, if the file is "
+            "right as it is)",
         ),
         (
             "calls of a function on this machine",
             replace(SPEC, trial=TrialTemplate(("python", "-m", "tuner.worker"))),
-            "correct the function, then call tuner.maximize again with name='digits' (or `tuner resume digits`, if the "
+            "correct the function, then call tuner.maximize again with name='digits' (or `tuner "
+            "resume digits`, if the "
             "function is right as it is)",
         ),
         (
@@ -269,7 +271,8 @@ def test_a_running_trial_without_an_active_attempt_is_queued(
                 trial=TrialTemplate(("python", "/tuner/objective.pyz")),
                 further=(SPEC.objective,),
             ),
-            "correct the function, then call tuner.optimize again with name='digits' (or `tuner resume digits`, if the "
+            "correct the function, then call tuner.optimize again with name='digits' (or `tuner "
+            "resume digits`, if the "
             "function is right as it is)",
         ),
     ],
@@ -285,8 +288,10 @@ def test_a_failed_search_of_a_function_names_the_call_that_continues_it() -> Non
     failed = replace(experiment(ExperimentState.FAILED, "5 trials failed"), spec=spec)
     failed = replace(failed, reason_code=ReasonCode.TOO_MANY_FAILURES)
     assert ending.next_step(failed, {TrialState.FAILED: 5}, None).splitlines()[2:] == [
-        "Run the failed trials again: `tuner retry digits --failed` (it calls the function as it is stored)",
-        "Or continue without them: correct the function, then call tuner.maximize again with name='digits' and a "
+        "Run the failed trials again: `tuner retry digits --failed` (it calls the function as it "
+        "is stored)",
+        "Or continue without them: correct the function, then call tuner.maximize again with "
+        "name='digits' and a "
         "larger spec={'budget': {'failedTrials': N}}",
     ]
 
@@ -338,7 +343,10 @@ def test_describe_explains_the_state_of_an_experiment(
 def test_a_detached_experiment_on_a_cluster_is_not_an_error() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
-    why = "no controller is running; its Jobs on the cluster keep running; continue with: `tuner resume digits`"
+    why = (
+        "no controller is running; its Jobs on the cluster keep running; continue with: `tuner "
+        "resume digits`"
+    )
     assert description.why_experiment(replace(left, experiment=elsewhere)) == why
 
 
@@ -473,7 +481,10 @@ def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() ->
     assert last_values(measured, without="accuracy") == {0: {"loss": 0.2}}
 
 
-GAP = "lines printed between 09:40 and 09:52 are missing: the node had rotated the log before they were read"
+GAP = (
+    "lines printed between 09:40 and 09:52 are missing: the node had rotated the log before "
+    "they were read"
+)
 DOUBT = "the lines that were not read may have had another value of accuracy"
 
 

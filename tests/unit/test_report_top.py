@@ -59,7 +59,8 @@ def test_quotas_of_cpu_and_memory_have_their_own_line() -> None:
     memory = QuotaUse("limits.memory", "40Gi", "64Gi", "team", is_gpu=False)
     assert shown(of("kubernetes", gpu=1), quotas=[cpu, GPUS, memory])[1:3] == [
         "GPUs in default: 6 of 8 nvidia.com/gpu used (quota gpus); this experiment holds 0",
-        "CPU and memory in default: 12500m of 16 cpu used (quota team), 40Gi of 64Gi limits.memory used (quota team)",
+        "CPU and memory in default: 12500m of 16 cpu used (quota team), 40Gi of 64Gi "
+        "limits.memory used (quota team)",
     ]
 
 

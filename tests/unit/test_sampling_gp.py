@@ -184,7 +184,8 @@ def test_a_server_with_workers_imports_neither_numpy_nor_the_model() -> None:
         "import sys\n"
         "from tests.unit.test_sampling_gp import *\n"
         "made = study(SPACE, 'gp')\n"
-        "trials = [Trial(k, SUCCEEDED, {'x': k / 9, 'y': 0.1, 'k': 3}, value=1.0 * k) for k in range(12)]\n"
+        "trials = [Trial(k, SUCCEEDED, {'x': k / 9, 'y': 0.1, 'k': 3}, value=1.0 * k) for k in "
+        "range(12)]\n"
         "pool = Workers(size=1)\n"
         "engine = Engine(made, trials, (), workers=pool)\n"
         "engine.warm_up()\n"
@@ -204,7 +205,10 @@ def test_a_server_with_workers_imports_neither_numpy_nor_the_model() -> None:
 
 
 def test_the_model_needs_neither_scipy_nor_optuna() -> None:
-    code = "import sys, suggest.samplers.gp_model; sys.exit(bool({'optuna', 'scipy'} & set(sys.modules)))"
+    code = (
+        "import sys, suggest.samplers.gp_model; sys.exit(bool({'optuna', 'scipy'} & "
+        "set(sys.modules)))"
+    )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

@@ -214,7 +214,10 @@ def test_the_model_keeps_no_more_than_its_window() -> None:
 
 
 def test_importing_the_engine_loads_neither_optuna_nor_numpy() -> None:
-    code = "import sys, suggest.engine; sys.exit(bool({'numpy', 'optuna', 'scipy'} & set(sys.modules)))"
+    code = (
+        "import sys, suggest.engine; sys.exit(bool({'numpy', 'optuna', 'scipy'} & "
+        "set(sys.modules)))"
+    )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
@@ -230,7 +233,8 @@ def test_warming_up_loads_the_model_and_what_it_needs(
     algorithm: str, brings: str, spares: set[str]
 ) -> None:
     code = (
-        "import sys; from suggest.engine import Engine; from suggest.space import *; from suggest.study import *;"
+        "import sys; from suggest.engine import Engine; from suggest.space import *; from "
+        "suggest.study import *;"
         "space, goal = Space((Parameter('x', Float(0, 1)),)), Objective('m', Direction.MINIMIZE);"
         f"spec = StudySpec(space, (goal,), Algorithm({algorithm!r}));"
         "e = Engine(Study(StudyName('default', 'a'), 'uid', spec, 1), (), ());"
@@ -243,7 +247,8 @@ def test_warming_up_loads_the_model_and_what_it_needs(
 
 def test_optunas_modules_are_as_optuna_made_them() -> None:
     code = (
-        "import optuna, sys; from optuna.samplers._tpe import _truncnorm, sampler; before = [dict(vars(m)) for m in"
+        "import optuna, sys; from optuna.samplers._tpe import _truncnorm, sampler; before = "
+        "[dict(vars(m)) for m in"
         " (_truncnorm, sampler)]; import suggest.samplers.optuna_model;"
         "sys.exit(before != [dict(vars(m)) for m in (_truncnorm, sampler)])"
     )

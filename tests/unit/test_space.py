@@ -128,7 +128,8 @@ def test_whatever_a_placeholder_can_say_is_a_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "a}b", "two\nlines", "\x1b[2J", "\u202e"])
 def test_a_name_that_no_line_can_show_is_refused(name: str) -> None:
     assert only_problem(space(**{name: Float(0, 1)})).message == (
-        f"{name!r} is not a name for a parameter; use 1 to 253 characters that can be printed, without {{ and }}"
+        f"{name!r} is not a name for a parameter; use 1 to 253 characters that can be printed, "
+        f"without {{ and }}"
     )
 
 

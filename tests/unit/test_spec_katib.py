@@ -209,7 +209,8 @@ def test_a_warning_names_the_place_in_katibs_file() -> None:
     )
     (warning,) = read(text, source="katib.yaml").warnings
     assert warning == (
-        "spec.trialTemplate.trialSpec.spec.template.spec.containers[0].command[2]: the shell reads the text of "
+        "spec.trialTemplate.trialSpec.spec.template.spec.containers[0].command[2]: the shell "
+        "reads the text of "
         '${trialParameters.function} as code; write "$1" in the script and append the words sh, '
         '"${trialParameters.function}" to the command, or set a variable in env'
     )
@@ -255,7 +256,10 @@ def test_on_a_cluster_the_object_is_created_unchanged() -> None:
     text = TEXT.replace("kind: Job", "kind: PyTorchJob").replace(
         "apiVersion: batch/v1", "apiVersion: kubeflow.org/v1"
     )
-    more = "primaryPodLabels: {role: master}\n    successCondition: status.conditions.#(type==Done)#|#(status==True)#"
+    more = (
+        "primaryPodLabels: {role: master}\n    successCondition: "
+        "status.conditions.#(type==Done)#|#(status==True)#"
+    )
     text = text.replace(
         "primaryContainerName: training", f"primaryContainerName: training\n    {more}"
     )
@@ -394,27 +398,33 @@ BAD = [
     (
         "            restartPolicy: Never",
         "            initContainers: [{name: data, image: data}]\n            restartPolicy: Never",
-        "spec.initContainers: they do not run on this machine; do their work in the container's command, or run with",
+        "spec.initContainers: they do not run on this machine; do their work in the container's "
+        "command, or run with",
     ),
     (
         "            restartPolicy: Never",
-        "            hostAliases: [{ip: 10.1.1.1, hostnames: [db]}]\n            restartPolicy: Never",
-        "spec.hostAliases: names of hosts are those of this machine; remove it, or run with --runtime kubernetes",
+        "            hostAliases: [{ip: 10.1.1.1, hostnames: [db]}]\n            restartPolicy: "
+        "Never",
+        "spec.hostAliases: names of hosts are those of this machine; remove it, or run with "
+        "--runtime kubernetes",
     ),
     (
         "      spec:\n        template:",
         "      spec:\n        completions: 3\n        template:",
-        "trialSpec.spec.completions: a trial is one process on this machine; write completions: 1, or run with",
+        "trialSpec.spec.completions: a trial is one process on this machine; write completions: "
+        "1, or run with",
     ),
     (
         "      spec:\n        template:",
         "      spec:\n        suspend: true\n        template:",
-        "trialSpec.spec.suspend: a trial that waits for someone to start it never ends; remove it, or run with",
+        "trialSpec.spec.suspend: a trial that waits for someone to start it never ends; remove "
+        "it, or run with",
     ),
     (
         "name: katib-random",
         "generateName: random-",
-        "metadata.generateName: tuner run continues an experiment by its name; write metadata.name, or add --set",
+        "metadata.generateName: tuner run continues an experiment by its name; write "
+        "metadata.name, or add --set",
     ),
     (
         "image: tuner-digits",
@@ -459,7 +469,8 @@ BAD = [
     (
         "algorithmName: random",
         "algorithmName: pbt",
-        "spec.algorithm.algorithmSettings: Required params missing: suggestion_trial_dir, n_population, truncation",
+        "spec.algorithm.algorithmSettings: Required params missing: suggestion_trial_dir, "
+        "n_population, truncation",
     ),
     (
         "algorithmName: random\n    algorithmSettings: [",
@@ -693,7 +704,10 @@ def test_hyperband_needs_an_int_as_its_resource() -> None:
         assert message in str(caught.value)
 
 
-EARLY = "  earlyStopping: {{algorithmName: medianstop, algorithmSettings: [{{name: {}, value: '{}'}}]}}\n  maxTrialCount"
+EARLY = (
+    "  earlyStopping: {{algorithmName: medianstop, algorithmSettings: [{{name: {}, value: "
+    "'{}'}}]}}\n  maxTrialCount"
+)
 
 
 @pytest.mark.parametrize(
@@ -783,7 +797,10 @@ def test_deadline_and_grace_period_of_the_pod_are_those_of_a_trial() -> None:
 
 
 def test_fields_of_the_container_without_effect_on_its_program_are_accepted() -> None:
-    more = "ports: [{containerPort: 80}]\n                securityContext: {runAsUser: 0}\n                "
+    more = (
+        "ports: [{containerPort: 80}]\n                securityContext: {runAsUser: 0}\n       "
+        "         "
+    )
     limits = "resources: {limits: {ephemeral-storage: 5Gi}}"
     text = TEXT.replace("image: tuner-digits", f"{more}{limits}")
     assert (
@@ -851,7 +868,8 @@ def test_an_object_beside_the_experiment_is_left_to_kubectl_with_a_warning(text:
     document = read(text, source="katib.yaml")
     assert document.spec == read(TEXT, source="katib.yaml").spec
     assert document.warnings == (
-        "PersistentVolumeClaim data: only the experiment of this file is read; if its trials need this, create it with "
+        "PersistentVolumeClaim data: only the experiment of this file is read; if its trials need "
+        "this, create it with "
         "kubectl",
     )
 
@@ -866,7 +884,8 @@ def test_several_experiments_in_a_file_are_refused_with_the_cure(
         read(several(TEXT, TEXT.replace("katib-random", "second")), source="katib.yaml")
     [problem] = refused.value.located
     assert problem.message == (
-        "another experiment begins here, of katib-random, second; write each into its own file, and run each file"
+        "another experiment begins here, of katib-random, second; write each into its own file, "
+        "and run each file"
     )
 
 
@@ -1056,7 +1075,8 @@ def test_a_file_with_anything_in_place_of_any_value_is_read_or_refused() -> None
         (
             "/data/",
             "data",
-            "algorithmSettings[0].value: expected the absolute path of a folder in quotes, got 'data'",
+            "algorithmSettings[0].value: expected the absolute path of a folder in quotes, got "
+            "'data'",
         ),
     ],
 )

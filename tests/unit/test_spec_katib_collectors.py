@@ -56,12 +56,14 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
             ),
         ),
         (
-            "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.log, kind: File, format: TEXT}, "
+            "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.log, kind: File, "
+            "format: TEXT}, "
             "filter: {metricsFormat: ['{name: (a), value: (b)}']}}}",
             MetricsRule(patterns=("{name: (a), value: (b)}",), source=MetricsFile("/katib/m.log")),
         ),
         (
-            "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.json, kind: File, format: JSON}}}",
+            "{collector: {kind: File}, source: {fileSystemPath: {path: /katib/m.json, kind: File, "
+            "format: JSON}}}",
             MetricsRule(source=MetricsFile("/katib/m.json", MetricsFormat.JSON)),
         ),
         (
@@ -69,7 +71,8 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
             MetricsRule(source=MetricsFile("/var/log/katib/tfevent", MetricsFormat.TENSORBOARD)),
         ),
         (
-            "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {path: /train/, kind: Directory}}}",
+            "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {path: /train/, kind: "
+            "Directory}}}",
             MetricsRule(source=MetricsFile("/train", MetricsFormat.TENSORBOARD)),
         ),
         (
@@ -77,7 +80,8 @@ def reading(section: str, *, parallel: int = 1, runtime: str = "local") -> Docum
             MetricsRule(source=PrometheusEndpoint(8080, "/metrics")),
         ),
         (
-            "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: '9100', path: /m, scheme: HTTP}}}",
+            "{collector: {kind: PrometheusMetric}, source: {httpGet: {port: '9100', path: /m, "
+            "scheme: HTTP}}}",
             MetricsRule(source=PrometheusEndpoint(9100, "/m")),
         ),
         ("{collector: {kind: Push}}", MetricsRule(source=KatibReports())),
@@ -179,7 +183,8 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
     [
         (
             CUSTOM % "",
-            "collector.kind: Custom is a container, which needs a cluster; run with --runtime kubernetes, or use",
+            "collector.kind: Custom is a container, which needs a cluster; run with --runtime "
+            "kubernetes, or use",
         ),
         ("{collector: {kind: Custom}}", "collector.customCollector: expected a mapping"),
         (
@@ -206,14 +211,17 @@ def test_a_custom_collector_is_a_container_of_the_job() -> None:
         ),
         (
             "{collector: {kind: File}, source: {fileSystemPath: {format: CSV}}}",
-            "source.fileSystemPath.format: 'CSV' cannot be combined with this collector; write TEXT or JSON",
+            "source.fileSystemPath.format: 'CSV' cannot be combined with this collector; write "
+            "TEXT or JSON",
         ),
         (
-            "{collector: {kind: File}, source: {fileSystemPath: {format: JSON}, filter: {metricsFormat: ['(a)(b)']}}}",
+            "{collector: {kind: File}, source: {fileSystemPath: {format: JSON}, filter: "
+            "{metricsFormat: ['(a)(b)']}}}",
             "source.filter: cannot be combined with kind: File with format: JSON; remove it",
         ),
         (
-            "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {kind: Directory, format: TEXT}}}",
+            "{collector: {kind: TensorFlowEvent}, source: {fileSystemPath: {kind: Directory, "
+            "format: TEXT}}}",
             "source.fileSystemPath.format: 'TEXT' cannot be combined with this collector; remove it",
         ),
         (

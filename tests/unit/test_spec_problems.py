@@ -62,7 +62,8 @@ SPACE = [
     (
         "min: 0.001, max: 1.0",
         "min: 0, max: 1.0",
-        "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: linear",
+        "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: "
+        "linear",
     ),
     (
         "min: 0.001, max: 1.0",
@@ -72,7 +73,8 @@ SPACE = [
     (
         "max: 8, step: 2",
         "max: 8, step: 4",
-        "8:47 spec.parameters.layers.step: 4 does not lead from min 2 to max 8; use max 6 or 10, or another step",
+        "8:47 spec.parameters.layers.step: 4 does not lead from min 2 to max 8; use max 6 or 10, "
+        "or another step",
     ),
     ("[sgd, adam]", "[]", "9:16 spec.parameters.optimizer: no choices; give one or more"),
     (
@@ -88,12 +90,14 @@ SPACE = [
     (
         "optimizer: sgd}}",
         "optimiser: sgd}}",
-        "10:54 spec.parameters.momentum.when.optimiser: optimiser is not a parameter; did you mean optimizer?",
+        "10:54 spec.parameters.momentum.when.optimiser: optimiser is not a parameter; did you "
+        "mean optimizer?",
     ),
     (
         "optimizer: sgd}}",
         "optimizer: rmsprop}}",
-        "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one of the choices 'sgd', 'adam'",
+        "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one "
+        "of the choices 'sgd', 'adam'",
     ),
     (
         "max: 8, step: 2",
@@ -145,7 +149,8 @@ SPACE = [
     (
         "min: 2, max: 8",
         "min: 2, max: 8, points: 3",
-        "8:41 spec.parameters.layers.points: no such key; the keys here are type, min, max, scale, step, "
+        "8:41 spec.parameters.layers.points: no such key; the keys here are type, min, max, "
+        "scale, step, "
         "distribution, mean, deviation, when",
     ),
     (
@@ -212,7 +217,8 @@ KEYS = [
     (
         "direction: maximize",
         "direction: maximise",
-        "5:44 spec.objective.direction: 'maximise' is not maximize or minimize; did you mean maximize?",
+        "5:44 spec.objective.direction: 'maximise' is not maximize or minimize; did you mean "
+        "maximize?",
     ),
     (
         "direction: maximize",
@@ -238,7 +244,8 @@ KEYS = [
     (
         "budget: {trials: 40}",
         "constraints: [size]",
-        "12:17 spec.constraints[0]: expected a mapping such as {metric: latency_ms, max: 20}, got the string 'size'",
+        "12:17 spec.constraints[0]: expected a mapping such as {metric: latency_ms, max: 20}, got "
+        "the string 'size'",
     ),
     (
         "target: 0.99",
@@ -273,7 +280,8 @@ KEYS = [
     (
         "trials: 40",
         "trials: ",
-        "12:20 spec.budget.trials: expected a whole number of at least 1, got nothing; write one, or remove the key",
+        "12:20 spec.budget.trials: expected a whole number of at least 1, got nothing; write one, "
+        "or remove the key",
     ),
     (
         "trials: 40",
@@ -298,7 +306,8 @@ KEYS = [
     (
         "seed: 7",
         "settings: {startupTrials: .inf}",
-        "11:52 spec.algorithm.settings.startupTrials: inf is not finite, and JSON has only finite numbers; use a finite one",
+        "11:52 spec.algorithm.settings.startupTrials: inf is not finite, and JSON has only finite "
+        "numbers; use a finite one",
     ),
     (
         "seed: 7",
@@ -308,7 +317,8 @@ KEYS = [
     (
         "name: digits",
         "name: My_Digits",
-        "3:18 metadata.name: 'My_Digits' is not a name for an experiment; use lower-case letters, digits and -, with a letter or digit at both ends",
+        "3:18 metadata.name: 'My_Digits' is not a name for an experiment; use lower-case letters, "
+        "digits and -, with a letter or digit at both ends",
     ),
     (
         "name: digits",
@@ -318,7 +328,8 @@ KEYS = [
     (
         "team: vision",
         "team: 3",
-        '3:41 metadata.labels.team: expected a label\'s value, got the number 3; put quotes around it: "3"',
+        "3:41 metadata.labels.team: expected a label's value, got the number 3; put quotes "
+        'around it: "3"',
     ),
     (
         "tuner.dev/v1",
@@ -329,17 +340,20 @@ KEYS = [
     (
         "  budget:",
         "  metrics: {pattern: '(a)(b)(c)'}\n  budget:",
-        "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one",
+        "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and "
+        "value; (?:…) groups without one",
     ),
     (
         "  budget:",
         "  metrics: {pattern: '(a'}\n  budget:",
-        "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ): (a; write one such as '(\\\\w+)=(\\\\S+)', in the syntax of RE2",
+        "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ): (a; write one "
+        "such as '(\\\\w+)=(\\\\S+)', in the syntax of RE2",
     ),
     (
         "  budget:",
         "  metrics: {pattern: []}\n  budget:",
-        "12:22 spec.metrics.pattern: expected a regular expression with two groups, or a list of them, got an empty list",
+        "12:22 spec.metrics.pattern: expected a regular expression with two groups, or a list of "
+        "them, got an empty list",
     ),
     (
         "  budget:",
@@ -359,12 +373,14 @@ KEYS = [
     (
         "  budget:",
         "  metrics: {file: a, format: json, pattern: '(a)(b)'}\n  budget:",
-        "12:36 spec.metrics.pattern: is for lines of text, and cannot be combined with format: json",
+        "12:36 spec.metrics.pattern: is for lines of text, and cannot be combined with format: "
+        "json",
     ),
     (
         "  budget:",
         "  metrics: {file: a, format: tensorboard, step: s}\n  budget:",
-        "12:43 spec.metrics.step: cannot be combined with format: tensorboard, whose events have steps",
+        "12:43 spec.metrics.step: cannot be combined with format: tensorboard, whose events have "
+        "steps",
     ),
     (
         "  budget:",
@@ -374,12 +390,14 @@ KEYS = [
     (
         "  budget:",
         "  metrics: {file: /a}\n  budget:",
-        "12:19 spec.metrics.file: '/a' is in the root directory, which cannot be shared; write it in a directory of its own, such as /metrics/a",
+        "12:19 spec.metrics.file: '/a' is in the root directory, which cannot be shared; write it "
+        "in a directory of its own, such as /metrics/a",
     ),
     (
         "  budget:",
         "  metrics: {file: '$TUNER_OUTPUT_DIR/a'}\n  budget:",
-        "12:19 spec.metrics.file: '$TUNER_OUTPUT_DIR/a' is not the path of a file; use a path without $ that does not end in /",
+        "12:19 spec.metrics.file: '$TUNER_OUTPUT_DIR/a' is not the path of a file; use a path "
+        "without $ that does not end in /",
     ),
     (
         "  budget:",
@@ -389,7 +407,8 @@ KEYS = [
     (
         "  budget:",
         "  parallelism: 2\n  metrics: {prometheus: {port: 8080}}\n  budget:",
-        "13:32 spec.metrics.prometheus.port: the trials on this machine would all need this port; omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1",
+        "13:32 spec.metrics.prometheus.port: the trials on this machine would all need this port; "
+        "omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1",
     ),
     (
         "  budget:",
@@ -398,13 +417,17 @@ KEYS = [
     ),
 ]
 
-COMMAND = 'command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]'
+COMMAND = (
+    'command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", '
+    '"--m=${momentum}"]'
+)
 REST = '"--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}"'
 TRIAL = [
     (
         COMMAND,
         "command: python train.py",
-        "14:14 spec.trial.command: expected a list of words, [python, train.py], got the string 'python train.py'; write [sh, -c, ...] to have a shell read it",
+        "14:14 spec.trial.command: expected a list of words, [python, train.py], got the string "
+        "'python train.py'; write [sh, -c, ...] to have a shell read it",
     ),
     (
         COMMAND,
@@ -424,68 +447,86 @@ TRIAL = [
     (
         "--lr=${lr}",
         "${HOME}",
-        '14:33 spec.trial.command[2]: ${HOME} is not a parameter; environment variables are not substituted; read HOME in the program, or let a shell do it: [sh, -c, \'exec "$@" --flag="$HOME"\', sh, PROGRAM, …]',
+        "14:33 spec.trial.command[2]: ${HOME} is not a parameter; environment variables are not "
+        'substituted; read HOME in the program, or let a shell do it: [sh, -c, \'exec "$@" '
+        '--flag="$HOME"\', sh, PROGRAM, …]',
     ),
     (
         "--lr=${lr}",
         "--out=${TUNER_OUTPUT_DIR}",
-        '14:33 spec.trial.command[2]: ${TUNER_OUTPUT_DIR} is not a parameter; environment variables are not substituted; read TUNER_OUTPUT_DIR in the program, or let a shell do it: [sh, -c, \'exec "$@" --out="$TUNER_OUTPUT_DIR"\', sh, PROGRAM, …]',
+        "14:33 spec.trial.command[2]: ${TUNER_OUTPUT_DIR} is not a parameter; environment "
+        "variables are not substituted; read TUNER_OUTPUT_DIR in the program, or let a shell do "
+        'it: [sh, -c, \'exec "$@" --out="$TUNER_OUTPUT_DIR"\', sh, PROGRAM, …]',
     ),
     (
         "--lr=${lr}",
         "${HOMES}",
-        "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, optimizer, momentum; write $${HOMES} for a literal ${HOMES}",
+        "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, "
+        "optimizer, momentum; write $${HOMES} for a literal ${HOMES}",
     ),
     (
         "--lr=${lr}",
         "${}",
-        "14:33 spec.trial.command[2]: ${} is not a parameter; there are lr, layers, optimizer, momentum",
+        "14:33 spec.trial.command[2]: ${} is not a parameter; there are lr, layers, optimizer, "
+        "momentum",
     ),
     (
         "--m=${momentum}",
         "${momentum}",
-        "14:91 spec.trial.command[5]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element",
+        "14:91 spec.trial.command[5]: ${momentum} is conditional: without it, the next word would "
+        "take its place; write --momentum=${momentum} as one element",
     ),
     (
         '"--m=${momentum}"',
         '-m, "${momentum}"',
-        "14:95 spec.trial.command[6]: ${momentum} is conditional: without it, -m would have no value; write -m=${momentum} as one element, or ${momentum:+-m} before it",
+        "14:95 spec.trial.command[6]: ${momentum} is conditional: without it, -m would have no "
+        "value; write -m=${momentum} as one element, or ${momentum:+-m} before it",
     ),
     ('"--m=${momentum}"', '"${momentum:+-m}", "${momentum}"', None),
     (
         '"--m=${momentum}"',
         '"${lr:+-m}", "${momentum}"',
-        "14:91 spec.trial.command[5]: ${lr:+-m} is always written, because lr is never false, null or empty; write the word alone, or use a choice of true and false (without quotes)\n14:104 spec.trial.command[6]: ${momentum} is conditional: without it, the next word would take its place; write --momentum=${momentum} as one element",
+        "14:91 spec.trial.command[5]: ${lr:+-m} is always written, because lr is never false, "
+        "null or empty; write the word alone, or use a choice of true and false (without "
+        "quotes)\n14:104 spec.trial.command[6]: ${momentum} is conditional: without it, the next "
+        "word would take its place; write --momentum=${momentum} as one element",
     ),
     (
         '"--m=${momentum}"',
         '"${momentum:+}"',
-        "14:91 spec.trial.command[5]: ${momentum:+} never writes anything; write the flag in it: ${momentum:+--momentum}",
+        "14:91 spec.trial.command[5]: ${momentum:+} never writes anything; write the flag in it: "
+        "${momentum:+--momentum}",
     ),
     (
         '"--m=${momentum}"',
         '"${momentun:+-m}"',
-        "14:91 spec.trial.command[5]: ${momentun:+-m} is not a parameter; did you mean ${momentum:+-m}?",
+        "14:91 spec.trial.command[5]: ${momentun:+-m} is not a parameter; did you mean "
+        "${momentum:+-m}?",
     ),
     (
         "[python,",
         '["${momentum:+strace}", python,',
-        "14:15 spec.trial.command[0]: ${momentum:+strace} may be nothing, and a trial needs its program; use a choice of programs",
+        "14:15 spec.trial.command[0]: ${momentum:+strace} may be nothing, and a trial needs its "
+        "program; use a choice of programs",
     ),
     (
         "[python,",
         '["p${momentum}",',
-        "14:15 spec.trial.command[0]: p${momentum} is conditional, and a trial needs its program; use a choice without when",
+        "14:15 spec.trial.command[0]: p${momentum} is conditional, and a trial needs its program; "
+        "use a choice without when",
     ),
     (
         "    command",
         "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command",
-        "14:14 spec.trial.env.A: expected a string, a number or {secret: name/key}, got a list\n14:33 spec.trial.env.B-C.secret: the string 'x' is not a secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is not a parameter; did you mean ${lr}?",
+        "14:14 spec.trial.env.A: expected a string, a number or {secret: name/key}, got a "
+        "list\n14:33 spec.trial.env.B-C.secret: the string 'x' is not a secret's key; write "
+        "name/key\n14:40 spec.trial.env.C: ${lrr} is not a parameter; did you mean ${lr}?",
     ),
     (
         "    command",
         "    workingDir: 'runs/${lr}'\n    command",
-        "14:17 spec.trial.workingDir: parameters are not substituted here; pass the parameter in command, and change the directory there",
+        "14:17 spec.trial.workingDir: parameters are not substituted here; pass the parameter in "
+        "command, and change the directory there",
     ),
     (
         "    command",
@@ -500,27 +541,38 @@ TRIAL = [
     (
         "    command",
         "    devices: [0, a100, -1]\n    command",
-        "14:18 spec.trial.devices[1]: expected the index or UUID of a GPU, got the string 'a100'; write 0 or GPU-5d5b..., as nvidia-smi -L shows them\n14:24 spec.trial.devices[2]: expected the index or UUID of a GPU, got the number -1; write 0 or GPU-5d5b..., as nvidia-smi -L shows them",
+        "14:18 spec.trial.devices[1]: expected the index or UUID of a GPU, got the string 'a100'; "
+        "write 0 or GPU-5d5b..., as nvidia-smi -L shows them\n14:24 spec.trial.devices[2]: "
+        "expected the index or UUID of a GPU, got the number -1; write 0 or GPU-5d5b..., as "
+        "nvidia-smi -L shows them",
     ),
     (
         "    command",
         "    env: {TUNER_PARAMETERS_FILE: x}\n    command",
-        "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is set by tuner for each attempt; use another name",
+        "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is set by tuner for each attempt; use "
+        "another name",
     ),
     (
         "  trial:\n",
-        "  runtime: kubernetes\n  trial:\n    image: x\n    workingDir: src\n    parametersFile: yaml\n",
-        "16:17 spec.trial.workingDir: 'src' is relative, and a container needs an absolute path; write the path in the image, such as /app/src\n17:5 spec.trial.parametersFile: a pod does not see files of this machine; read TUNER_PARAMETERS, the same as JSON, or omit parametersFile",
+        "  runtime: kubernetes\n  trial:\n    image: x\n    workingDir: src\n    parametersFile: "
+        "yaml\n",
+        "16:17 spec.trial.workingDir: 'src' is relative, and a container needs an absolute path; "
+        "write the path in the image, such as /app/src\n17:5 spec.trial.parametersFile: a pod "
+        "does not see files of this machine; read TUNER_PARAMETERS, the same as JSON, or omit "
+        "parametersFile",
     ),
     (
         "    command",
         "    timeout: 0s\n    command",
-        "14:14 spec.trial.timeout: '0s' is too short; write a longer one, or remove the key for no limit",
+        "14:14 spec.trial.timeout: '0s' is too short; write a longer one, or remove the key for "
+        "no limit",
     ),
     (
         "    command",
         "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command",
-        "14:25 spec.trial.resources.memory: '16GB' is not an amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is not a number of CPUs; write 2, 0.5 or 500m",
+        "14:25 spec.trial.resources.memory: '16GB' is not an amount of memory; write 16Gi\n14:31 "
+        "spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 "
+        "spec.trial.resources.cpu: 'two' is not a number of CPUs; write 2, 0.5 or 500m",
     ),
     (
         "    command",
@@ -540,12 +592,15 @@ TRIAL = [
     (
         "    command",
         "    retries: {configuration: 1, oom: 2}\n    command",
-        "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?",
+        "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; "
+        "correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean "
+        "outOfMemory?",
     ),
     (
         "    command",
         "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command",
-        "14:36 spec.trial.volumes.data.hostPath: a trial must not access the disk of its node; use claim, nfs or emptyDir",
+        "14:36 spec.trial.volumes.data.hostPath: a trial must not access the disk of its node; "
+        "use claim, nfs or emptyDir",
     ),
     (
         "    command",
@@ -555,37 +610,44 @@ TRIAL = [
     (
         "    command",
         "    labels: {team: 'no label!'}\n    command",
-        "14:20 spec.trial.labels.team: 'no label!' is not a label's value; use at most 63 letters, digits, _ . - with a letter or digit at both ends",
+        "14:20 spec.trial.labels.team: 'no label!' is not a label's value; use at most 63 "
+        "letters, digits, _ . - with a letter or digit at both ends",
     ),
     (
         "    command",
         f"    labels: {{team: {'x' * 64}}}\n    command",
-        f"14:20 spec.trial.labels.team: '{'x' * 64}' is not a label's value; use at most 63 letters, digits, _ . - with a letter or digit at both ends",
+        f"14:20 spec.trial.labels.team: '{'x' * 64}' is not a label's value; use at most 63 "
+        f"letters, digits, _ . - with a letter or digit at both ends",
     ),
     (
         "    command",
         "    labels: {-team: x}\n    command",
-        "14:14 spec.trial.labels.-team: '-team' is not a name here; use at most 63 letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be",
+        "14:14 spec.trial.labels.-team: '-team' is not a name here; use at most 63 letters, "
+        "digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be",
     ),
     (
         "    command",
         "    labels: {tuner.dev/team: x}\n    command",
-        "14:14 spec.trial.labels.tuner.dev/team: names of tuner.dev/ are set by Tuner; use another prefix",
+        "14:14 spec.trial.labels.tuner.dev/team: names of tuner.dev/ are set by Tuner; use "
+        "another prefix",
     ),
     (
         "    command",
         "    annotations: {tuner.dev/note: x}\n    command",
-        "14:19 spec.trial.annotations.tuner.dev/note: names of tuner.dev/ are set by Tuner; use another prefix",
+        "14:19 spec.trial.annotations.tuner.dev/note: names of tuner.dev/ are set by Tuner; use "
+        "another prefix",
     ),
     (
         "    command",
         "    labels: {app.kubernetes.io/managed-by: me}\n    command",
-        "14:14 spec.trial.labels.app.kubernetes.io/managed-by: is set by Tuner, which finds its objects by it; omit it",
+        "14:14 spec.trial.labels.app.kubernetes.io/managed-by: is set by Tuner, which finds its "
+        "objects by it; omit it",
     ),
     (
         "    command",
         "    labels: {kueue.x-k8s.io/queue-name: q}\n    command",
-        "14:14 spec.trial.labels.kueue.x-k8s.io/queue-name: would queue a trial that Tuner does not know to be queued; write spec.trial.queue",
+        "14:14 spec.trial.labels.kueue.x-k8s.io/queue-name: would queue a trial that Tuner does "
+        "not know to be queued; write spec.trial.queue",
     ),
     (
         "    command",
@@ -595,7 +657,8 @@ TRIAL = [
     (
         "    command",
         "    nodeSelector: {pool: 'no label!'}\n    command",
-        "14:26 spec.trial.nodeSelector.pool: 'no label!' is not a label's value; use at most 63 letters, digits, _ . - with a letter or digit at both ends",
+        "14:26 spec.trial.nodeSelector.pool: 'no label!' is not a label's value; use at most 63 "
+        "letters, digits, _ . - with a letter or digit at both ends",
     ),
     (
         "    command",
@@ -605,7 +668,9 @@ TRIAL = [
     (
         "    command",
         "    topologySpread: [{topologyKey: zone, whenUnsatisfiable: DoNotSchedul}]\n    command",
-        "14:22 spec.trial.topologySpread[0].maxSkew: is missing; write a whole number of at least 1\n14:61 spec.trial.topologySpread[0].whenUnsatisfiable: 'DoNotSchedul' is not DoNotSchedule or ScheduleAnyway; did you mean DoNotSchedule?",
+        "14:22 spec.trial.topologySpread[0].maxSkew: is missing; write a whole number of at least "
+        "1\n14:61 spec.trial.topologySpread[0].whenUnsatisfiable: 'DoNotSchedul' is not "
+        "DoNotSchedule or ScheduleAnyway; did you mean DoNotSchedule?",
     ),
     (
         "    command",
@@ -619,28 +684,40 @@ TRIAL = [
     ),
     (
         "    command",
-        "    template: {apiVersion: v1, kind: Job}\n    affinity: {}\n    labels: {a: b}\n    command",
-        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.affinity: cannot be combined with template; move it into the template\n17:5 spec.trial.command: cannot be combined with template; move it into the template",
+        "    template: {apiVersion: v1, kind: Job}\n    affinity: {}\n    labels: {a: b}\n    "
+        "command",
+        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 "
+        "spec.trial.affinity: cannot be combined with template; move it into the template\n17:5 "
+        "spec.trial.command: cannot be combined with template; move it into the template",
     ),
     (
         "    command",
         "    template: {apiVersion: v1, kind: Job}\n    command",
-        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: cannot be combined with template; move it into the template",
+        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 "
+        "spec.trial.command: cannot be combined with template; move it into the template",
     ),
     (
         "    command",
         "    template: {apiVersion: v1, kind: Job, spec: {a: .inf}}\n    command",
-        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n14:53 spec.trial.template.spec.a: inf is not finite, and JSON has only finite numbers; write it as a string\n15:5 spec.trial.command: cannot be combined with template; move it into the template",
+        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n14:53 "
+        "spec.trial.template.spec.a: inf is not finite, and JSON has only finite numbers; write "
+        "it as a string\n15:5 spec.trial.command: cannot be combined with template; move it into "
+        "the template",
     ),
     (
         "    command",
         "    template: {apiVersion: v1, kind: Pod}\n    checkpoints: {claim: c}\n    command",
-        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.checkpoints: are mounted in a batch/v1 Job only; mount the claim in the template\n16:5 spec.trial.command: cannot be combined with template; move it into the template",
+        "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 "
+        "spec.trial.checkpoints: are mounted in a batch/v1 Job only; mount the claim in the "
+        "template\n16:5 spec.trial.command: cannot be combined with template; move it into the "
+        "template",
     ),
     (
         "  trial:\n",
         "  runtime: kubernetes\n  trial:\n    resources: {gpu: 0.5}\n",
-        "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a container\n15:22 spec.trial.resources.gpu: 0.5 is not a whole number, and a cluster shares no GPU; use 1, or local",
+        "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a "
+        "container\n15:22 spec.trial.resources.gpu: 0.5 is not a whole number, and a cluster "
+        "shares no GPU; use 1, or local",
     ),
 ]
 
@@ -660,8 +737,10 @@ def test_labels_of_an_experiment_on_a_cluster_can_be_labels_of_its_jobs() -> Non
     there = here.replace("  trial:\n", "  runtime: kubernetes\n  trial:\n    image: x\n")
     rule = "at most 63 letters, digits, _ . - with a letter or digit at both ends"
     assert problem_lines(there) == [
-        f"3:41 metadata.labels.team: 'computer vision' cannot be a label of Jobs and pods; use {rule}",
-        "3:58 metadata.labels.tuner.dev/x: names of tuner.dev/ are set by Tuner; use another prefix",
+        f"3:41 metadata.labels.team: 'computer vision' cannot be a label of Jobs and pods; use "
+        f"{rule}",
+        "3:58 metadata.labels.tuner.dev/x: names of tuner.dev/ are set by Tuner; use another "
+        "prefix",
     ]
 
 
@@ -672,7 +751,8 @@ def test_all_problems_of_a_file_are_reported_at_once_in_line_order() -> None:
         .replace("trials: 40", "trial: 40")
     )
     assert problem_lines(text) == [
-        "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: linear",
+        "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: "
+        "linear",
         "12:12 spec.budget.trial: no such key; did you mean trials?",
         "14:47 spec.trial.command[3]: ${layer} is not a parameter; did you mean ${layers}?",
     ]
@@ -688,7 +768,8 @@ def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
     )
     assert problem_lines(text) == [
         "8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?",
-        "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one of the choices 'sgd', 'adam'",
+        "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one "
+        "of the choices 'sgd', 'adam'",
     ]
 
 
@@ -697,7 +778,8 @@ SERVICE = [
         "name: tpe, seed: 7",
         "name: grd, seed: 7",
         [
-            f"spec.algorithm.name: 'grd' is not an algorithm; there are {', '.join(known.name for known in algorithms())}; did you mean grid?"
+            f"spec.algorithm.name: 'grd' is not an algorithm; there are "
+            f"{', '.join(known.name for known in algorithms())}; did you mean grid?"
         ],
         id="an algorithm",
     ),
@@ -705,7 +787,8 @@ SERVICE = [
         "name: tpe, seed: 7}",
         "name: tpe}\n  pruning: {name: medain}",
         [
-            f"spec.pruning.name: 'medain' is not a pruning rule; there are {', '.join(known.name for known in rules())}; did you mean median?"
+            f"spec.pruning.name: 'medain' is not a pruning rule; there are "
+            f"{', '.join(known.name for known in rules())}; did you mean median?"
         ],
         id="a pruner",
     ),
@@ -713,7 +796,8 @@ SERVICE = [
         "name: tpe, seed: 7",
         "name: grid",
         [
-            f"spec.parameters.{name}: a grid needs points or step on a float; add one (points: 5), or use another algorithm"
+            f"spec.parameters.{name}: a grid needs points or step on a float; add one (points: "
+            f"5), or use another algorithm"
             for name in ("lr", "momentum")
         ],
         id="a grid",
@@ -840,8 +924,10 @@ def test_the_file_cannot_set_variables_of_the_attempt() -> None:
     )
     begin = "is set by tuner for each attempt"
     assert [line.partition(" ")[2] for line in problem_lines(text)] == [
-        f"spec.final.env.TUNER_CHECKPOINT_DIR: {begin}; spec.trial.checkpoints: {{claim: …}} keeps it on a cluster's volume",
-        f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; pass a folder of your own by a flag, or by another variable",
+        f"spec.final.env.TUNER_CHECKPOINT_DIR: {begin}; spec.trial.checkpoints: {{claim: …}} "
+        f"keeps it on a cluster's volume",
+        f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; pass a folder of your own by a flag, or by "
+        f"another variable",
         f"spec.trial.env.KATIB_TRIAL_NAME: {begin}; use another name",
     ]
 
@@ -856,7 +942,8 @@ def test_parameters_that_nothing_mentions_are_a_warning() -> None:
 def test_a_fidelity_that_nothing_mentions_is_a_warning() -> None:
     text = changed("  budget:", "  fidelity: {parameter: epochs, min: 1, max: 9}\n  budget:")
     assert read(text, source="experiment.yaml").warnings == (
-        "spec.fidelity.parameter: epochs is not mentioned in command, args or env, so each step of a trial may run "
+        "spec.fidelity.parameter: epochs is not mentioned in command, args or env, so each step "
+        "of a trial may run "
         "equally far; it arrives in TUNER_PARAMETERS",
     )
 
@@ -899,27 +986,33 @@ def test_an_end_is_a_condition_or_a_field(condition: str) -> None:
         ("{equals: Done}", "11:5 spec.trial.success.path: is missing; write a path"),
         (
             "{path: .status.phase, equals: Done}",
-            "11:21 spec.trial.success.path: '.status.phase' is not a path; use keys joined by dots, such as status.phase",
+            "11:21 spec.trial.success.path: '.status.phase' is not a path; use keys joined by "
+            "dots, such as status.phase",
         ),
         (
             "{path: 'status.conditions[0]', equals: x}",
-            "11:21 spec.trial.success.path: 'status.conditions[0]' is not a path; use keys joined by dots, such as status.phase",
+            "11:21 spec.trial.success.path: 'status.conditions[0]' is not a path; use keys joined "
+            "by dots, such as status.phase",
         ),
         (
             "{path: a.b, equals: [x]}",
-            "11:34 spec.trial.success.equals: expected a string, a number, true or false, got a list",
+            "11:34 spec.trial.success.equals: expected a string, a number, true or false, got a "
+            "list",
         ),
         (
             "{path: a.b, equal: x}",
-            "11:5 spec.trial.success.equals: is missing; write a string, a number, true or false\n11:26 spec.trial.success.equal: no such key; did you mean equals?",
+            "11:5 spec.trial.success.equals: is missing; write a string, a number, true or "
+            "false\n11:26 spec.trial.success.equal: no such key; did you mean equals?",
         ),
         (
             "{type: Done, equals: x}",
-            "11:14 spec.trial.success: a condition has {type: …}, or {path: …, equals: …}, and this mixes them; omit one",
+            "11:14 spec.trial.success: a condition has {type: …}, or {path: …, equals: …}, and "
+            "this mixes them; omit one",
         ),
         (
             "Done",
-            "11:14 spec.trial.success: expected {type: …}, or {path: …, equals: …}, got the string 'Done'",
+            "11:14 spec.trial.success: expected {type: …}, or {path: …, equals: …}, got the "
+            "string 'Done'",
         ),
         ("{}", "11:5 spec.trial.success.type: is missing; write the type of a condition"),
     ],
@@ -1046,7 +1139,8 @@ def test_a_metric_in_the_unusual_direction_is_warned_of(
 def test_several_parameters_that_nothing_mentions_are_one_warning() -> None:
     text = changed(', "--opt=${optimizer}", "--m=${momentum}"', "")
     assert read(text, source="experiment.yaml").warnings == (
-        "optimizer, momentum: not mentioned in command, args or env; they arrive in TUNER_PARAMETERS",
+        "optimizer, momentum: not mentioned in command, args or env; they arrive in "
+        "TUNER_PARAMETERS",
     )
 
 

@@ -43,7 +43,8 @@ def warnings(command: list[str], more: str = "", section: str = "") -> list[str]
 )
 def test_text_in_the_script_of_a_shell_is_warned_of(command: list[str], place: int) -> None:
     assert warnings(command) == [
-        f'spec.trial.command[{place}]: the shell reads the text of ${{c}} as code; write "$1" in the script and append '
+        f'spec.trial.command[{place}]: the shell reads the text of ${{c}} as code; write "$1" in '
+        f"the script and append "
         'the words sh, "${c}" to the command, or set a variable in env'
     ]
 

@@ -60,7 +60,10 @@ def test_a_written_file_reads_back_to_the_same_experiment(text: str) -> None:
     ],
 )
 def test_a_template_with_any_text_and_number_reads_back_as_it_was(value: str) -> None:
-    trial = f"runtime: kubernetes\n  trial:\n    template: {{apiVersion: batch/v1, kind: Job, spec: {{key: {value}}}}}"
+    trial = (
+        f"runtime: kubernetes\n  trial:\n    template: {{apiVersion: batch/v1, kind: Job, "
+        f"spec: {{key: {value}}}}}"
+    )
     document = read(f"{ODD.partition('  trial:')[0]}  {trial}", source="the file").spec.document
     assert read(file_text(document), source="what was written").spec.document == document
 

@@ -78,7 +78,8 @@ ANSWERS = [
     ("a: 1\n---\nb: 2\n", "2:1 a second document begins here; one file holds one experiment"),
     (
         "a:\n\tb: 1\n",
-        "2:1 not YAML: found character that cannot start any token while scanning for the next token; "
+        "2:1 not YAML: found character that cannot start any token while scanning for the next "
+        "token; "
         "indent with spaces, YAML takes no tabs there",
     ),
     (

@@ -338,7 +338,8 @@ class JobCreator:
                 raise CannotStart(trouble) from error
             return existing
         raise CannotStart(
-            f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this experiment; "
+            f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this "
+            f"experiment; "
             f"delete it, or give the experiment another metadata.name"
         ) from error
 
@@ -349,7 +350,8 @@ def other_parameters(manifest: AnyObject, existing: AnyObject, namespace: str) -
     if expected == has:
         return ""
     return (
-        f"namespace {namespace} has a {existing.get('kind', 'Job')} {existing['metadata']['name']} with other "
+        f"namespace {namespace} has a {existing.get('kind', 'Job')} "
+        f"{existing['metadata']['name']} with other "
         f"parameters, {json.dumps(has)} and not {json.dumps(expected)}: it "
         "belongs to an earlier numbering of the trials; delete it"
     )

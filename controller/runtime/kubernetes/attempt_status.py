@@ -189,7 +189,10 @@ def _deadline(obj: AttemptObject, rules: StatusRules, now: datetime) -> Exit | N
     condition_met = rules.failed(obj)
     if condition_met is None or condition_met.get("reason") != "DeadlineExceeded":
         return None
-    reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {condition_met.get('message', 'DeadlineExceeded')}"
+    reason = (
+        f"its {obj.get('kind', 'Job')}'s own deadline passed: "
+        f"{condition_met.get('message', 'DeadlineExceeded')}"
+    )
     return Exit(_time_of(condition_met) or now, failure_class=FailureClass.TIMEOUT, reason=reason)
 
 
@@ -233,8 +236,10 @@ def _missing_condition(
     success = " and ".join(map(str, rules.success))
     failure = " or ".join(map(str, rules.failure))
     reason = (
-        f"its pods ended more than {NO_CONDITION_S / 60:.0f} minutes ago, and the {kind} shows neither success "
-        f"({success}) nor failure ({failure}); correct spec.trial.success and failure, or check that the operator of "
+        f"its pods ended more than {NO_CONDITION_S / 60:.0f} minutes ago, and the {kind} shows "
+        f"neither success "
+        f"({success}) nor failure ({failure}); correct spec.trial.success and failure, or check "
+        f"that the operator of "
         f"{kind} runs"
     )
     return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
@@ -572,7 +577,10 @@ def why_queued(queue: str, workload: Workload | None) -> str:
 def _why_pending(workload: Workload) -> str:
     if workload.get("spec", {}).get("active") is False:
         name = workload["metadata"]["name"]
-        return f"its Workload {name} is deactivated; to queue it again, set spec.active of that Workload to true"
+        return (
+            f"its Workload {name} is deactivated; to queue it again, set spec.active of that "
+            f"Workload to true"
+        )
     reserved = condition(workload, "QuotaReserved") or {}
     if reserved.get("status") == "True":
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []

@@ -63,7 +63,7 @@ from controller.kube.reflector import (
     MissingRights,
     ObjectT,
     Reflector,
-    View,
+    ReflectorView,
     always,
 )
 from controller.runtime.kubernetes.attempt_status import why_queued
@@ -128,7 +128,7 @@ class EventWatcher:
         self._owners = owners
 
         def watched(reason: str) -> LazyView[EventObject]:
-            async def make() -> View[EventObject]:
+            async def make() -> ReflectorView[EventObject]:
                 events: Reflector[EventObject] = cluster.reflector(
                     EVENTS, namespace, fields=f"reason={reason}"
                 )
@@ -408,7 +408,7 @@ class Workloads:
     async def close(self) -> None:
         await self._watched.close()
 
-    async def _make(self) -> View[Workload] | None:
+    async def _make(self) -> ReflectorView[Workload] | None:
         kind = await served(self._cluster.client, "Workload")
         if kind is None:
             self._installed = False
@@ -450,7 +450,7 @@ class Informer:
         self._namespace = namespace
         self._uid = uid
         self._changed = changed
-        self.pods: View[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
+        self.pods: ReflectorView[Pod] = self._of(PODS, pod_matters, keep_first_deletion)
         quotas: Reflector[ResourceQuota] = cluster.reflector(QUOTAS, namespace)
         self._quotas = quotas.view(namespace, changed=changed)
         self._quotas_shown = False
@@ -463,7 +463,9 @@ class Informer:
             cluster, namespace, notices, is_attempt=self._has, changed=changed
         )
         self.nodes = NodeList(client, notices, changed=changed)
-        self._objects: dict[Kind, View[AttemptObject]] = {JOBS: self._of(JOBS, job_matters)}
+        self._objects: dict[Kind, ReflectorView[AttemptObject]] = {
+            JOBS: self._of(JOBS, job_matters)
+        }
         self._adding = asyncio.Lock()
         # Listed once: they hardly ever change, and only defaults are read from them.
         self.limit_ranges: list[LimitRange] = []
@@ -473,7 +475,7 @@ class Informer:
         kind: Kind,
         matters: Callable[[ObjectT | None, ObjectT | None], bool] = always,
         keep: Callable[[ObjectT, ObjectT], None] | None = None,
-    ) -> View[ObjectT]:
+    ) -> ReflectorView[ObjectT]:
         """Return the view of the experiment's own objects of a kind."""
         reflector: Reflector[ObjectT] = self._cluster.reflector(
             kind, self._namespace, labels=self._cluster.labels, grouped_by=UID, keep=keep
@@ -508,7 +510,7 @@ class Informer:
         """Show the objects of one more kind from now on."""
         async with self._adding:
             if kind not in self._objects:
-                view: View[AttemptObject] = self._of(kind)
+                view: ReflectorView[AttemptObject] = self._of(kind)
                 await view.start()
                 self._objects[kind] = view
 

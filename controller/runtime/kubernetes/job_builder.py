@@ -554,8 +554,10 @@ def cannot_be_labeled(manifest: AnyObject) -> str:
     if (preset or JOB).templates(obj):
         return ""
     return (
-        f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the labels by which they "
-        "are found, and no log could be read; use a kind with a pod template, {metadata, spec: {containers: …}}"
+        f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the "
+        f"labels by which they "
+        "are found, and no log could be read; use a kind with a pod template, {metadata, spec: "
+        "{containers: …}}"
     )
 
 
@@ -564,7 +566,10 @@ def cannot_be_queued(manifest: AnyObject) -> str:
     preset = preset_of(manifest)
     if preset is None or preset.suspend:
         return ""
-    return f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    return (
+        f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or "
+        f"use a kind that it knows"
+    )
 
 
 def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> str:
@@ -577,12 +582,15 @@ def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> s
     kind = manifest.get("kind")
     if kind == "TrainJob":
         return (
-            f"the pods of a {kind} are those of its runtime; print the metrics, or add the container "
+            f"the pods of a {kind} are those of its runtime; print the metrics, or add the "
+            f"container "
             f"{COLLECTOR_CONTAINER} there and name it in the {kind}, as docs/operators.md shows"
         )
     return (
-        f"the pod template of this {kind} that reports the metrics is not known, so the collector cannot be added; "
-        f"print the metrics, or add the container {COLLECTOR_CONTAINER} to the primary pod's initContainers, as "
+        f"the pod template of this {kind} that reports the metrics is not known, so the collector "
+        f"cannot be added; "
+        f"print the metrics, or add the container {COLLECTOR_CONTAINER} to the primary pod's "
+        f"initContainers, as "
         "docs/kubernetes.md shows"
     )
 
@@ -610,10 +618,16 @@ def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
         key_path = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
         cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
         if policy in ("OnFailure", "Always"):
-            yield f"{key_path}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
+            yield (
+                f"{key_path}: {policy} restarts a failed program inside the attempt, at most 5 "
+                f"times; {cure}"
+            )
         elif policy is None and (preset is None or preset.restarts):
             kind = manifest.get("kind")
-            yield f"{key_path}: without it a {kind} may restart a failed program inside the attempt; {cure}"
+            yield (
+                f"{key_path}: without it a {kind} may restart a failed program inside the "
+                f"attempt; {cure}"
+            )
 
 
 def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:

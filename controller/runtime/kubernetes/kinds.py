@@ -434,9 +434,15 @@ def _with_submitter(obj: Raw) -> list[Raw]:
 def _unfit_ray_job(obj: Raw) -> str:
     mode = at(obj, "spec.submissionMode")
     if mode not in (None, "K8sJobMode", "SidecarMode"):
-        return f"with submissionMode: {mode} no pod prints the output of the entrypoint; write K8sJobMode"
+        return (
+            f"with submissionMode: {mode} no pod prints the output of the entrypoint; write "
+            f"K8sJobMode"
+        )
     if at(obj, "spec.clusterSelector") and at(obj, "spec.submitterPodTemplate") is None:
-        return "a RayJob with a clusterSelector does not name its image; write spec.submitterPodTemplate"
+        return (
+            "a RayJob with a clusterSelector does not name its image; write "
+            "spec.submitterPodTemplate"
+        )
     return ""
 
 
@@ -712,16 +718,21 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
     preset, kind = preset_of(manifest), manifest.get("kind")
     if preset is not None and preset.programs(dict(manifest)) != 1 and "primary" not in keys:
         return (
-            f"which pod of this {kind} reports the metrics? add primary: {{labels: {{NAME: VALUE}}}} with a label that "
+            f"which pod of this {kind} reports the metrics? add primary: {{labels: {{NAME: "
+            f"VALUE}}}} with a label that "
             "metadata.labels of its template has"
         )
     if preset is not None or not absent:
         return ""
     if kind == "Pod":
-        return "a Pod has no condition that says how it ended; write a Job with that pod as its template"
+        return (
+            "a Pod has no condition that says how it ended; write a Job with that pod as its "
+            "template"
+        )
     lines = " and ".join(f"{key}: {{type: …}}" for key in absent)
     return (
-        f"tuner does not know how a {kind} ends; add {lines} with the conditions that its status.conditions shows "
+        f"tuner does not know how a {kind} ends; add {lines} with the conditions that its "
+        f"status.conditions shows "
         "then, or {path: status.…, equals: …} with another field"
     )
 
@@ -765,8 +776,10 @@ def not_served(manifest: AnyObject, pod_field: str | None) -> str:
     kind = manifest.get("kind")
     if pod_field is None:
         return (
-            f"this cluster's {kind} has no field for the labels of its pods, by which Tuner finds them (it has neither "
-            f"{' nor '.join(preset.pod_fields)}, as Trainer 2.0); upgrade to {preset.operator}, or write a JobSet"
+            f"this cluster's {kind} has no field for the labels of its pods, by which Tuner finds "
+            f"them (it has neither "
+            f"{' nor '.join(preset.pod_fields)}, as Trainer 2.0); upgrade to {preset.operator}, "
+            f"or write a JobSet"
         )
     strange = [
         name
@@ -782,7 +795,10 @@ def not_served(manifest: AnyObject, pod_field: str | None) -> str:
 
 # of Kueue's API, newest first; the fields that we read are the same in both
 VERSIONS = ("v1beta2", "v1beta1")
-NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"
+NOT_INSTALLED = (
+    f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove "
+    f"spec.trial.queue"
+)
 
 
 async def served(client: KubernetesClient, kind: str) -> Kind | None:

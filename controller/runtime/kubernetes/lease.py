@@ -360,7 +360,8 @@ class FencingLease:
         """Raise Superseded: the lease that we held is another's."""
         successor = holder_of(lease.get("spec") or {}) or "it has ended since"
         self.lost = Superseded(
-            f"another controller has taken over this experiment ({successor}); its Jobs keep running, and this "
+            f"another controller has taken over this experiment ({successor}); its Jobs keep "
+            f"running, and this "
             "controller starts and removes nothing more"
         )
         raise self.lost
@@ -395,16 +396,21 @@ class FencingLease:
         forget = command("delete", name, "--local-only")
         if lease is None:
             return (
-                f"the cluster has nothing of {name} any more; since {tenure.time[:10]}, when it last ran from here, it "
+                f"the cluster has nothing of {name} any more; since {tenure.time[:10]}, when it "
+                f"last ran from here, it "
                 f"may have ended elsewhere; to forget it here: {forget}"
             )
         if (conclusion := conclusion_of(lease)) is not None and conclusion.state.finished:
-            return f"{describe_end(name, conclusion, last_holder(lease))}; to forget what is here: {forget}"
+            return (
+                f"{describe_end(name, conclusion, last_holder(lease))}; to forget what is "
+                f"here: {forget}"
+            )
         spec: LeaseSpec = lease.get("spec") or {}
         if time_left_s(spec, now) > 0:
             return busy_message(self._name, self._namespace, spec)
         return (
-            f"{last_holder(lease)} has run {name} since, and the results of its trials are not here; continue it "
+            f"{last_holder(lease)} has run {name} since, and the results of its trials are not "
+            f"here; continue it "
             f"there, or rebuild it here: {forget}, then {command('resume', name, '--from-cluster')}"
         )
 
@@ -534,7 +540,8 @@ async def wait_until_free(
         if not first:
             first = str(spec.get("renewTime"))
             print_line(
-                f"{holder_of(spec)} ran this experiment; waiting up to {left_s:.0f} s to see whether it still runs"
+                f"{holder_of(spec)} ran this experiment; waiting up to {left_s:.0f} s to see "
+                f"whether it still runs"
             )
         await asyncio.sleep(min(left_s, _POLL_S))
 
@@ -545,7 +552,8 @@ def busy_message(name: str, namespace: str, spec: LeaseSpec) -> str:
     It is the same until another one does.
     """
     return (
-        f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; "
+        f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in "
+        f"namespace {namespace}; "
         "end it there with Ctrl-C, or, if that machine is gone, wait until the lease has run out, "
         f"{DURATION_S} s after its last renewal"
     )

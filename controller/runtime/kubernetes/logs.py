@@ -447,7 +447,10 @@ class LogFollower:
         if await self._read_until_silent(last_lines=_END_LINES):
             return
         problem = f": {cause}" if cause else ""
-        self._losses = f"the end of its log could not be read: nothing arrived for {_PATIENCE_S:.0f} s{problem}"
+        self._losses = (
+            f"the end of its log could not be read: nothing arrived for "
+            f"{_PATIENCE_S:.0f} s{problem}"
+        )
         self._problem = ""
 
     async def _read_until_silent(self, *, last_lines: int = 0) -> bool:
@@ -807,7 +810,10 @@ class _StreamReader:
                 raise _KnownLinesGone
             cause = _ROTATED
         elif not self._newest_before and (unread_s := self._owner.unread_s(self._stamp[1])):
-            cause = f"nobody read the log in the container's first {unread_s:.0f} s, and a node keeps only its end"
+            cause = (
+                f"nobody read the log in the container's first {unread_s:.0f} s, and a node "
+                f"keeps only its end"
+            )
         else:
             return
         if self._owner.marked_after == self._newest_before:

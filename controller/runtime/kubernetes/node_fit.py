@@ -164,7 +164,10 @@ def _taint(spec: PodSpec, node: Node) -> str:
         if effect == "PreferNoSchedule" or key.startswith(_PASSING_TAINTS):
             continue
         if not any(_tolerates(toleration, taint) for toleration in tolerations):
-            return f"with the taint {key}={taint.get('value') or ''}:{effect}, which it does not tolerate"
+            return (
+                f"with the taint {key}={taint.get('value') or ''}:{effect}, which it does not "
+                f"tolerate"
+            )
     return ""
 
 

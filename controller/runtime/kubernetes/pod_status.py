@@ -201,7 +201,8 @@ _SECRET = re.compile(
     r'secret "?(?P<name>[a-z0-9.-]+)"? not found|in Secret [^/]+/(?P<in>[a-z0-9.-]+)'
 )
 _ADMISSION = re.compile(
-    r'^Error creating: |^job "[^"]+" creation failed with error: |^Failed to create (head|worker) Pod \S+, '
+    r'^Error creating: |^job "[^"]+" creation failed with error: |^Failed to create (head|worker) '
+    r"Pod \S+, "
     r'|^(pods?|jobs\.batch) "[^"]+" is forbidden: '
 )
 
@@ -214,23 +215,38 @@ def cleaned(message: object) -> str:
 def explain_image(pod: Pod, container: str, reason: str, message: str) -> str:
     name, detail = _spec(pod, container).get("image", ""), cleaned(message)
     if container == COLLECTOR_CONTAINER:
-        cure = "push it to a registry that the nodes can pull from (make image-collector), and name it in"
+        cure = (
+            "push it to a registry that the nodes can pull from (make image-collector), and "
+            "name it in"
+        )
         source = "spec.metrics.collectorImage or TUNER_COLLECTOR_IMAGE"
         return f"the collector's image {name} cannot be pulled: {detail or reason}; {cure} {source}"
     if reason == "ErrImageNeverPull":
-        return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
+        return (
+            f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not "
+            f"let it be pulled"
+        )
     if reason == "InvalidImageName":
         return f"image {name} is not a valid image name: {detail}"
-    return f"image {name} cannot be pulled: {detail or reason}; check its name, and imagePullSecrets if it is private"
+    return (
+        f"image {name} cannot be pulled: {detail or reason}; check its name, and "
+        f"imagePullSecrets if it is private"
+    )
 
 
 def explain_config(pod: Pod, container: str, message: str) -> str:
     """Explain why the kubelet cannot create a container."""
     spec, detail = _spec(pod, container), cleaned(message)
     if "image will run as root" in detail:
-        return f"image {spec.get('image', '')} runs as root, which is not allowed here; build it with USER 1000"
+        return (
+            f"image {spec.get('image', '')} runs as root, which is not allowed here; build it "
+            f"with USER 1000"
+        )
     if "has non-numeric user" in detail:
-        return f"image {spec.get('image', '')} names its user, and only a number can be checked here; write USER 1000"
+        return (
+            f"image {spec.get('image', '')} names its user, and only a number can be checked "
+            f"here; write USER 1000"
+        )
     if match := _SECRET.search(detail):
         name = match["name"] or match["in"]
         users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == name]
@@ -582,9 +598,12 @@ _PULLING = frozenset(
 )
 _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
 _PASSING = re.compile(
-    r"timeout|timed out|deadline exceeded|connection refused|connection reset|dial tcp|no such host|name resolution"
-    r"|server misbehaving|\bEOF\b|too ?many ?requests|TLS handshake|temporar|try again|service unavailable|bad gateway"
-    r"|internal server error|is reserved for|unreachable|object has been modified|failed calling webhook"
+    r"timeout|timed out|deadline exceeded|connection refused|connection reset|dial tcp|no such "
+    r"host|name resolution"
+    r"|server misbehaving|\bEOF\b|too ?many ?requests|TLS handshake|temporar|try again|service "
+    r"unavailable|bad gateway"
+    r"|internal server error|is reserved for|unreachable|object has been modified|failed calling "
+    r"webhook"
     r"|being terminated|status unknown for quota",
     re.IGNORECASE,
 )

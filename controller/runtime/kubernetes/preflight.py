@@ -289,7 +289,8 @@ def _access(access: ClusterAccess) -> Iterator[Finding]:
     if not access.verified:
         yield warn(
             "tls",
-            "the server's certificate is not verified (insecure-skip-tls-verify), so anybody in between can take the "
+            "the server's certificate is not verified (insecure-skip-tls-verify), so anybody in "
+            "between can take the "
             "credentials; set certificate-authority-data instead",
         )
 
@@ -306,7 +307,8 @@ def _login(credentials: Credentials) -> Finding:
         return warn("login", f"{how}, which expired at {format_utc(expires_at)}; log in again")
     return warn(
         "login",
-        f"{how}, until {format_utc(expires_at)}; a run that lasts longer ends then, unless the token is replaced: "
+        f"{how}, until {format_utc(expires_at)}; a run that lasts longer ends then, unless the "
+        f"token is replaced: "
         "use tokenFile or an exec plugin",
     )
 
@@ -344,7 +346,8 @@ def _clock(ahead_s: float) -> Finding:
     direction = "ahead of" if ahead_s > 0 else "behind"
     return warn(
         "clock",
-        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or in part, timeouts may "
+        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or "
+        f"in part, timeouts may "
         "be early or late, tokens may seem expired; synchronize the clock, for example by NTP",
     )
 
@@ -520,7 +523,8 @@ async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> F
         names = ", ".join(sorted(by_name)) or "none"
         return fail(
             subject,
-            f"LocalQueue {queue} is not in {namespace}; create it, or name another one in spec.trial.queue: {names}",
+            f"LocalQueue {queue} is not in {namespace}; create it, or name another one in "
+            f"spec.trial.queue: {names}",
         )
     local = by_name[queue]
     cluster_queue = (local.get("spec") or {}).get("clusterQueue", "")
@@ -593,7 +597,8 @@ def _image(image: str, policy: str, nodes: Sequence[Node] | None) -> Finding:
     if policy == "Never":
         return warn(
             "image",
-            f"{image} is on no known node, and imagePullPolicy: Never does not pull it; load it onto the nodes",
+            f"{image} is on no known node, and imagePullPolicy: Never does not pull it; load it "
+            f"onto the nodes",
         )
     return ok("image", f"the first trial pulls {image}; only then is it known whether that works")
 
@@ -697,7 +702,8 @@ _CURES = (
     ),
     (
         rf'unknown field "spec\.({"|".join(POD_FIELDS)})"',
-        f"Trainer 2.2 and later have {POD_FIELDS[0]}, and 2.1 has {POD_FIELDS[1]}; write the one of your cluster",
+        f"Trainer 2.2 and later have {POD_FIELDS[0]}, and 2.1 has {POD_FIELDS[1]}; write the one "
+        f"of your cluster",
     ),
     (
         r'unknown field "spec.template.spec.affinity',

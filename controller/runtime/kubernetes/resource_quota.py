@@ -276,7 +276,8 @@ def _of_container(container: Container) -> dict[str, Decimal]:
 def _mapping(key: str, value: object) -> Raw:
     if not isinstance(value, dict | None):
         raise ValueError(
-            f"{key} of a container is {value!r}; write a mapping, as in resources: {{limits: {{cpu: 4}}}}"
+            f"{key} of a container is {value!r}; write a mapping, as in resources: {{limits: "
+            f"{{cpu: 4}}}}"
         )
     return value or {}
 
@@ -556,7 +557,10 @@ def _above_quota(demand: Demand, quotas: Sequence[ResourceQuota]) -> Iterator[st
                 and key not in requests
                 and _counts_pods_of(demand, quota, key)
             ):
-                yield f"quota {_name(quota)} counts {key}, so every trial must request it: set spec.trial.resources"
+                yield (
+                    f"quota {_name(quota)} counts {key}, so every trial must request it: set "
+                    f"spec.trial.resources"
+                )
 
 
 def _counts_pods_of(demand: Demand, quota: ResourceQuota, key: str) -> bool:
@@ -577,7 +581,10 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
                     COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}
                 ):
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
-                        yield f"LimitRange {limit_range} requires a limit of {name}, so every trial must have one: set spec.trial.resources"
+                        yield (
+                            f"LimitRange {limit_range} requires a limit of {name}, so every "
+                            f"trial must have one: set spec.trial.resources"
+                        )
                 for name, text in (rule.get("max") or {}).items():
                     maximum = shape.per_pod.get(
                         f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal())
@@ -585,11 +592,19 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[LimitRange]) -> Iterato
                     if maximum > (limit := parse_quantity(text)) and (
                         kind == "Pod" or shape.containers == 1
                     ):
-                        yield f"{name} {shown_amount(name, maximum)} is above {shown_amount(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"
+                        yield (
+                            f"{name} {shown_amount(name, maximum)} is above "
+                            f"{shown_amount(name, limit)}, the most that LimitRange {limit_range} "
+                            f"allows a {kind.lower()}"
+                        )
                 for name, text in (rule.get("min") or {}).items():
                     least = shape.per_pod.get(f"requests.{name}", Decimal())
                     if shape.pods and least < (limit := parse_quantity(text)):
-                        yield f"{name} {shown_amount(name, least)} is below {shown_amount(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"
+                        yield (
+                            f"{name} {shown_amount(name, least)} is below "
+                            f"{shown_amount(name, limit)}, the least that LimitRange "
+                            f"{limit_range} allows a {kind.lower()}"
+                        )
 
 
 def _rules(limit_ranges: Sequence[LimitRange], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:

@@ -242,7 +242,8 @@ def _refusal(
         return LaunchRefused(f'"{program}" is a folder, not a program', infrastructure)
     if number == errno.EACCES:
         return LaunchRefused(
-            f'permission denied: "{program}" is not executable; chmod +x it, or put its interpreter before it',
+            f'permission denied: "{program}" is not executable; chmod +x it, or put its '
+            f"interpreter before it",
             infrastructure,
         )
     if number == errno.ENOEXEC:

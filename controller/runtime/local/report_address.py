@@ -30,7 +30,10 @@ LOCK = "reports.lock"
 _LOG = "reports.log"
 _USER = "trial"
 _ROOT = Path(__file__).parents[3]
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.report_server import main; main()"
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.report_server "
+    "import main; main()"
+)
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # in gRPC's order
 _NO_PROXY = ("no_grpc_proxy", "no_proxy")
 _HERE = "localhost,127.0.0.1,::1"

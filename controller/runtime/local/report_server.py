@@ -160,7 +160,10 @@ class ReportHandler(grpc.GenericRpcHandler):
             lines = list(report_lines(request.observation_log))
             is_running = await asyncio.to_thread(self._reports.append, request.trial_name, lines)
         except OSError as error:
-            reason = f"{error.filename}: the report cannot be stored: {error.strerror}; make it writable, then report again"
+            reason = (
+                f"{error.filename}: the report cannot be stored: {error.strerror}; make it "
+                f"writable, then report again"
+            )
             await context.abort(grpc.StatusCode.UNAVAILABLE, reason)
         if not is_running:
             name = request.trial_name[:253]

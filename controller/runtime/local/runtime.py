@@ -99,7 +99,8 @@ class LocalRuntime:
                 )
             if any("waiting" not in message for message in self._shown.values()):
                 raise RuntimeLost(
-                    "trials of an older tuner are running, which claims no GPUs; continue when they have ended"
+                    "trials of an older tuner are running, which claims no GPUs; continue when "
+                    "they have ended"
                 )
             # makes CUDA and nvidia-smi use the same indices
             env.setdefault(gpus.ORDER, "PCI_BUS_ID")

@@ -34,7 +34,10 @@ ANSWER_S = 20.0
 HURRIED_ANSWER_S = 4.0
 _SLICE_S = 1.0
 _LEAVE_S = 5.0
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.supervisor import main; main()"
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); from controller.runtime.local.supervisor "
+    "import main; main()"
+)
 # replaces the empty path
 _BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")
 _ROOT = Path(__file__).parents[3]
@@ -119,7 +122,8 @@ class SupervisorConnection:
         self.abandon()
         pid, _path = _written_in_the_lock(self._folder)
         raise RuntimeLost(
-            f"the supervisor of the trials (process {pid}) has not answered for {waited_s:g} s; if it is "
+            f"the supervisor of the trials (process {pid}) has not answered for {waited_s:g} s; "
+            f"if it is "
             f"suspended, continue it with: kill -CONT {pid}"
         )
 

@@ -36,7 +36,8 @@ class Authorizer:
         credentials = [value for key, value in metadata if key == KEY]
         if len(credentials) != 1:
             raise Unauthenticated(
-                "this server requires a token: name a file with yours in TUNER_TOKEN_FILE or with --token-file, or "
+                "this server requires a token: name a file with yours in TUNER_TOKEN_FILE or with "
+                "--token-file, or "
                 "send it as metadata, authorization: Bearer TOKEN"
             )
         scheme, _, token = str(credentials[0]).partition(" ")
@@ -67,7 +68,8 @@ class Authorizer:
             raise PermissionDenied(f"no token permits {name}")
         if rpc.verb not in grant.verbs:
             raise PermissionDenied(
-                f"the token {grant.name} lacks the verb {rpc.verb.value}, which {name} needs; ask the server's operator"
+                f"the token {grant.name} lacks the verb {rpc.verb.value}, which {name} needs; ask "
+                f"the server's operator"
             )
         namespace = resource.namespace
         if namespace is None or grant.reaches(namespace):
@@ -75,5 +77,6 @@ class Authorizer:
         if namespace == names.ALL and rpc.form is Form.NAMESPACES:
             return  # the method lists only what the caller may read
         raise PermissionDenied(
-            f"the token {grant.name} is not valid in the namespace {namespace[:80]}; ask the server's operator"
+            f"the token {grant.name} is not valid in the namespace {namespace[:80]}; ask the "
+            f"server's operator"
         )

@@ -92,7 +92,10 @@ class KeyPair:
                 if is_mismatch
                 else "one of them is not plain PEM"
             )
-            message = f"cannot be used together: {problem}; see: openssl x509 -in {certificate} -noout -text"
+            message = (
+                f"cannot be used together: {problem}; see: openssl x509 -in {certificate} "
+                f"-noout -text"
+            )
             raise InvalidArgument.at(f"{certificate} and {key}", message) from e
         _refuse_readable(key)
         if self._client_ca is None:
@@ -119,7 +122,8 @@ def _refuse_readable(key: Path) -> None:
         open_to = f"the group {status.st_gid}, which is not this process's,"
     if open_to:
         message = (
-            f"the mode {stat.S_IMODE(status.st_mode):04o} lets {open_to} read the key; see: chmod 600 {key} "
+            f"the mode {stat.S_IMODE(status.st_mode):04o} lets {open_to} read the key; see: chmod "
+            f"600 {key} "
             "(for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
         )
         raise InvalidArgument.at(str(key), message)

@@ -52,8 +52,10 @@ class Protection:
         if katib and not (address.private or self.insecure or self.tls_client_ca):
             raise InvalidArgument.at(
                 "katib",
-                f"Katib's clients send no token, so anyone who reaches {address.host} could use its studies; listen at "
-                "a loopback address, require certificates with --tls-client-ca, or accept everyone with --insecure",
+                f"Katib's clients send no token, so anyone who reaches {address.host} could use "
+                f"its studies; listen at "
+                "a loopback address, require certificates with --tls-client-ca, or accept "
+                "everyone with --insecure",
             )
         if self.tls_client_ca and not self.tls_cert:
             raise InvalidArgument.at(
@@ -63,7 +65,8 @@ class Protection:
         if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
             raise InvalidArgument.at(
                 "metrics-address",
-                f"anyone who reaches {metrics} could read the metrics unencrypted; listen at a loopback "
+                f"anyone who reaches {metrics} could read the metrics unencrypted; listen at a "
+                f"loopback "
                 "address, add --tls-cert and --tls-key, or accept everyone with --insecure",
             )
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -82,8 +85,10 @@ class Protection:
         if not self.tokens:
             raise InvalidArgument.at(
                 "tokens",
-                f"anyone who reaches {address} could do everything; name those who may with --tokens FILE, "
-                "or with --tls-client-ca FILE, accept everyone with --insecure, or use unix:PATH, which "
+                f"anyone who reaches {address} could do everything; name those who may with "
+                f"--tokens FILE, "
+                "or with --tls-client-ca FILE, accept everyone with --insecure, or use unix:PATH, "
+                "which "
                 "only its user can reach",
             )
         if not (self.tls_cert or address.private):

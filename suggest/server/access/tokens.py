@@ -74,7 +74,8 @@ def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # the types that
     if not isinstance(entries, dict) or not entries or len(document) > 1:
         raise InvalidArgument.at(
             place,
-            "must have the key `tokens:` and no other at the top, with a name for each token below it",
+            "must have the key `tokens:` and no other at the top, with a name for each token "
+            "below it",
         )
     return entries
 
@@ -105,7 +106,10 @@ def _token(name: object, entry: object, at: str, problems: list[Problem]) -> tup
             problems.append(Problem(f"{at}.namespaces", problem))
     for word in verbs or ():
         if word not in verbs_known:
-            message = f"{word[:40]!r} is not a verb; use {', '.join(verbs_known)}, or all{did_you_mean(word, verbs_known)}"
+            message = (
+                f"{word[:40]!r} is not a verb; use {', '.join(verbs_known)}, or "
+                f"all{did_you_mean(word, verbs_known)}"
+            )
             problems.append(Problem(f"{at}.verbs", message))
     allowed = (
         frozenset(AccessVerb)
@@ -139,7 +143,8 @@ def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes
         problems.append(
             Problem(
                 f"{at}.token",
-                f"must be a random text of {MIN_TOKEN} ASCII characters or more; make one with: openssl rand -hex 32",
+                f"must be a random text of {MIN_TOKEN} ASCII characters or more; make one with: "
+                f"openssl rand -hex 32",
             )
         )
     else:

@@ -31,7 +31,8 @@ async def scrape(port: int, path: str) -> str:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
                 writer.write(
-                    f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nAccept: text/plain\r\n\r\n".encode()
+                    f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nAccept: "
+                    f"text/plain\r\n\r\n".encode()
                 )
                 answer = b""
                 while data := await reader.read(1 << 16):

@@ -1,7 +1,8 @@
 """Administration of a store without a running server: open it, read its schema version, check a
 server's settings.
 
-Opening a store checks its location and upgrades its schema. SQL libraries are imported on demand.
+Opening a store checks its location and upgrades its schema. Libraries for SQL and Optuna are
+imported when first used.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from suggest.errors import NotFound
+from suggest.lazy_module import LazyModule
 from suggest.samplers import not_installed
 from suggest.storage.location import is_postgres, sqlite_path
 from suggest.storage.opening import open_store
@@ -21,11 +23,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from suggest.imports import Source
+    from suggest.optuna_storage import optuna_studies
+    from suggest.samplers import axis, grid
+    from suggest.server import start_check
     from suggest.server.access.protection import Protection
     from suggest.server.server_options import ServerOptions
     from suggest.server.start_check import StartFinding as StartFinding
     from suggest.space import Space
+    from suggest.storage import postgres, schema, sqlite, study_tables
     from suggest.storage.database import Database
+else:
+    axis, grid = LazyModule("suggest.samplers.axis"), LazyModule("suggest.samplers.grid")
+    optuna_studies = LazyModule("suggest.optuna_storage.optuna_studies")
+    postgres, sqlite = LazyModule("suggest.storage.postgres"), LazyModule("suggest.storage.sqlite")
+    schema = LazyModule("suggest.storage.schema")
+    start_check = LazyModule("suggest.server.start_check")
+    study_tables = LazyModule("suggest.storage.study_tables")
 
 __all__ = [
     "check",
@@ -49,9 +62,9 @@ def check_up(
     options: ServerOptions,
 ) -> Iterator[StartFinding]:
     """Check what a server with these settings needs to start, without starting one."""
-    from suggest.server.start_check import look
-
-    return look(address, storage_url, advertise=advertise, protection=protection, options=options)
+    return start_check.look(
+        address, storage_url, advertise=advertise, protection=protection, options=options
+    )
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:
@@ -62,17 +75,14 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
         NotFound: there is no store.
         StoreBroken: the store has a newer version, or belongs to another program.
     """
-    from suggest.storage.schema import version
-    from suggest.storage.study_tables import SCHEMA
-
     with closing(_database(storage_url)) as database:
-        current = version(database, SCHEMA)
+        current = schema.version(database, study_tables.SCHEMA)
     if current is None:
         raise NotFound(
             f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it "
             f"creates it"
         )
-    return current, SCHEMA.newest
+    return current, study_tables.SCHEMA.newest
 
 
 def check_rows(storage_url: str) -> Mapping[str, int]:
@@ -96,11 +106,7 @@ def sqlite_file(storage_url: str) -> Path | None:
 
 def _database(storage_url: str) -> Database:
     if is_postgres(storage_url):
-        from suggest.storage import postgres
-
         return postgres.PostgresDatabase(storage_url)
-    from suggest.storage import sqlite
-
     path = sqlite_path(storage_url, make_folder=False)
     if not path.exists():  # opening it would create it
         raise NotFound(f"{path}: there is no store yet; the first server that uses it creates it")
@@ -114,9 +120,7 @@ def is_optunas(storage_url: str) -> bool:
         NotFound: there is no database, or it contains studies of neither.
         Unavailable: the database does not answer.
     """
-    from suggest.optuna_storage.optuna_studies import tables_of
-
-    tables = tables_of(storage_url)
+    tables = optuna_studies.tables_of(storage_url)
     if {"version_info", "studies", "trials"} <= tables:
         return True
     if "studies" in tables:
@@ -137,15 +141,10 @@ def optuna_source(
     and may be "" if it is clear. `objectives` and `constraints` are the metrics to read. Raises
     NotFound, InvalidArgument, Unavailable.
     """
-    from suggest.optuna_storage.optuna_studies import read
-
-    return read(place, study, value, objectives, constraints)
+    return optuna_studies.read(place, study, value, objectives, constraints)
 
 
 def grid_points(space: Space) -> int | None:
     """Return how many points a grid of the space has; None if it cannot have one."""
-    from suggest.samplers.axis import axis_of
-    from suggest.samplers.grid import Grid
-
-    has_grid = all(axis_of(parameter.domain) is not None for parameter in space.parameters)
-    return Grid(space, {}).total if has_grid else None
+    has_grid = all(axis.axis_of(parameter.domain) is not None for parameter in space.parameters)
+    return grid.Grid(space, {}).total if has_grid else None

@@ -197,7 +197,8 @@ def _import_algorithms() -> None:
     Also what they import when a study needs it. Only models are imported with the first proposal of
     their algorithm.
     """
-    import multiprocessing.connection  # noqa: F401  for worker processes
+    # Here, because they take a second.
+    import multiprocessing.connection  # noqa: F401 - for worker processes
 
     from suggest import pruners
     from suggest.samplers import by_fidelity, registry  # noqa: F401

@@ -27,12 +27,13 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from suggest.address import Address, parse_address
+from suggest.address import Address
 from suggest.binding import refuse_taken
-from suggest.errors import InvalidArgument, Unavailable
+from suggest.errors import Unavailable
 from suggest.server.access.certificates import KeyPair
 from suggest.server.call_pool import CallPool
 from suggest.server.interceptor import Context, Handler
+from suggest.server.server_options import metrics_address
 from suggest.server.store_health import StoreHealth
 from suggest.studies import StudyService
 
@@ -108,16 +109,6 @@ class Metrics:
             case "/healthz":
                 return 503, "text/plain", b"stopping\n"
         return 404, "text/plain", b"there are /metrics and /healthz\n"
-
-
-def metrics_address(text: str) -> Address:
-    """Parse the address of the metrics. Raises InvalidArgument."""
-    address = parse_address(text)
-    if address.path:
-        raise InvalidArgument.at(
-            "metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT"
-        )
-    return address
 
 
 @dataclass(frozen=True, slots=True)

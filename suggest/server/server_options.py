@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from suggest.address import Address, parse_address
 from suggest.errors import InvalidArgument
 from suggest.server.access.file_reloader import FileReloader
 from suggest.server.limits_file import Limits, read_limits
@@ -33,6 +34,16 @@ class ServerOptions:
             cure = "mount the volume of the trials there, or give this user write permission"
             message = f"{folder} is not a folder that this user can write; {cure}"
             raise InvalidArgument.at("katib-checkpoints", message)
+
+
+def metrics_address(text: str) -> Address:
+    """Parse the address of the metrics. Raises InvalidArgument."""
+    address = parse_address(text)
+    if address.path:
+        raise InvalidArgument.at(
+            "metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT"
+        )
+    return address
 
 
 class LimitsFile:

@@ -15,16 +15,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.pool import NullPool
 
 from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, NotFound, StoreUnavailable, TunerError
+from suggest.server.access.certificates import KeyPair
 from suggest.server.access.protection import Protection, watched_tokens
-from suggest.server.server_options import LimitsFile, ServerOptions
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from suggest.server.admin import schema_versions
+from suggest.server.server_options import LimitsFile, ServerOptions, metrics_address
+from suggest.storage.location import is_postgres, sqlite_path
+from suggest.storage.schema import version
+from suggest.storage.sqlite import translated
+from suggest.storage.study_tables import SCHEMA
+from suggest.url_redaction import redacted_url
 
 _ANY_HOST = ("0.0.0.0", "::", "")
 SOON_DAYS = 14
@@ -122,8 +128,6 @@ def _katib_checkpoints(options: ServerOptions) -> str:
 
 
 def _metrics(text: str, served: str, protection: Protection) -> str:
-    from suggest.server.server_metrics import metrics_address
-
     address = metrics_address(text)
     protection.check(parse_address(served), address)
     if address.port and address == parse_address(served):
@@ -142,12 +146,6 @@ def _limits(path: str) -> str:
 
 
 def _storage(url: str) -> str:
-    from suggest.server.admin import schema_versions
-    from suggest.storage.location import is_postgres, sqlite_path
-    from suggest.storage.schema import version
-    from suggest.storage.study_tables import SCHEMA
-    from suggest.url_redaction import redacted_url
-
     if is_postgres(url):
         try:
             current, newest = schema_versions(url)
@@ -198,11 +196,6 @@ class _ReadOnly:
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
-        from sqlalchemy import create_engine
-        from sqlalchemy.pool import NullPool
-
-        from suggest.storage.sqlite import translated
-
         # Without a log, no process has the database open. SQLite would create a log even for
         # reading, unless immutable.
         log = self._path.with_name(f"{self._path.name}-wal")
@@ -223,8 +216,6 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
     """Check the certificate with a TLS handshake within this process, so that OpenSSL itself
     validates it.
     """
-    from suggest.server.access.certificates import KeyPair
-
     KeyPair(cert, key, client_ca)
     names, expires = _served_certificate(cert, key)
     host = parse_address(address).host

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.main import main
-from suggest.server.admin import open_store
+from suggest.server import admin
 from suggest.storage import sql_store, study_tables
 from suggest.storage.study_tables import SCHEMA
 
@@ -30,7 +30,7 @@ def test_a_missing_store_is_not_created(storage: str, capsys: pytest.CaptureFixt
 def test_a_new_store_has_the_newest_schema(
     storage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    open_store(storage).close()
+    admin.open_store(storage).close()
     assert main(["db", "check", "--storage", storage]) == 0
     assert main(["db", "upgrade", "--storage", storage]) == 0
     newest = f"schema {SCHEMA.newest}, the newest"
@@ -47,12 +47,12 @@ def test_an_older_store_is_upgraded_when_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    open_store(storage).close()
+    admin.open_store(storage).close()
     (tmp_path / "9998.py").write_text(
         "revision, down_revision = '9998', '0001'\ndef upgrade(): pass\n"
     )
     newer = replace(SCHEMA, newest="9998", migrations=f"{SCHEMA.migrations}\n{tmp_path}")
-    for module in (study_tables, sql_store):
+    for module in (study_tables, sql_store, admin.study_tables):
         monkeypatch.setattr(module, "SCHEMA", newer)
     assert main(["db", "check", "--storage", storage]) == 7
     assert main(["db", "upgrade", "--storage", storage]) == 0

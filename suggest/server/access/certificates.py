@@ -52,6 +52,7 @@ class KeyPair:
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return credentials for a port; gRPC asks for the newest pair at each new connection."""
+        # Here, because other checks of the files need no gRPC.
         import grpc
 
         current = self._watched.value

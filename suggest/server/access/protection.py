@@ -13,17 +13,14 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from suggest.address import Address
 from suggest.errors import InvalidArgument
+from suggest.server.access.authorization import Authorizer
 from suggest.server.access.caller import AccessVerb
+from suggest.server.access.certificates import KeyPair
 from suggest.server.access.file_reloader import FileReloader
-
-if TYPE_CHECKING:
-    from suggest.server.access.authorization import Authorizer
-    from suggest.server.access.certificates import KeyPair
-    from suggest.server.access.tokens import Tokens
+from suggest.server.access.tokens import Tokens, read_tokens
 
 log = logging.getLogger(__name__)
 
@@ -108,14 +105,10 @@ class LoadedProtection:
         self.certified = bool(protection.tls_client_ca)  # whether clients have certificates
         self._watched: list[KeyPair | FileReloader[Tokens]] = []
         if protection.tokens:
-            from suggest.server.access.authorization import Authorizer
-
             tokens = watched_tokens(Path(protection.tokens))
             self.authorizer = Authorizer(lambda: tokens.value)
             self._watched.append(tokens)
         if protection.tls_cert:
-            from suggest.server.access.certificates import KeyPair
-
             client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
             self.pair = KeyPair(Path(protection.tls_cert), Path(protection.tls_key), client_ca)
             self._watched.append(self.pair)
@@ -143,7 +136,6 @@ class LoadedProtection:
 
 def watched_tokens(path: Path) -> FileReloader[Tokens]:
     """Return a reloader of the token file. Raises InvalidArgument."""
-    from suggest.server.access.tokens import read_tokens
 
     def read(contents: Sequence[bytes]) -> Tokens:
         tokens = read_tokens(contents[0], place=str(path))

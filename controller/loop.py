@@ -425,7 +425,7 @@ class Loop:
             # No later request repeats this id: take in the trials that the lost reply handed out
             # now or never.
             trials = await self._search.trials()
-            if any(map(self._memory.is_of_another, trials)):
+            if any(map(self._memory.belongs_to_another_client, trials)):
                 self._journal.in_doubt = True
                 return False
             self._memory.take_in(trials)
@@ -706,7 +706,7 @@ class Loop:
             memory.handed_out += 1
             if trial.finished:  # a repeated reply may have trials that were completed long ago
                 memory.count(trial)
-            elif memory.is_of_another(trial):
+            elif memory.belongs_to_another_client(trial):
                 await self._search.complete(trial.number, LOST, [])
                 self._journal.in_doubt = True
             else:

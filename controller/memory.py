@@ -178,7 +178,7 @@ class Memory:
         before = self.paused.pop(trial.number, opened)
         self.open(trial, [] if before is None else before.attempts)
 
-    def is_of_another(self, trial: Trial) -> bool:
+    def belongs_to_another_client(self, trial: Trial) -> bool:
         """Return whether the attempts of this number belong to another trial, which the study has
         lost.
 

@@ -12,15 +12,19 @@ import signal
 from typing import TYPE_CHECKING
 
 import suggest
-from controller import core, runtime
+from controller import core
+from suggest.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.app.run import RunResult
     from controller.app.validate import ServerVerdicts
+    from controller.runtime import protocol
     from controller.runtime.kubernetes.preflight import Finding
     from suggest.server.admin import StartFinding
+else:
+    protocol = LazyModule("controller.runtime.protocol")
 
 
 class ExitCode(enum.IntEnum):
@@ -67,7 +71,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.USAGE, f"tuner: {error}"
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster reports: {error}"
-        case runtime.protocol.RuntimeLost():
+        case protocol.RuntimeLost():
             return (
                 ExitCode.UNAVAILABLE,
                 f"tuner: {error}; running trials continue; run the same command again to continue",

@@ -35,19 +35,21 @@ def test_new_attempt_counts_on() -> None:
 
 def test_a_number_whose_trial_has_ended_is_another_trials_when_it_is_handed_out_first() -> None:
     memory = Memory(a_spec())
-    assert not memory.is_of_another(a_trial(0))
+    assert not memory.belongs_to_another_client(a_trial(0))
     memory.note_attempt(attempt(1, SUCCEEDED))
-    assert memory.is_of_another(replace(a_trial(0), tries=1))
-    assert not memory.is_of_another(replace(a_trial(0), tries=2))
-    assert not memory.is_of_another(replace(a_trial(0), tries=1, state=TrialState.CANCELLED))
+    assert memory.belongs_to_another_client(replace(a_trial(0), tries=1))
+    assert not memory.belongs_to_another_client(replace(a_trial(0), tries=2))
+    assert not memory.belongs_to_another_client(
+        replace(a_trial(0), tries=1, state=TrialState.CANCELLED)
+    )
 
 
 def test_a_running_attempt_is_not_taken_for_a_trial_with_other_parameters() -> None:
     memory = Memory(a_spec())
     memory.open(a_trial(0, lr=0.1), [attempt(1, RUNNING)])
     memory.note_attempt(attempt(1, RUNNING))
-    assert not memory.is_of_another(a_trial(0, lr=0.1))
-    assert memory.is_of_another(a_trial(0, lr=0.2))
+    assert not memory.belongs_to_another_client(a_trial(0, lr=0.1))
+    assert memory.belongs_to_another_client(a_trial(0, lr=0.2))
 
 
 @pytest.mark.parametrize("ahead_s", [-86_400.0, -300.0, 0.0, 300.0, 86_400.0])

@@ -44,9 +44,9 @@ from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
 from controller.experiment_store import NewerRevision, SqlExperimentStore
 from controller.journal import LOG_LIMIT, Journal
-from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
+from controller.runtime.launch import ParametersRefused
 from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime, RuntimeLost
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from controller.spec.quantities import format_bytes

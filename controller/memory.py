@@ -25,6 +25,7 @@ from controller.core.model import (
 )
 from controller.core.progress import RunningTrial
 from controller.core.snapshot import FinalStage, UnfinishedTrial
+from controller.runtime.registry import traits_of
 from controller.search import times_handed_out
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
@@ -327,7 +328,10 @@ class Memory:
         Successors are created early only if trials are so short that waiting for the controller
         would cost a notable share of their time, and only as many as do not harm the search.
         """
-        if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= self._spec.traits.brisk_s:
+        if (
+            len(self._latest_s) < BRISK_TRIALS
+            or max(self._latest_s) >= traits_of(self._spec.runtime).brisk_s
+        ):
             return 0
         if self.independent:
             return MAX_PREFETCH

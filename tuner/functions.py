@@ -25,9 +25,9 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from controller.app.experiment_file import FileOptions
 from controller.core.model import FINAL, FUNCTION_ARCHIVE, FUNCTION_WORKER, AttemptState
-from controller.core.runtime_traits import is_on_cluster
 from controller.phrases import command
 from controller.report.formatting import ranges
+from controller.runtime.registry import traits_if_known
 from controller.runtime.trial_files import DIRECTORY
 from controller.spec.rules import opposite_direction
 from suggest.client.search_space import Parameters, level_of_caller, refuse
@@ -208,14 +208,14 @@ def _search(
     constraints = options.get("constraints") or {}
     _check_metrics(caller, [*objectives, *constraints])
 
-    on_cluster = is_on_cluster(options.get("runtime"))
+    in_containers = traits_if_known(options.get("runtime")).in_containers
     metrics = {"objectives": list(objectives), "constraints": list(constraints)}
-    packed = _pickled(objective, metrics, path=() if on_cluster else sys.path)
+    packed = _pickled(objective, metrics, path=() if in_containers else sys.path)
     experiment = Experiment(
         options.get("name") or _new_name(objective),
         parameters,
         ["python", f"{DIRECTORY}/{FUNCTION_ARCHIVE}"]
-        if on_cluster
+        if in_containers
         else [sys.executable, "-m", FUNCTION_WORKER],
         **_goal(objectives),
         constraints=constraints,
@@ -231,9 +231,9 @@ def _search(
 
     def keep(stored: StoredExperiment) -> None:
         folders = workspace.state.folders(stored.uid)
-        file = folders.function if on_cluster else folders.root / FILE
+        file = folders.function if in_containers else folders.root / FILE
         temporary = file.with_suffix(".new")
-        temporary.write_bytes(archive(packed) if on_cluster else packed)
+        temporary.write_bytes(archive(packed) if in_containers else packed)
         temporary.replace(file)
         (folders.root / HASH_FILE).write_text(code, encoding="utf-8")
 

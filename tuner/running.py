@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from controller.app.experiment_file import ExperimentFile, FileOptions
 from controller.app.experiments import Revisable
-from controller.app.validate import check_runnable
 from controller.core.model import ExperimentState
 from controller.core.snapshot import DesiredState
 from tuner.arguments import problems_by_argument
@@ -119,7 +118,7 @@ def control(
 ) -> Study:
     """Create the file's experiment or continue it, until it ends. Raises as `run`."""
 
-    check_runnable(file)
+    file.check_runnable()
 
     async def act(session: Session) -> RunResult:
         spec = file.document.spec

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from controller.app import retry as retry
     from controller.app import revise as revise
     from controller.app import run as run
-    from controller.app import runtimes as runtimes
-    from controller.app import sample_manifests as sample_manifests
     from controller.app import signals as signals
     from controller.app import state_directory as state_directory
     from controller.app import stop as stop

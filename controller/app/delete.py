@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from controller.app import runtimes
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace, described
-from controller.core.model import Attempt, Experiment, attempt_name, short_name
+from controller.core.model import Attempt, Experiment, attempt_name
 from controller.phrases import command, quantity
+from controller.runtime.protocol import RuntimeLost
+from controller.runtime.registry import provider_of
 from controller.search import study_name
 from suggest.errors import (
     FailedPrecondition,
@@ -68,7 +69,7 @@ async def delete(
         found = _found(experiments, names, namespace)
         services = [workspace.service_of(experiment) for experiment in found]
         for experiment in found:
-            if local_only and not experiment.spec.traits.on_cluster:
+            if local_only and not _left_behind(experiment):
                 raise InvalidArgument.at(
                     "--local-only", f"{experiment.name} ran on this machine, not on a cluster"
                 )
@@ -87,7 +88,7 @@ async def delete(
                 await _end_leftovers(workspace, experiments, experiment)
             left_behind = await _delete_study(workspace, experiment, service, force=force)
             if local_only:
-                left_behind = "; ".join(filter(None, (_left_on_cluster(experiment), left_behind)))
+                left_behind = "; ".join(filter(None, (_left_behind(experiment), left_behind)))
             shutil.rmtree(experiments.folders(experiment.uid).root, ignore_errors=True)
             experiments.delete_experiment(experiment.uid)
             on_deleted(Deleted(experiment.name, left_behind))
@@ -163,16 +164,17 @@ async def _end_leftovers(
 ) -> None:
     """Kill attempts that a killed controller left running.
 
-    Raises Unavailable if the cluster does not answer.
+    Raises Unavailable if the runtime does not answer.
     """
-    from controller.kube.errors import BadKubeconfig, Unreachable
-
     unended = [attempt for attempt in experiments.attempts(experiment.uid) if not attempt.ended]
     try:
         if unended:
             await _remove_attempts(workspace, experiment, unended)
-        await runtimes.discard(workspace.state, experiment)
-    except (BadKubeconfig, Unreachable) as error:
+        folders = workspace.state.folders(experiment.uid)
+        await provider_of(experiment.spec.runtime).discard(experiment, folders)
+    except (InvalidArgument, RuntimeLost) as error:
+        if not _left_behind(experiment):
+            raise
         cure = command("delete", experiment.name, "--local-only")
         raise Unavailable(
             f"{error}\n{experiment.name} was not deleted; if the cluster is gone: {cure}"
@@ -182,21 +184,14 @@ async def _end_leftovers(
 async def _remove_attempts(
     workspace: Workspace, experiment: Experiment, attempts: Sequence[Attempt]
 ) -> None:
-    runtime = await runtimes.of(workspace.state, experiment)
+    connection = await workspace.runtime_of(experiment)
     try:
         for attempt in attempts:
-            await runtime.remove(
-                attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
-            )
+            name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
+            await connection.runtime.remove(name)
     finally:
-        await runtime.close()
+        await connection.close()
 
 
-def _left_on_cluster(experiment: Experiment) -> str:
-    """Describe what may be left on the cluster, with the command that deletes the object that owns
-    the rest.
-    """
-    owner = short_name(experiment.name, experiment.uid)
-    context = f"--context {experiment.context} " if experiment.context else ""
-    cure = f"kubectl {context}-n {experiment.namespace} delete configmap {owner}"
-    return f"what is on the cluster, if nobody else runs it ({cure})"
+def _left_behind(experiment: Experiment) -> str:
+    return provider_of(experiment.spec.runtime).left_behind(experiment)

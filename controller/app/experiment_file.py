@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from controller import app
 from controller.app.state_directory import StateDirectory
+from controller.runtime.registry import provider_of, traits_of
 from controller.spec import Document, NoConfigMap, read, read_path
 from suggest import server
 from suggest.domain import encodable
@@ -67,14 +68,14 @@ class ExperimentFile:
             is_file=False,
             overrides=_overrides(options),
             service=_check,
-            namespace_of=lambda name: _namespace_of(name, options.context, state),
+            namespace_of=lambda runtime, name: _namespace_of(runtime, name, options.context, state),
             config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
         )
         return cls._checked(document, working_directory(), options)
 
     @classmethod
     def _checked(cls, document: Document, directory: Path, options: FileOptions) -> ExperimentFile:
-        if options.context and not document.spec.traits.on_cluster:
+        if options.context and not traits_of(document.spec.runtime).has_contexts:
             raise InvalidArgument.at(
                 "--context",
                 "applies to a cluster, and trials run on this machine; add --runtime kubernetes",
@@ -84,6 +85,21 @@ class ExperimentFile:
                 "", f"the folder {str(directory)!a} has a name that is not UTF-8; rename it"
             )
         return cls(document, directory)
+
+    def check_runnable(self) -> None:
+        """Raise SpecErrors if the trials could never run where the file says."""
+        document = self.document
+        check_rules(document, self.directory)
+        if obstacles := list(
+            provider_of(document.spec.runtime).obstacles(document.spec, self.directory)
+        ):
+            raise document.locate(obstacles)
+
+
+def check_rules(document: Document, directory: Path) -> None:
+    """Raise SpecErrors for what the file may not say on its runtime."""
+    if problems := list(provider_of(document.spec.runtime).problems(document.spec, directory)):
+        raise document.locate(problems)
 
 
 def working_directory() -> Path:
@@ -106,7 +122,7 @@ def read_document(path: str, options: FileOptions, state: StateDirectory) -> Doc
         path,
         overrides=_overrides(options),
         service=None if options.checked_by_server else _check,
-        namespace_of=lambda name: _namespace_of(name, options.context, state),
+        namespace_of=lambda runtime, name: _namespace_of(runtime, name, options.context, state),
         config_map_of=lambda namespace, name: _config_map(namespace, name, options.context),
     )
 
@@ -141,14 +157,12 @@ def _config_map(namespace: str, name: str, context: str | None) -> Mapping[str, 
         ) from error
 
 
-def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
-    """Return the namespace of an experiment whose file names none; "" is the default namespace.
+def _namespace_of(runtime: str, name: str, context: str | None, state: StateDirectory) -> str:
+    """Return the namespace of an experiment whose file names none.
 
     A known experiment keeps its namespace. For a new one it is that of the context, as in kubectl.
     """
-    from controller.kube.kubeconfig import namespace_of
-
-    of_context = namespace_of(context or None)
+    of_context = provider_of(runtime).namespace_of(context)
     if of_context == "default" or not state.controller_db.exists():
         return of_context
     with app.local_experiments.opened(state) as experiments:

@@ -160,6 +160,27 @@ class ExperimentService:
         uid = uid or new_uid()
         return Reservation(uid, self._store.lease(uid, name))
 
+    def draft(
+        self,
+        document: Document,
+        directory: Path,
+        reserved: Reservation,
+        *,
+        service: str,
+        context: str,
+    ) -> Experiment:
+        """Return a new experiment as `create` would record it."""
+        spec, uid = document.spec, reserved.uid
+        return Experiment(
+            uid=uid,
+            spec=spec,
+            revision=1,
+            directory=str(directory),
+            study=str(StudyName(spec.namespace, short_name(spec.name, uid))),
+            server=service,
+            context=context,
+        )
+
     def create(
         self,
         document: Document,
@@ -170,19 +191,10 @@ class ExperimentService:
         context: str,
     ) -> Admitted:
         """Record a new experiment. Raises AlreadyExists if another process was faster."""
-        spec, uid = document.spec, reserved.uid
         now = datetime.now(UTC)
-        experiment = Experiment(
-            uid=uid,
-            spec=spec,
-            revision=1,
-            directory=str(directory),
-            study=str(StudyName(spec.namespace, short_name(spec.name, uid))),
-            server=service,
-            context=context,
-            start_time=now,
-        )
-        self._store.create_experiment(experiment, Revision(1, spec, document.text, now))
+        draft = self.draft(document, directory, reserved, service=service, context=context)
+        experiment = replace(draft, start_time=now)
+        self._store.create_experiment(experiment, Revision(1, document.spec, document.text, now))
         return Admitted(experiment, reserved.lease, document.text, document.source)
 
     def resume_file(self, document: Document, directory: Path) -> Admitted | NothingToRun:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from controller import app
 from controller.app.experiment_file import ExperimentFile
 from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
@@ -91,7 +90,7 @@ async def import_trials(
         async with workspace.connected(service) as client:
             if experiment is None:
                 assert isinstance(target, ExperimentFile)
-                experiment = await _create(experiments, target, client, service, context)
+                experiment = await _create(workspace, experiments, target, client, service, context)
             await ExperimentStudy(experiment, client).make(
                 begun=bool(experiments.attempts(experiment.uid))
             )
@@ -116,6 +115,7 @@ async def import_trials(
 
 
 async def _create(
+    workspace: Workspace,
     experiments: LocalExperiments,
     file: ExperimentFile,
     client: SessionClient,
@@ -128,15 +128,16 @@ async def _create(
         await client.validate(study_spec(spec))
     except InvalidArgument as error:
         raise file.document.locate(error.problems) from error
-    cluster = await app.runtimes.connect(spec, context)
-    context = "" if cluster is None else cluster.context
-    if cluster is not None:
-        await cluster.close()
     of = ExperimentService(experiments)
     reserved = of.reserve(spec.name)
     try:
+        draft = of.draft(
+            file.document, file.directory, reserved, service=service, context=context or ""
+        )
+        connection = await workspace.runtime_of(draft)
+        await connection.close()
         admitted = of.create(
-            file.document, file.directory, reserved, service=service, context=context
+            file.document, file.directory, reserved, service=service, context=connection.context
         )
     except BaseException:
         reserved.lease.discard()

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,9 +18,10 @@ from pathlib import Path
 
 from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import checkpoint_suffix, cluster_launch, fidelity, launch
+from controller.runtime.launch import checkpoint_suffix, fidelity
 from controller.runtime.protocol import Launch
-from controller.runtime.trial_files import TrialFiles
+from controller.runtime.provider import LaunchBuilder
+from controller.runtime.registry import traits_of
 from controller.spec import redacted
 from suggest.distribution import VERSION
 from suggest.errors import Unavailable
@@ -76,7 +76,7 @@ class AttemptLauncher:
     source: str  # the file's name, as the person gave it
     text: str
     seed: Callable[[], int | None]
-    files: TrialFiles | None = None  # what trials on a cluster get of this machine
+    build: LaunchBuilder
     git: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,23 +99,10 @@ class AttemptLauncher:
             attempt.trial, attempt.number, apart=checkpoint_suffix(experiment, attempt)
         )
         starts_over = ""
-        if experiment.spec.traits.shares_files and attempt.trial is not FINAL:
+        if not traits_of(experiment.spec.runtime).in_containers and attempt.trial is not FINAL:
             await self._inherit(trial, folders)
             starts_over = _starts_over(experiment, trial, attempt, folders)
-        launched = (
-            cluster_launch(
-                experiment, trial, attempts, folders, environ=os.environ, files=self.files
-            )
-            if experiment.spec.traits.on_cluster
-            else launch(
-                experiment,
-                trial,
-                attempt,
-                folders,
-                environ=os.environ,
-                interpreter_directory=Path(sys.executable).parent,
-            )
-        )
+        launched = self.build(experiment, trial, attempts, folders)
         self._record(experiment, trial, attempt, folders, launched)
         return replace(launched, starts_over=starts_over)
 

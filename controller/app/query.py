@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from controller.app.experiments import final_attempts, find
 from controller.app.local_experiments import LocalExperiments
@@ -25,6 +25,7 @@ from controller.core.model import (
     by_trial,
     trial_name,
 )
+from controller.core.quota_use import QuotaReport
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.ranking import trials_that_ran
@@ -36,7 +37,7 @@ from controller.report.record import (
     last_values,
     note_latest,
 )
-from controller.report.top import QuotaUse
+from controller.runtime.registry import provider_of, traits_of
 from controller.search import CHOOSES, StudyReads, lost, study_name
 from suggest.errors import (
     FailedPrecondition,
@@ -303,13 +304,13 @@ def final_record(experiments: LocalExperiments, experiment: Experiment) -> Final
     if experiment.final is None or not attempts:
         return None
     directory = experiments.folders(experiment.uid).attempt(FINAL, attempts[-1].number).output
-    is_local = experiment.spec.traits.shares_files
+    is_here = not traits_of(experiment.spec.runtime).in_containers
     return FinalRecord(
         run=experiment.final,
         attempts=attempts,
         name=trial_name(experiment.name, experiment.uid, FINAL),
         over=experiment.state.finished,
-        directory=str(directory) if is_local else "",
+        directory=str(directory) if is_here else "",
     )
 
 
@@ -446,34 +447,6 @@ def _study_named(text: str, namespace: str | None) -> StudyName:
     return parse_study(text if is_whole else str(StudyName(namespace or "default", text)), "name")
 
 
-# The cluster
-
-
-async def quotas_of(experiment: Experiment) -> tuple[list[QuotaUse] | None, str]:
-    """Return the quotas of the experiment's namespace for GPUs, CPU and memory, and "".
-
-    The quotas are None without a cluster, or if they are unknown, and then the text says why.
-    """
-    if not experiment.spec.traits.on_cluster:
-        return None, ""
-    from controller.kube.client import QUOTAS, KubernetesClient
-    from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable
-
-    try:
-        async with await KubernetesClient.connect(experiment.context or None) as client:
-            quotas, _ = await client.list(QUOTAS, experiment.namespace)
-    except (ApiError, BadKubeconfig, AccessDenied, Unreachable) as error:
-        return None, str(error)
-    return [use for quota in quotas for use in _uses(quota)], ""
-
-
-def _uses(quota: dict[str, Any]) -> Iterator[QuotaUse]:  # Any: an object as the cluster sends it
-    from controller.runtime.kubernetes.resource_quota import is_gpu
-
-    status = quota.get("status") or {}
-    used = status.get("used") or {}
-    for key, allowed in (status.get("hard") or {}).items():
-        resource = key.removeprefix("requests.")
-        if is_gpu(resource) or resource.removeprefix("limits.") in ("cpu", "memory"):
-            amounts = str(used.get(key, 0)), str(allowed)
-            yield QuotaUse(resource, *amounts, quota["metadata"]["name"], is_gpu(resource))
+async def quotas_of(experiment: Experiment) -> QuotaReport | None:
+    """Return the quotas of the experiment's namespace; None if its runtime has no quotas."""
+    return await provider_of(experiment.spec.runtime).quotas(experiment)

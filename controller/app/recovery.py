@@ -7,158 +7,25 @@ used twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 from controller.app.experiment_service import Admitted, ExperimentService
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
-from controller.core.model import (
-    FINAL,
-    Attempt,
-    AttemptState,
-    Experiment,
-    ExperimentSpec,
-    FailureClass,
-)
+from controller.core.model import Attempt, AttemptState, Experiment, FailureClass
 from controller.experiment_store import Changes
-from controller.kube.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient
-from controller.kube.objects import Raw
 from controller.phrases import command
-from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
-from controller.runtime.kubernetes.lease import end_on_cluster, wait_until_free
+from controller.runtime.provider import RecoveredExperiment
 from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
 from controller.spec.problems import Marks
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from suggest.nesting import load_json
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from suggest.space import Assignment
 from suggest.trial import Outcome, TrialState
 
 _BATCH = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredExperiment:
-    """What a cluster still has of an experiment.
-
-    `trials` has the parameters and attempt numbers of each trial.
-    """
-
-    uid: str
-    context: str
-    document: Document
-    trials: dict[int, tuple[Assignment, list[int]]]
-
-    @property
-    def lost(self) -> list[int]:
-        return [
-            number
-            for number in range(max(self.trials, default=-1) + 1)
-            if number not in self.trials
-        ]
-
-
-async def look(
-    name: str,
-    *,
-    context: str | None,
-    namespace: str | None,
-    print_line: Callable[[str], None] = lambda _text: None,
-) -> RecoveredExperiment:
-    """Find what a cluster still has of an experiment.
-
-    Raises:
-        NotFound: The cluster has no such experiment.
-        FailedPrecondition: There are several of that name, a controller still runs it, or it has
-        ended.
-    """
-    async with await KubernetesClient.connect(context) as client:
-        searched = namespace or client.default_namespace
-        labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
-        anchors, _ = await client.list(CONFIG_MAPS, searched, labels=labels)
-        if len(anchors) > 1:
-            anchors = [
-                each for each in anchors if not await end_on_cluster(client, searched, each)
-            ] or anchors
-        anchor = _only(anchors, name, searched)
-        await wait_until_free(client, searched, anchor["metadata"]["name"], print_line=print_line)
-        if ending := await end_on_cluster(client, searched, anchor):
-            raise FailedPrecondition(
-                f"{ending}. Its trials and their results are there. To run it again, choose "
-                f"another metadata.name; to "
-                f"delete what the cluster keeps of it: kubectl -n {searched} delete configmap "
-                f"{anchor['metadata']['name']}"
-            )
-        uid = anchor["metadata"]["labels"][UID]
-        text = anchor["data"]["experiment"]
-        spec = from_document(load_json(text))
-        objects, _ = await client.list(await _kind(client, spec), searched, labels=f"{UID}={uid}")
-        _refuse_ended(objects, name, anchor["metadata"]["name"], searched)
-        document = Document(
-            f"the cluster of context {client.context}", text, spec, (), Marks({}, {})
-        )
-        return RecoveredExperiment(uid, client.context, document, _trials(objects))
-
-
-def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
-    if not anchors:
-        raise NotFound(
-            f"namespace {namespace} has no objects of an experiment {name}; "
-            f"see kubectl -n {namespace} get configmaps -l {MANAGED_BY}=tuner"
-        )
-    if len(anchors) > 1:
-        names = ", ".join(anchor["metadata"]["name"] for anchor in anchors)
-        raise FailedPrecondition(
-            f"namespace {namespace} has several experiments {name} ({names}); delete the "
-            f"ConfigMap of those that ended"
-        )
-    return anchors[0]
-
-
-async def _kind(client: KubernetesClient, spec: ExperimentSpec) -> Kind:
-    """Return the kind of object that the experiment's attempts are."""
-    match spec.trial.cluster.get("template"):
-        case {"apiVersion": str(), "kind": str()} as template:
-            return await kind_of(client, cast(Raw, template))
-    return JOBS
-
-
-def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
-    """Raise FailedPrecondition if the final stage runs: the search has ended, and the values of its
-    trials are lost.
-    """
-    for obj in objects:
-        key = attempt_of(obj)
-        if key is not None and key[0] is FINAL:
-            running = obj["metadata"]["name"]
-            raise FailedPrecondition(
-                f"the search of {name} has ended, and {running} is its final stage: its trials' "
-                f"outcomes are lost with "
-                f"the database, so it cannot be resumed. The Job keeps running: kubectl -n "
-                f"{namespace} logs -f "
-                f"job/{running}. To start over, delete all its objects: kubectl -n {namespace} "
-                f"delete configmap "
-                f"{anchor}"
-            )
-
-
-def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
-    by_number: dict[int, tuple[Assignment, list[int]]] = {}
-    for obj in objects:
-        key = attempt_of(obj)
-        annotation = obj["metadata"].get("annotations", {}).get(PARAMETERS)
-        if key is None or annotation is None:
-            continue
-        trial, attempt = key
-        if trial is not FINAL:
-            _, attempts = by_number.setdefault(trial, (load_json(annotation), []))
-            attempts.append(attempt)
-    return by_number
 
 
 async def rebuild(
@@ -174,7 +41,9 @@ async def rebuild(
 
     Raises AlreadyExists if the database still has the experiment.
     """
-    spec = recovered.document.spec
+    spec = from_document(recovered.document)
+    source = f"the cluster of context {recovered.context}"
+    document = Document(source, json.dumps(dict(recovered.document)), spec, (), Marks({}, {}))
     if experiments.experiment(spec.namespace, spec.name) is not None:
         raise AlreadyExists(
             f"the database has {spec.name} in {spec.namespace}: nothing is lost; continue with: "
@@ -182,9 +51,7 @@ async def rebuild(
         )
     to = ExperimentService(experiments)
     reserved = to.reserve(spec.name, uid=recovered.uid)
-    admitted = to.create(
-        recovered.document, directory, reserved, service=service, context=recovered.context
-    )
+    admitted = to.create(document, directory, reserved, service=service, context=recovered.context)
     try:
         await _refill(admitted.experiment, recovered, client)
         experiments.save(recovered.uid, Changes(attempts=_attempts(recovered)))
@@ -214,8 +81,7 @@ async def _refill(
         except InvalidArgument as error:
             raise FailedPrecondition(
                 f"trial {number} has values that the file on the cluster does not know ({error}): "
-                f"{experiment.name} was extended since, and the extension is lost with the "
-                f"database; "
+                f"{experiment.name} was extended since, and the extension is lost with the database; "
                 "restore controller.db and studies.db from a backup"
             ) from error
         if recovered_trial is None:

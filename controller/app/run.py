@@ -11,32 +11,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from controller.app.experiment_file import ExperimentFile, working_directory
+from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
+from controller.app.experiments import final_has_failed
+from controller.app.local_experiments import LocalExperiments
+from controller.app.provenance import AttemptLauncher, git_state
+from controller.app.query import gather
+from controller.app.recovery import rebuild
+from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.model import FINAL, Experiment, ExperimentState
+from controller.clock import SystemClock
+from controller.core.metrics import ESCAPES
+from controller.core.model import FINAL, Experiment, ExperimentState, attempt_name
+from controller.core.progress import Progress
+from controller.core.snapshot import DesiredState
+from controller.loop import Loop, OnTrial
+from controller.report.formatting import ranges
 from controller.report.lines import View
+from controller.runtime.protocol import Runtime, RuntimeLost
+from controller.runtime.provider import RuntimeConnection
+from controller.runtime.registry import provider_of, traits_of
+from controller.search import study_name, study_spec
 from controller.spec import Document
-from suggest.errors import AlreadyExists, InvalidArgument
-from suggest.trial import TrialState
-
-if TYPE_CHECKING:
-    from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
-    from controller.app.local_experiments import LocalExperiments
-    from controller.app.suggestion_service import SessionClient
-    from controller.core.progress import Progress
-    from controller.folders import ExperimentFolders
-    from controller.kube.client import KubernetesClient
-    from controller.loop import Loop, OnTrial
-    from controller.runtime.protocol import Runtime
-    from controller.runtime.trial_files import TrialFiles
-    from suggest.trial import Trial
+from suggest.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    TunerError,
+)
+from suggest.trial import Trial, TrialState
 
 logger = logging.getLogger(__name__)
 
@@ -84,25 +95,25 @@ class RunResult:
 
 @dataclass(slots=True)
 class _StartupTasks:
-    """The work of other processes while this one imports modules: connecting the runtime, and git."""
+    """The work that begins before this process has a service: of the runtime, and of git.
 
-    runtime: Runtime
+    checked: whether the runtime would run the trials of a new experiment.
+    """
+
+    connection: RuntimeConnection
     git: asyncio.Task[dict[str, object]]
+    checked: asyncio.Task[None] | None
     _reached: asyncio.Task[object]
-    # for a new experiment: whether its cluster would accept it
-    checked: asyncio.Task[None] | None = None
 
     @classmethod
     def begin(
-        cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None
+        cls, connection: RuntimeConnection, directory: Path, *, is_new: bool
     ) -> _StartupTasks:
-        from controller.app.provenance import git_state
-
         return cls(
-            runtime,
-            asyncio.create_task(git_state(directory)),
-            asyncio.create_task(runtime.observe()),
-            None if check is None else asyncio.create_task(check),
+            connection,
+            git=asyncio.create_task(git_state(directory)),
+            checked=asyncio.create_task(connection.check()) if is_new else None,
+            _reached=asyncio.create_task(connection.runtime.observe()),
         )
 
     async def end(self) -> None:
@@ -112,9 +123,20 @@ class _StartupTasks:
         there was no loop.
         """
         self.git.cancel()
-        tasks = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
+        tasks = [task for task in (self.git, self._reached, self.checked) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.runtime.close()
+        await self.connection.close()
+
+
+@asynccontextmanager
+async def _startup(
+    connection: RuntimeConnection, directory: Path, *, is_new: bool = False
+) -> AsyncIterator[_StartupTasks]:
+    tasks = _StartupTasks.begin(connection, directory, is_new=is_new)
+    try:
+        yield tasks
+    finally:
+        await tasks.end()
 
 
 class Session:
@@ -149,11 +171,17 @@ class Session:
 
     async def run(self, file: ExperimentFile) -> RunResult:
         """Create the experiment of the file, or continue it."""
-        from controller.app.experiment_service import ExperimentService
-
         service = ExperimentService(self.experiments)
         admitted = service.run(file.document, file.directory)
-        return await self._create(file, service) if admitted is None else await self.go_on(admitted)
+        if admitted is None:
+            created = await self._create(file, service)
+            if created is not None:
+                return created
+            # Another process that started at the same time was faster, so the experiment exists
+            # now.
+            admitted = service.run(file.document, file.directory)
+            assert admitted is not None
+        return await self.go_on(admitted)
 
     async def resume(self, target: ExperimentFile | str, namespace: str | None) -> RunResult:
         """Continue an experiment with the changes of a file, or by name with the file as last
@@ -161,26 +189,21 @@ class Session:
 
         This lifts a pause.
         """
-        from controller.app.experiment_service import ExperimentService
-
         service = ExperimentService(self.experiments)
         if isinstance(target, str):
             return await self.go_on(service.resume_name(target, namespace))
         return await self.go_on(service.resume_file(target.document, target.directory))
 
-    async def recover(self, name: str, namespace: str | None) -> RunResult:
-        """Rebuild an experiment whose database is lost from what its cluster still has, and
+    async def recover(self, name: str, namespace: str | None, *, runtime: str) -> RunResult:
+        """Rebuild an experiment whose database is lost from what its runtime still has, and
         continue it.
         """
-        from controller.app import recovery, runtimes
-        from controller.report.formatting import ranges
-
-        recovered = await recovery.look(
+        recovered = await provider_of(runtime).recover(
             name, context=self._context, namespace=namespace, print_line=self.view.print_line
         )
         service = self.workspace.service
         async with self.workspace.connected(service) as client:
-            admitted = await recovery.rebuild(
+            admitted = await rebuild(
                 recovered,
                 experiments=self.experiments,
                 client=client,
@@ -195,89 +218,82 @@ class Session:
                     f"{name}: trials {ranges(recovered.lost)} were lost with the database; they "
                     f"count as cancelled"
                 )
-            runtime = await runtimes.of(self.workspace.state, admitted.experiment)
-            return await self._control(
-                admitted, client, _StartupTasks.begin(runtime, working_directory())
-            )
+            connection = await self.workspace.runtime_of(admitted.experiment)
+            async with _startup(connection, working_directory()) as startup:
+                return await self._control(admitted, client, startup)
 
     async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
         """Control an admitted experiment, or return the result of a finished one."""
-        from controller.app import runtimes
-        from controller.app.experiment_service import Admitted, NothingToRun
-
         experiment = admitted.experiment
         service = self.workspace.service_of(experiment)
-        startup: _StartupTasks | None = None
-        try:
-            runtimes.same_context(experiment, self._context)
-            for note in admitted.notes:
-                self.view.print_line(note)
-            if isinstance(admitted, NothingToRun):
-                async with self.workspace.connected(service) as client:
-                    return await self._final_result(experiment, client)
-            runtime = await runtimes.of(self.workspace.state, experiment)
-            startup = _StartupTasks.begin(runtime, Path(experiment.directory))
+        if isinstance(admitted, NothingToRun):
+            self._begin(admitted)
             async with self.workspace.connected(service) as client:
+                return await self._final_result(experiment, client)
+        try:
+            self._begin(admitted)
+            connection = await self.workspace.runtime_of(experiment)
+            async with (
+                _startup(connection, Path(experiment.directory)) as startup,
+                self.workspace.connected(service) as client,
+            ):
                 return await self._control(admitted, client, startup)
         except Exception as error:
-            if isinstance(admitted, Admitted):
-                _note_exit(self.experiments, experiment, error)
+            _note_exit(self.experiments, experiment, error)
             raise
         finally:
-            if startup is not None:
-                await startup.end()
-            if isinstance(admitted, Admitted):
-                admitted.lease.release()
+            admitted.lease.release()
 
-    async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult:
-        from controller.app import runtimes
-        from controller.search import study_spec
+    def _begin(self, admitted: Admitted | NothingToRun) -> None:
+        """Print the notes. Raises FailedPrecondition if another context was requested than the one
+        with the trials.
+        """
+        experiment, requested = admitted.experiment, self._context
+        has_contexts = traits_of(experiment.spec.runtime).has_contexts
+        if requested and has_contexts and requested != experiment.context:
+            raise FailedPrecondition(
+                f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of "
+                f"{requested}; omit --context, or choose another metadata.name for a new experiment"
+            )
+        for note in admitted.notes:
+            self.view.print_line(note)
 
-        workspace = self.workspace
-        spec = file.document.spec
-        reserved = service.reserve(spec.name)
-        startup: _StartupTasks | None = None
-        created = False
-        try:
-            cluster = await runtimes.connect(spec, self._context)
-            runtime = runtimes.make(workspace.state, spec, reserved.uid, cluster)
-            check = None if cluster is None else self._check(cluster, file.document)
-            startup = _StartupTasks.begin(runtime, file.directory, check=check)
-            async with workspace.connected(workspace.service) as client:
+    async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult | None:
+        """Create the experiment and control it.
+
+        Returns None if another process has created it meanwhile.
+        """
+        document, workspace = file.document, self.workspace
+        reserved = service.reserve(document.spec.name)
+        with ExitStack() as undo:
+            undo.callback(reserved.lease.discard)
+            draft = service.draft(
+                document,
+                file.directory,
+                reserved,
+                service=workspace.service,
+                context=self._context or "",
+            )
+            connection = await workspace.runtime_of(draft)
+            async with (
+                _startup(connection, file.directory, is_new=True) as startup,
+                workspace.connected(workspace.service) as client,
+            ):
                 self._controls.connected(client.hurry)
+                await _check(document, client, startup)
                 try:
-                    await client.validate(study_spec(spec))
-                except InvalidArgument as error:
-                    raise file.document.locate(error.problems) from error
-                if startup.checked is not None:
-                    await startup.checked
-                context = "" if cluster is None else cluster.context
-                admitted = service.create(
-                    file.document,
-                    file.directory,
-                    reserved,
-                    service=workspace.service,
-                    context=context,
-                )
-                created = True
+                    admitted = service.create(
+                        document,
+                        file.directory,
+                        reserved,
+                        service=workspace.service,
+                        context=connection.context,
+                    )
+                except AlreadyExists:
+                    return None
+                # The lease is the experiment's from here on, and `_control` releases it.
+                undo.pop_all()
                 return await self._control(admitted, client, startup)
-        except AlreadyExists:
-            if created:
-                raise
-        finally:
-            if not created:
-                if startup is not None:
-                    await startup.end()
-                reserved.lease.discard()
-        # Another process that started at the same time was faster, so the experiment exists now.
-        admission = service.run(file.document, file.directory)
-        assert admission is not None
-        return await self.go_on(admission)
-
-    async def _check(self, cluster: KubernetesClient, document: Document) -> None:
-        from controller.app.validate import check_cluster
-
-        await check_cluster(cluster, document, self.workspace.state)
 
     async def _control(
         self, admitted: Admitted, client: SessionClient, startup: _StartupTasks
@@ -291,15 +307,13 @@ class Session:
                 client=client,
                 controls=self._controls,
                 view=self.view,
-                runtime=startup.runtime,
+                runtime=startup.connection.runtime,
                 git=startup.git,
                 on_trial=self._on_trial,
             )
-            if (
-                experiment.state is ExperimentState.PAUSED
-                and experiment.spec.traits.survives_controller
-            ):
-                await self._free_quota(experiment, startup.runtime)
+            survives = traits_of(experiment.spec.runtime).survives_controller
+            if experiment.state is ExperimentState.PAUSED and survives:
+                await self._free_quota(experiment, startup.connection.runtime)
         finally:
             await startup.end()
             admitted.lease.release()
@@ -311,20 +325,15 @@ class Session:
         """Remove ended attempts, because a pod that waits for a missing image still counts against
         the quota.
         """
-        from controller.core.model import attempt_name
-        from controller.kube.errors import AccessDenied
-        from controller.runtime.protocol import RuntimeLost
-
         ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
-        with suppress(RuntimeLost, AccessDenied):  # the next controller removes them
+        # The next controller removes what is left.
+        with suppress(RuntimeLost, PermissionDenied):
             for attempt in ended:
                 await runtime.remove(
                     attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
                 )
 
     async def _final_result(self, experiment: Experiment, client: SessionClient) -> RunResult:
-        from controller.app.query import gather
-
         record = await gather(self.experiments, experiment, client)
         self.view.close(None)
         return self._result(experiment, record.counts, record.best)
@@ -332,8 +341,6 @@ class Session:
     def _result(
         self, experiment: Experiment, counts: Mapping[TrialState, int], best: Trial | None
     ) -> RunResult:
-        from controller.app.experiments import final_has_failed
-
         return RunResult(
             experiment,
             counts,
@@ -359,15 +366,22 @@ class Session:
         return trial, last_lines(log)
 
 
+async def _check(document: Document, client: SessionClient, startup: _StartupTasks) -> None:
+    """Raise SpecErrors if the service or the runtime would not accept a new experiment."""
+    assert startup.checked is not None
+    try:
+        await client.validate(study_spec(document.spec))
+        await startup.checked
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+
+
 async def _best(
     experiment: Experiment, own_best: Trial | None, client: SessionClient
 ) -> Trial | None:
     """Return the best trial of the study, which may be an imported one; `own_best` if the service
     no longer answers.
     """
-    from controller.search import study_name
-    from suggest.errors import TunerError
-
     with suppress(TunerError):
         best = experiment.spec.criteria.first_best(
             await client.optimal_trials(study_name(experiment))
@@ -391,19 +405,15 @@ async def control(
 
     Raises the errors of `Loop.run`. Closes nothing.
     """
-    from controller.app.provenance import AttemptLauncher
-    from controller.clock import SystemClock
-    from controller.core.snapshot import DesiredState
-    from controller.loop import Loop
-
     experiment = admitted.experiment
+    traits = traits_of(experiment.spec.runtime)
     folders, trouble = experiments.folders(experiment.uid), experiments.trouble(experiment.uid)
     launcher = AttemptLauncher(
         folders,
         admitted.source,
         admitted.text,
         seed=lambda: client.seed,
-        files=_files_to_send(experiment, folders),
+        build=provider_of(experiment.spec.runtime).launch_builder(experiment, folders),
     )
     loop = Loop(
         experiment,
@@ -413,7 +423,7 @@ async def control(
         launcher=launcher,
         clock=SystemClock(),
         on_event=view.event,
-        patience_s=experiment.spec.traits.patience_s,
+        patience_s=traits.patience_s,
         on_trial=on_trial or (lambda _trial: DesiredState.RUN),
         on_trouble=lambda message: trouble.write(message, now=datetime.now(UTC)),
     )
@@ -423,7 +433,7 @@ async def control(
         runtime.hurry()
 
     controls.connected(hurry)
-    controls.attach(loop, detaches=experiment.spec.traits.survives_controller)
+    controls.attach(loop, detaches=traits.survives_controller)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:
         if git is not None:
@@ -445,20 +455,6 @@ def _note_exit(experiments: LocalExperiments, experiment: Experiment, error: Exc
     """Leave the reason of this exit for those who look at the experiment later."""
     message = str(error) or type(error).__name__
     experiments.trouble(experiment.uid).write(message, now=datetime.now(UTC), ended=True)
-
-
-def _files_to_send(experiment: Experiment, folders: ExperimentFolders) -> TrialFiles | None:
-    """Return the files of this machine that trials on a cluster get.
-
-    Raises FailedPrecondition if one is gone.
-    """
-    from controller.runtime import trial_files
-
-    if not experiment.spec.traits.on_cluster:
-        return None
-    return trial_files.read(
-        Path(experiment.directory), experiment.spec.trial.files, own_file=folders.function
-    )
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:
@@ -484,8 +480,6 @@ def _close(view: View, progress: Progress | None) -> None:
 
 def last_lines(log: Path) -> list[str]:
     """Return the last printable lines of a log; none if it is not on this machine."""
-    from controller.core.metrics import ESCAPES
-
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

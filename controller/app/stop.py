@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from controller.app import runtimes
 from controller.app.experiment_service import Admitted, ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
@@ -91,7 +90,7 @@ async def _end(
     controls: Callable[[], AbstractContextManager[Controls]],
 ) -> None:
     """Control the experiment until it has stopped. The loop reads the request from the store."""
-    runtime = await runtimes.of(workspace.state, admitted.experiment)
+    connection = await workspace.runtime_of(admitted.experiment)
     try:
         with controls() as installed:
             await control(
@@ -100,8 +99,8 @@ async def _end(
                 client=client,
                 controls=installed,
                 view=QuietView(),
-                runtime=runtime,
+                runtime=connection.runtime,
             )
     finally:
-        await runtime.close()
+        await connection.close()
         admitted.lease.release()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from controller import app
 from controller.app.state_directory import StateDirectory
+from controller.runtime.registry import provider_of
 from suggest.errors import FailedPrecondition
 from suggest.url_redaction import redacted_url
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
     from controller.core.model import Experiment
+    from controller.runtime.provider import RuntimeConnection
     from controller.search import StudyReads
 
 
@@ -69,6 +71,15 @@ class Workspace:
                 "omit the flag, or choose another name for a new experiment"
             )
         return requested
+
+    async def runtime_of(self, experiment: Experiment) -> RuntimeConnection:
+        """Connect to the runtime of an experiment, which may not be stored yet.
+
+        Raises what its provider raises.
+        """
+        return await provider_of(experiment.spec.runtime).connect(
+            experiment, self.state.folders(experiment.uid)
+        )
 
     def connected(self, service: str) -> AbstractAsyncContextManager[SessionClient]:
         """Return a client of the service.

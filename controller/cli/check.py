@@ -17,13 +17,14 @@ from controller.cli.exits import ExitCode
 from controller.cli.options import file_options_of, workspace_of
 from controller.cli.terminal import write_data
 from controller.phrases import command, quantity
+from controller.runtime import registry
 from controller.spec import Document, file_text, starter
 from controller.spec import schema as file_schema
 from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from controller.core.model import ExperimentSpec
-    from controller.runtime.kubernetes.preflight import Finding
+    from controller.runtime.provider import DryRun, Finding
 
 
 def validate(arguments: argparse.Namespace) -> ExitCode:
@@ -102,27 +103,17 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 
 def dry_run(arguments: argparse.Namespace) -> ExitCode:
     """Print the objects that would be sent to a cluster, or have its server check them."""
-    from controller.runtime.kubernetes.preflight import pods_of
-
-    run = app.validate.dry_run(
-        _validated(arguments).spec, app.experiment_file.directory_of(arguments.file)
-    )
+    spec, directory = _validated(arguments).spec, app.experiment_file.directory_of(arguments.file)
+    provider = registry.provider_of(spec.runtime)
     if arguments.dry_run == "client":
-        write_data(
-            _heading(run.spec)
-            + report.manifest_yaml.yaml_documents([*run.trial, *pods_of(run.trial)])
-        )
+        run = provider.dry_run(spec, directory)
+        write_data(_heading(spec, run) + report.manifest_yaml.yaml_documents(run.trial))
         if run.final:
-            write_data(
-                _FINAL_HEADING
-                + report.manifest_yaml.yaml_documents([*run.final, *pods_of(run.final)])
-            )
+            write_data(_FINAL_HEADING + report.manifest_yaml.yaml_documents(run.final))
         return ExitCode.OK
-    answer = asyncio.run(app.validate.ask_server(run, context=arguments.context))
-    for verdict in answer.verdicts:
-        print(verdict)
-    for stage, reason in answer.never_runs.items():
-        print(f"{stage} as a whole: refused: {reason}")
+    answer = asyncio.run(provider.dry_run_on_server(spec, directory, arguments.context))
+    for line in answer.lines:
+        print(line)
     return exits.of_verdicts(answer)
 
 
@@ -131,8 +122,8 @@ _FINAL_HEADING = (
 )
 
 
-def _heading(spec: ExperimentSpec) -> str:
-    point = report.formatting.parameters(app.sample_manifests.first_point(spec))
+def _heading(spec: ExperimentSpec, run: DryRun) -> str:
+    point = report.formatting.parameters(run.parameters)
     whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
     return (
         f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it, with the resulting "

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.app.run import RunResult
-    from controller.app.validate import ServerVerdicts
     from controller.runtime import protocol
-    from controller.runtime.kubernetes.preflight import Finding
+    from controller.runtime.provider import Finding, ServerVerdicts
     from suggest.server.admin import StartFinding
 else:
     protocol = LazyModule("controller.runtime.protocol")
@@ -55,7 +54,7 @@ class KilledRun(Exception):
 
 def of_error(error: Exception) -> tuple[ExitCode, str]:
     """Return the exit code of an error, and the message for stderr."""
-    from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig
+    from controller.kube.errors import ApiError
     from controller.spec.problems import SpecErrors
 
     match error:
@@ -65,10 +64,6 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.USAGE, str(error)  # begins with the file's name, like a compiler's
         case suggest.errors.TunerError():
             return _of_tuner_error(error), f"tuner: {error}"
-        case AccessDenied():
-            return ExitCode.NOT_ALLOWED, f"tuner: {error}"
-        case BadKubeconfig():
-            return ExitCode.USAGE, f"tuner: {error}"
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster reports: {error}"
         case protocol.RuntimeLost():
@@ -140,12 +135,9 @@ def of_interruption(received: signal.Signals | None) -> ExitCode:
 
 def of_verdicts(answer: ServerVerdicts) -> ExitCode:
     """Return the exit code of `tuner run --dry-run=server`."""
-    from controller.runtime.kubernetes.preflight import Answer
-
-    answers = {verdict.answer for verdict in answer.verdicts}
-    if Answer.NOT_ALLOWED in answers:
+    if answer.not_allowed:
         return ExitCode.NOT_ALLOWED
-    return ExitCode.USAGE if Answer.REFUSED in answers or answer.never_runs else ExitCode.OK
+    return ExitCode.USAGE if answer.refused else ExitCode.OK
 
 
 def of_findings(findings: Iterable[Finding]) -> ExitCode:
@@ -153,7 +145,7 @@ def of_findings(findings: Iterable[Finding]) -> ExitCode:
 
     A missing right takes precedence over all other failures.
     """
-    from controller.runtime.kubernetes.preflight import Level
+    from controller.runtime.provider import Level
 
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     if any(finding.rights for finding in failed):

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
+from controller.core.runtime_traits import BUILT_IN, DEFAULT_RUNTIME
 
 
 def _one(*names: str, **options: Any) -> Callable[[argparse.ArgumentParser], None]:
@@ -108,7 +108,7 @@ overrides = _one(
 def where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime",
-        choices=tuple(RUNTIMES),
+        metavar="|".join(BUILT_IN),
         help=f"where trials run (default: the file's spec.runtime, else {DEFAULT_RUNTIME})",
     )
     parser.add_argument(

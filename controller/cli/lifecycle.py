@@ -39,6 +39,8 @@ else:
 _NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
 MOST_PROBLEMS = 20  # printed for trials that could not be imported
 
+WITH_RECOVERY = "kubernetes"  # the runtime that --from-cluster asks, unless --runtime names another
+
 # Verbs that control an experiment
 
 
@@ -63,9 +65,12 @@ def resume(arguments: argparse.Namespace) -> int:
         file = read_file(arguments.target, arguments)
         return _start(arguments, file, lambda session, file: session.resume(file, namespace))
     if arguments.from_cluster:
-        return _control(
-            arguments, lambda session: session.recover(arguments.target, namespace), make=True
-        )
+        searched = arguments.runtime or WITH_RECOVERY
+
+        async def recovered(session: Session) -> RunResult:
+            return await session.recover(arguments.target, namespace, runtime=searched)
+
+        return _control(arguments, recovered, make=True)
     return _control(
         arguments, lambda session: session.resume(arguments.target, namespace), make=True
     )
@@ -121,7 +126,7 @@ def _start(
     begin: Callable[[Session, ExperimentFile], Awaitable[RunResult]],
 ) -> int:
     """Check and announce the file, then control its experiment."""
-    app.validate.check_runnable(file)
+    file.check_runnable()
     return _control(
         arguments, lambda session: begin(session, file), make=True, document=file.document
     )

@@ -205,8 +205,7 @@ def top(arguments: argparse.Namespace) -> ExitCode:
 
 
 async def _top_page(record: ExperimentRecord) -> str:
-    quotas, trouble = await query.quotas_of(record.experiment)
-    return top_text(record, quotas=quotas, trouble=trouble, now=datetime.now(UTC))
+    return top_text(record, report=await query.quotas_of(record.experiment), now=datetime.now(UTC))
 
 
 class _Screen:

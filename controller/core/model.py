@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final, TypeAlias, TypeVar
 
 from controller.core.katib_keys import katib_words
-from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
+from controller.core.runtime_traits import DEFAULT_RUNTIME
 from suggest.space import Assignment, Space
 from suggest.study import Algorithm, Constraint, Criteria, Fidelity, Objective, Pruning, ValueRule
 from suggest.trial import Trial
@@ -384,11 +384,6 @@ class ExperimentSpec:
     def words(self, message: str) -> str:
         """Return a message with the keys of the person's own file."""
         return katib_words(message) if self.is_katib else message
-
-    @property
-    def traits(self) -> RuntimeTraits:
-        """Return the traits of the runtime, by its name."""
-        return RUNTIMES[self.runtime]
 
     @property
     def objectives(self) -> tuple[ExperimentObjective, ...]:

@@ -1,10 +1,8 @@
-"""The traits of each runtime: what code outside a runtime needs to know about the place where
-trials run.
+"""The traits of a runtime: what code outside of it may ask without loading it.
 
-Only this table knows runtimes by name. Code that depends on the place asks for a trait, so that a
-new runtime is a row of the table, a module that implements `controller.runtime.protocol.Runtime`,
-and its constructor in `controller.app.runtimes`.
-The command line imports this module even for --help, which must not import dataclasses.
+Code that depends on where trials run asks for a trait, or asks the runtime's provider
+(`controller.runtime.provider`); it never compares names. The command line imports this module even
+for --help, which must not import dataclasses.
 """
 
 from __future__ import annotations
@@ -17,63 +15,45 @@ class RuntimeTraits(NamedTuple):
     """What one runtime offers and requires.
 
     Attributes:
-        on_cluster: trials are objects on a Kubernetes cluster, reached by a context of the
-            kubeconfig and created in a namespace; otherwise they are processes on this machine.
+        in_containers: each trial runs in a container, so it needs an image, and shares no files,
+            ports and processes with this machine. Other trials see the files of this machine: the
+            parameters file, the output folder, relative paths.
+        takes_templates: trials are objects of Kubernetes: a trial may be an object of the user's
+            own, and the labels of the file are labels of objects.
+        has_contexts: `--context` chooses where trials run, and a file without a namespace gets that
+            of the context.
         survives_controller: trials keep running without a controller, so Ctrl-C detaches from them.
-        needs_image: a trial with a command needs the image of a container.
-        shares_files: trials see the files of this machine: the parameters file, the output folder,
-            relative paths.
         shares_gpus: a trial may ask for a fraction of a GPU.
         assigns_gpus: the controller assigns the GPUs of `devices` to trials.
-        takes_templates: a trial may be a Kubernetes object of the user's own.
+        ignores: keys of `spec.trial` that have no effect.
         patience_s: how long a run waits for a runtime that does not answer.
         brisk_s: attempts shorter than this are short trials, for which successors are started
             ahead.
     """
 
-    on_cluster: bool
-    survives_controller: bool
-    needs_image: bool
-    shares_files: bool
-    shares_gpus: bool
-    assigns_gpus: bool
-    takes_templates: bool
-    patience_s: float
-    brisk_s: float
+    in_containers: bool = False
+    takes_templates: bool = False
+    has_contexts: bool = False
+    survives_controller: bool = False
+    shares_gpus: bool = False
+    assigns_gpus: bool = False
+    ignores: tuple[str, ...] = ()
+    patience_s: float = 60.0
+    brisk_s: float = 3.0
 
 
 DEFAULT_RUNTIME: Final = "local"
-RUNTIMES: Final[Mapping[str, RuntimeTraits]] = {
-    "local": RuntimeTraits(
-        on_cluster=False,
-        survives_controller=False,
-        needs_image=False,
-        shares_files=True,
-        shares_gpus=True,
-        assigns_gpus=True,
-        takes_templates=False,
-        patience_s=60.0,
-        brisk_s=3.0,
-    ),
+# The runtimes of this project. `controller.runtime.registry` has those of installed packages too.
+BUILT_IN: Final[Mapping[str, RuntimeTraits]] = {
+    "local": RuntimeTraits(shares_gpus=True, assigns_gpus=True, ignores=("image", "memory")),
     "kubernetes": RuntimeTraits(
-        on_cluster=True,
-        survives_controller=True,
-        needs_image=True,
-        shares_files=False,
-        shares_gpus=False,
-        assigns_gpus=False,
+        in_containers=True,
         takes_templates=True,
+        has_contexts=True,
+        survives_controller=True,
         # Long enough for an upgrade of a cluster's control plane.
         patience_s=900.0,
-        # Longer on a cluster, where an outcome takes longer to arrive.
+        # Longer than here, because an outcome takes longer to arrive.
         brisk_s=15.0,
     ),
 }
-
-
-def is_on_cluster(name: object) -> bool:
-    """Return whether the runtime of that name runs trials on a cluster.
-
-    The name may be unchecked input.
-    """
-    return isinstance(name, str) and name in RUNTIMES and RUNTIMES[name].on_cluster

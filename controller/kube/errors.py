@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.runtime.protocol import RuntimeLost
+from suggest.errors import InvalidArgument, PermissionDenied, Problem
 
 _REFUSED = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group '
@@ -77,12 +78,15 @@ class NotResponding(Unreachable):
     """The connection is open, but the server sends nothing."""
 
 
-class AccessDenied(Exception):
+class AccessDenied(PermissionDenied):
     """The credentials are missing, not accepted, or lack a right; a person must act."""
 
 
-class BadKubeconfig(Exception):
+class BadKubeconfig(InvalidArgument):
     """The kubeconfig is missing, cannot be read, or does not have the context."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__([Problem("", message)])
 
 
 def rule_for(error: ApiError) -> str:

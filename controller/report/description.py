@@ -24,6 +24,7 @@ from controller.report import formatting
 from controller.report.final import FinalRecord, output_location
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
+from controller.runtime.registry import traits_of
 from suggest.trial import Measurement, TrialState
 from suggest.url_redaction import redacted_url
 
@@ -310,7 +311,7 @@ def _left(experiment: Experiment) -> str:
 
     Detaching from trials on a cluster (Ctrl-C, a closed laptop) is not a failure.
     """
-    if experiment.spec.traits.survives_controller:
+    if traits_of(experiment.spec.runtime).survives_controller:
         return "no controller is running; its Jobs on the cluster keep running"
     return "its controller ended without finishing it"
 

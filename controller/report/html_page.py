@@ -18,12 +18,12 @@ from datetime import datetime
 from importlib import resources
 
 from controller.core.model import trial_name
+from controller.core.substitute import TRIAL_NAME, render
 from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.description import describe_objective
 from controller.report.figures import FIGURES, Json, worth_showing
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.spec.substitute import TRIAL_NAME, render
 from suggest.space import Choice, Int, Parameter, Scale
 from suggest.study import Importance
 from suggest.trial import TrialState

@@ -22,6 +22,7 @@ from controller.core.progress import Progress
 from controller.phrases import quantity
 from controller.report import formatting
 from controller.report.lines import time_left_s
+from controller.runtime.registry import traits_of
 from suggest.trial import TrialState
 
 MAX_ROWS = 12  # running trials that are shown
@@ -228,7 +229,7 @@ def _event_text(event: Event, message: str) -> Text:
 
 
 def _hint(progress: Progress) -> str:
-    if progress.experiment.spec.traits.survives_controller:
+    if traits_of(progress.experiment.spec.runtime).survives_controller:
         return "Ctrl-C detaches"
     return "Ctrl-C stops cleanly"
 

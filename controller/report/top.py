@@ -6,10 +6,10 @@ Pure text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from controller.core.model import FINAL
+from controller.core.quota_use import QuotaReport
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
 from controller.report.text_tables import aligned, one_line, run_time, shown_state
@@ -18,34 +18,17 @@ from suggest.trial import TrialState
 MOST_QUEUED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaUse:
-    """The limit and use of one resource in one ResourceQuota, as the cluster writes them."""
-
-    resource: str
-    used: str
-    allowed: str
-    quota: str
-    is_gpu: bool
-
-    def __str__(self) -> str:
-        return f"{self.used} of {self.allowed} {self.resource} used (quota {self.quota})"
-
-
-def top(
-    record: ExperimentRecord, *, quotas: Sequence[QuotaUse] | None, trouble: str, now: datetime
-) -> str:
+def top(record: ExperimentRecord, *, report: QuotaReport | None, now: datetime) -> str:
     """Return the page.
 
-    `quotas` are those of the namespace for GPUs, CPU and memory. None means that they are unknown
-    because of `trouble`, or that the experiment does not run on a cluster.
+    `report` has the quotas of the namespace; None if the runtime has no quotas.
     """
     parts = [_headline(record)]
     if record.trouble:
         parts.append(f"Trouble: {one_line(record.trouble)}\n")
-    if record.experiment.spec.traits.on_cluster:
-        parts.append(_gpus(record, quotas, trouble))
-        if others := [str(quota) for quota in quotas or () if not quota.is_gpu]:
+    if report is not None:
+        parts.append(_gpus(record, report))
+        if others := [str(quota) for quota in report.quotas or () if not quota.is_gpu]:
             parts.append(f"CPU and memory in {record.experiment.namespace}: {', '.join(others)}\n")
     running = [entry for entry in record.trials if entry.state is TrialState.RUNNING]
     queued = [entry for entry in record.trials if entry.state is TrialState.QUEUED]
@@ -86,7 +69,7 @@ def _headline(record: ExperimentRecord) -> str:
     return f"{experiment.name}  {shown_state(record)}  {states}{limit}{description}\n"
 
 
-def _gpus(record: ExperimentRecord, quotas: Sequence[QuotaUse] | None, trouble: str) -> str:
+def _gpus(record: ExperimentRecord, report: QuotaReport) -> str:
     running = sum(entry.state is TrialState.RUNNING for entry in record.trials)
     gpus = record.gpus * running
     if record.final is not None and record.final.state == "running":
@@ -98,9 +81,9 @@ def _gpus(record: ExperimentRecord, quotas: Sequence[QuotaUse] | None, trouble: 
         else "this experiment asks for none"
     )
     scope = f"GPUs in {record.experiment.namespace}"
-    if quotas is None:
-        return f"{scope}: unknown, {trouble}; {gpus_held}\n"
-    used = ", ".join(str(quota) for quota in quotas if quota.is_gpu)
+    if report.quotas is None:
+        return f"{scope}: unknown, {report.trouble}; {gpus_held}\n"
+    used = ", ".join(str(quota) for quota in report.quotas if quota.is_gpu)
     return f"{scope}: {used or 'no quota limits them'}; {gpus_held}\n"
 
 
@@ -116,8 +99,7 @@ def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: d
     }
     if record.gpus:
         columns["GPUS"] = [f"{record.gpus:g}" for _ in running]
-    if record.experiment.spec.traits.on_cluster:
-        columns["NODE"] = [
-            entry.newest.node if entry.newest is not None else "" for entry in running
-        ]
+    nodes = [entry.newest.node if entry.newest is not None else "" for entry in running]
+    if any(nodes):
+        columns["NODE"] = nodes
     return aligned(list(columns), list(zip(*columns.values(), strict=True)))

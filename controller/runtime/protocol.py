@@ -1,5 +1,4 @@
-"""The contract of a runtime, a place where trials run. `tests/contract/runtime_contract.py` tests
-it.
+"""The contract of a runtime, a place where trials run. `controller/runtime/testing.py` tests it.
 
 Implementations (`local`, `simulated`, `kubernetes`) know nothing about studies, budgets or metrics.
 Every action is idempotent on the attempt's name, so that it can be repeated after a crash.
@@ -8,55 +7,14 @@ Every action is idempotent on the attempt's name, so that it can be repeated aft
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from controller.core.attempt import AttemptStatus
-from controller.core.model import (
-    Collection,
-    ExperimentState,
-    FailureClass,
-    SecretRef,
-    TrialOrFinal,
-    TrialTemplate,
-)
-from controller.runtime.trial_files import TrialFiles
-from suggest.space import Assignment
+from controller.core.model import ExperimentState, FailureClass
 
 LOG_LIMIT_BYTES = 1 << 30  # of each log on disk, by default
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPart:
-    """What a cluster needs to know about an attempt besides its command.
-
-    namespace to attempt: the identity of the attempt; labels on its objects, by which they are
-    found again.
-    template: the trial's template, for its image, resources and cluster keys.
-    labels: the labels of the experiment's file, for the attempt's objects and pods.
-    secrets: environment variables that come from secrets.
-    manifest: `trial.template` with its placeholders filled in, if the file has one.
-    files: the files of this machine that the trial gets.
-    avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
-    collection: what a sidecar reads, if the measurements are not in the log.
-    parent_checkpoint: the folder whose copy TUNER_CHECKPOINT_DIR is at first; "" for an empty one.
-    """
-
-    namespace: str
-    experiment: str
-    uid: str
-    trial: TrialOrFinal
-    attempt: int
-    parameters: Assignment
-    template: TrialTemplate
-    labels: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, SecretRef] = field(default_factory=dict)
-    manifest: Mapping[str, object] | None = None
-    files: TrialFiles | None = None
-    avoid_nodes: tuple[str, ...] = ()
-    collection: Collection | None = None
-    parent_checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +44,6 @@ class Launch:
     gpu: float = 0.0
     slots: int | None = None
     workers: int = 1
-    cluster: ClusterPart | None = None  # None for local trials
     starts_over: str = ""
 
 

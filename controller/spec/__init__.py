@@ -4,6 +4,7 @@ and its cure.
 Reading a file needs neither the service nor a cluster. YAML is imported only when text is read.
 """
 
+from controller.core.substitute import fill_data, render
 from controller.spec.document import (
     END_BY_THEMSELVES,
     SETTABLE,
@@ -21,7 +22,6 @@ from controller.spec.native import schema
 from controller.spec.problems import LocatedProblem, NoConfigMap, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
-from controller.spec.substitute import fill_data, render
 from controller.spec.writing import file_text, starter
 
 __all__ = [

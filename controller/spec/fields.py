@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Final, Protocol
 
+from controller.core.substitute import as_text, nodes
 from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import as_text, nodes
 from suggest.domain import number_meant
 
 INVALID: Final = object()

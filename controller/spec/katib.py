@@ -13,7 +13,8 @@ import math
 import re
 
 from controller.core.katib_keys import katib_place, katib_words
-from controller.core.runtime_traits import DEFAULT_RUNTIME, is_on_cluster
+from controller.core.runtime_traits import DEFAULT_RUNTIME
+from controller.runtime.registry import traits_if_known
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector, KatibCollectorReader
 from controller.spec.katib_section import Json, KatibSectionReader
@@ -134,7 +135,7 @@ class KatibReader(KatibSectionReader):
             "trial": self._trial(
                 spec,
                 names,
-                on_cluster=is_on_cluster(runtime),
+                takes_templates=traits_if_known(runtime).takes_templates,
                 trial_dir=trial_dir,
                 beside=collector.custom,
             ),
@@ -383,7 +384,7 @@ class KatibReader(KatibSectionReader):
         spec: Json,
         parameters: set[str],
         *,
-        on_cluster: bool,
+        takes_templates: bool,
         trial_dir: str,
         beside: CustomCollector | None,
     ) -> Json:
@@ -392,7 +393,7 @@ class KatibReader(KatibSectionReader):
             str(metadata.get("namespace", "default")) if isinstance(metadata, dict) else "default"
         )
         reader = KatibTemplateReader(self._problems, self._config_maps, namespace=namespace)
-        if beside is not None and not on_cluster:
+        if beside is not None and not takes_templates:
             cure = (
                 "run with --runtime kubernetes, or use StdOut or File, or Push with a trial "
                 "that reports by itself"
@@ -403,7 +404,7 @@ class KatibReader(KatibSectionReader):
             )
             return {}
         native = reader.native(
-            spec, parameters, on_cluster=on_cluster, trial_dir=trial_dir, beside=beside
+            spec, parameters, takes_templates=takes_templates, trial_dir=trial_dir, beside=beside
         )
         self._places |= reader.places
         self._placeholders = reader.placeholders

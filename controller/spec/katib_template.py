@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from controller.core.substitute import TRIAL_NAME
 from controller.spec.katib_collectors import AT as COLLECTOR
 from controller.spec.katib_collectors import CustomCollector
 from controller.spec.katib_section import Json, KatibSectionReader
 from controller.spec.problems import NoConfigMap, ProblemCollector, SpecErrors
-from controller.spec.substitute import TRIAL_NAME
 from controller.spec.yaml_text import parse, plain_scalar
 
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
@@ -136,14 +136,14 @@ class ConfigMaps:
     in_file: Sequence[Json] = ()
     of_cluster: Callable[[str, str], Mapping[str, str]] | None = None
 
-    def text(self, namespace: str, name: str, key: str, *, on_cluster: bool) -> str:
+    def text(self, namespace: str, name: str, key: str, *, takes_templates: bool) -> str:
         """Return the text under a key of a ConfigMap. Raises NoConfigMap."""
         for config_map in self.in_file:
             match config_map:
                 case {"metadata": {"name": found} as metadata} if found == name:
                     if metadata.get("namespace", namespace) == namespace:
                         return self._value(config_map.get("data"), namespace, name, key)
-        if not on_cluster or self.of_cluster is None:
+        if not takes_templates or self.of_cluster is None:
             cure = (
                 "add it to this file as another document, or run with --runtime kubernetes to "
                 "read the cluster's"
@@ -179,7 +179,7 @@ class KatibTemplateReader(KatibSectionReader):
         spec: Json,
         parameters: set[str],
         *,
-        on_cluster: bool,
+        takes_templates: bool,
         trial_dir: str,
         beside: CustomCollector | None = None,
     ) -> Json:
@@ -196,7 +196,7 @@ class KatibTemplateReader(KatibSectionReader):
             self._problems.add(
                 f"{at}.retain", f"expected true or false, got {template['retain']!r}"
             )
-        job = self._template(template, at, on_cluster=on_cluster)
+        job = self._template(template, at, takes_templates=takes_templates)
         if not job:
             return {}
         if not isinstance(template.get("primaryContainerName"), str):
@@ -217,7 +217,7 @@ class KatibTemplateReader(KatibSectionReader):
             for key, theirs in (("success", "successCondition"), ("failure", "failureCondition"))
             if template.get(theirs) is not None
         }
-        if on_cluster:
+        if takes_templates:
             if beside is not None:
                 job = self._with_collector(job, beside, template.get("primaryContainerName"))
             claim = ""
@@ -308,7 +308,7 @@ class KatibTemplateReader(KatibSectionReader):
             return {}
         return condition
 
-    def _template(self, template: Json, at: str, *, on_cluster: bool) -> Json:
+    def _template(self, template: Json, at: str, *, takes_templates: bool) -> Json:
         """Return the trial's object, from the file or from a ConfigMap.
 
         Empty if it has problems.
@@ -320,7 +320,7 @@ class KatibTemplateReader(KatibSectionReader):
             )
             return {}
         job = (
-            self._template_in_config_map(template, at, on_cluster=on_cluster)
+            self._template_in_config_map(template, at, takes_templates=takes_templates)
             if "configMap" in template
             else None
         )
@@ -355,7 +355,9 @@ class KatibTemplateReader(KatibSectionReader):
                         f"{at}.{name}", f"is not a field of a {owner}; remove it", at_key=True
                     )
 
-    def _template_in_config_map(self, template: Json, at: str, *, on_cluster: bool) -> Json | None:
+    def _template_in_config_map(
+        self, template: Json, at: str, *, takes_templates: bool
+    ) -> Json | None:
         at = f"{at}.configMap"
         source = self._mapping(template, "configMap", at.rpartition(".")[0])
         keys = ("configMapNamespace", "configMapName", "templatePath")
@@ -370,7 +372,7 @@ class KatibTemplateReader(KatibSectionReader):
         namespace, name, path = (source[key] for key in keys)
         try:
             data, _ = parse(
-                self._config_maps.text(namespace, name, path, on_cluster=on_cluster),
+                self._config_maps.text(namespace, name, path, takes_templates=takes_templates),
                 f"{name}: {path}",
             )
         except NoConfigMap as error:

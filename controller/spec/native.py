@@ -10,11 +10,13 @@ from typing import Any
 
 from controller.core.line_pattern import LinePattern
 from controller.core.model import MAX_NAME_LENGTH, MetricsFormat
-from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES
+from controller.core.runtime_traits import DEFAULT_RUNTIME
+from controller.runtime import registry
 from controller.spec.cluster_section import FREE_LABELS
 from controller.spec.fields import (
     ABSENT,
     FLAG,
+    INVALID,
     REQUIRED,
     SCALAR,
     JsonValue,
@@ -182,6 +184,26 @@ class Patterns:
 
 def _as_patterns(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeName:
+    """The name of a runtime, of this project or of an installed package."""
+
+    @property
+    def expected(self) -> str:
+        return Word(tuple(registry.names())).expected
+
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        if not isinstance(raw, str):
+            return refuse(raw, at, problems, self.expected)
+        if registry.is_known(raw):
+            return raw
+        problems.add(at, registry.unknown(raw))
+        return INVALID
+
+    def schema(self) -> Schema:
+        return {"enum": registry.names()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +486,7 @@ SPEC = Section(
             field="breaker",
             value=lambda word: word == "on",
         ),
-        Key(
-            "runtime", Word(tuple(RUNTIMES)), "Where trials run.", DEFAULT_RUNTIME, field="runtime"
-        ),
+        Key("runtime", RuntimeName(), "Where trials run.", DEFAULT_RUNTIME, field="runtime"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
         Key(
             "final",

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TypeGuard
 
 from controller.core.model import ExperimentSpec
-from controller.core.runtime_traits import is_on_cluster
 from controller.named_files import open_without_waiting
 from controller.phrases import command
+from controller.runtime.registry import traits_if_known
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
 from controller.spec.native import FILE
@@ -37,7 +37,7 @@ from suggest.study import StudySpec
 STDIN = "-"
 # Raises InvalidArgument for a study that the service would refuse.
 Service = Callable[[StudySpec], None]
-NamespaceOf = Callable[[str], str]  # from the experiment's name
+NamespaceOf = Callable[[str, str], str]  # from the runtime and the experiment's name
 ConfigMapOf = Callable[[str, str], Mapping[str, str]]  # from namespace and name; raises NoConfigMap
 # The places in the file of the service's field names.
 _PLACES = (
@@ -108,8 +108,8 @@ def read(
         service: Checks the study of a file that has other problems, so that all of them are
             reported at once. If the file has no problems, the caller has to let the service check
             it.
-        namespace_of: Returns the namespace of an experiment that runs on a cluster and whose file
-            names none; "" is the default namespace.
+        namespace_of: Returns the namespace of an experiment whose file names none, and whose
+            runtime has contexts.
         config_map_of: Returns the data of a ConfigMap of the cluster that a file of Katib's names.
 
     Raises:
@@ -124,9 +124,9 @@ def read(
             apply(data, marks, override, position=position)
         except SpecErrors as error:
             wrong += error.located
-    name = _without_namespace(data)
-    if name and namespace_of is not None and (stored_namespace := namespace_of(name)):
-        apply(data, marks, f"metadata.namespace={stored_namespace}", position=len(overrides))
+    if namespace_of is not None and (unplaced := _without_namespace(data)):
+        namespace = namespace_of(*unplaced)
+        apply(data, marks, f"metadata.namespace={namespace}", position=len(overrides))
     problems = ProblemCollector()
     is_katib = _is_katib(data)
     if _is_katib(data):
@@ -219,19 +219,17 @@ def _not_created(others: Iterable[Json]) -> Iterator[str]:
             )
 
 
-def _without_namespace(data: Data) -> str:
-    """Return the name of an experiment that runs on a cluster but has no namespace.
+def _without_namespace(data: Data) -> tuple[str, str] | None:
+    """Return the runtime and the name of an experiment that needs a namespace and has none.
 
-    Return "" for any other.
+    None for any other.
     """
     match data:
         case {"metadata": {"namespace": str()}}:
-            return ""
-        case {"metadata": {"name": str(name)}, "spec": {"runtime": runtime}} if is_on_cluster(
-            runtime
-        ):
-            return name
-    return ""
+            return None
+        case {"metadata": {"name": str(name)}, "spec": {"runtime": str(runtime)}}:
+            return (runtime, name) if traits_if_known(runtime).has_contexts else None
+    return None
 
 
 def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[LocatedProblem]:

@@ -11,15 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controller.core.runtime_traits import DEFAULT_RUNTIME, RUNTIMES, RuntimeTraits
-from controller.spec import shells
-from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
-from controller.spec.document import Json
-from controller.spec.fields import found
-from controller.spec.problems import ProblemCollector
-from controller.spec.readable import readable_space, unconditional, valid_part
-from controller.spec.spelling import meant_by
-from controller.spec.substitute import (
+from controller.core.runtime_traits import DEFAULT_RUNTIME, RuntimeTraits
+from controller.core.substitute import (
     OPTIONAL,
     TRIAL_NAME,
     bodies,
@@ -28,10 +21,19 @@ from controller.spec.substitute import (
     placeholders,
     unclosed,
 )
+from controller.runtime.registry import traits_of
+from controller.spec import shells
+from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
+from controller.spec.document import Json
+from controller.spec.fields import found
+from controller.spec.problems import ProblemCollector
+from controller.spec.readable import readable_space, unconditional, valid_part
+from controller.spec.spelling import meant_by
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
-# The variables that `controller.launch.identity` sets for every attempt, whatever the file says.
+# The variables that `controller.runtime.launch.identity` sets for every attempt, whatever the file
+# says.
 GIVEN = frozenset(
     {
         "TUNER_EXPERIMENT",
@@ -117,7 +119,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     _metrics(spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     traits = _traits_of(spec)
-    if traits.on_cluster:
+    if traits.takes_templates:
         labels = document.get("metadata", {}).get("labels", {})
         _label_values(labels, "metadata.labels", problems)
         _own_labels(labels, "metadata.labels", problems)
@@ -201,7 +203,7 @@ def _metrics(spec: Json, problems: ProblemCollector) -> None:
     endpoint = metrics.get("prometheus", {})
     if (
         endpoint.get("port") is not None
-        and not _traits_of(spec).on_cluster
+        and not _traits_of(spec).in_containers
         and spec.get("parallelism", 1) > 1
     ):
         cure = "omit port and read TUNER_METRICS_PORT in the program, or set spec.parallelism: 1"
@@ -288,7 +290,7 @@ def _initial(points: list[Any], space: Space, names: set[str], problems: Problem
 
 
 def _traits_of(spec: Json) -> RuntimeTraits:
-    return RUNTIMES[spec.get("runtime", DEFAULT_RUNTIME)]
+    return traits_of(spec.get("runtime", DEFAULT_RUNTIME))
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,13 +373,13 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
             problems.add(
                 "spec.trial.command", "is missing; write the program as a list: [python, train.py]"
             )
-        if traits.needs_image and "image" not in raw:
+        if traits.in_containers and "image" not in raw:
             problems.add(
                 "spec.trial.image",
                 "is missing; a trial on a cluster needs the image of a container",
             )
         _working_dir(trial, traits, problems)
-        if not traits.shares_files and "parametersFile" in trial:
+        if traits.in_containers and "parametersFile" in trial:
             cure = "read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"
             problems.add(
                 "spec.trial.parametersFile",
@@ -419,7 +421,7 @@ def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector)
     if any(placeholders(path)) or any(unclosed(path)):
         cure = "pass the parameter in command, and change the directory there"
         problems.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
-    elif not traits.shares_files and not path.startswith("/"):
+    elif traits.in_containers and not path.startswith("/"):
         cure = f"write the path in the image, such as /app/{path}"
         problems.add(
             "spec.trial.workingDir",
@@ -686,7 +688,7 @@ def _has_shell(trial: Json) -> bool:
 
 
 def _lost_checkpoints(spec: Json) -> Iterator[str]:
-    if _traits_of(spec).shares_files or "checkpoints" in spec["trial"]:
+    if not _traits_of(spec).in_containers or "checkpoints" in spec["trial"]:
         return
     condition = "with a larger fidelity " if "fidelity" in spec else "from another one "
     if "fidelity" in spec or spec["algorithm"]["name"] == POPULATION_BASED:

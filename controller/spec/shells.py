@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from controller.core.substitute import nodes, placeholders
 from controller.spec.document import Json
-from controller.spec.substitute import nodes, placeholders
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 _WITH_ARGUMENT = frozenset({"--rcfile", "--init-file"})

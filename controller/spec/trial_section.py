@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from controller.core.substitute import as_text
 from controller.spec.cluster_section import (
     AFFINITY,
     ANNOTATIONS,
@@ -46,7 +47,6 @@ from controller.spec.quantities import (
     parse_duration,
 )
 from controller.spec.sections import MapOf, Section
-from controller.spec.substitute import as_text
 
 # 1Ei; Kubernetes takes less than eight of them.
 MAX_BYTES = 2**60

@@ -26,10 +26,10 @@ from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.budget import counted
 from controller.core.model import Experiment, ExperimentSpec, ExperimentState, by_trial
+from controller.core.quota_use import QuotaReport
 from controller.folders import AttemptFolders
 from controller.report import description, documents, figures
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
-from controller.report.top import QuotaUse
 from controller.search import StudyReads, study_name
 from controller.ui.live_table import Encoded, Event, Json
 from controller.ui.shared_reader import (
@@ -70,8 +70,8 @@ class Board:
         self._readers: dict[str, SharedReader[ExperimentRecord]] = {}  # by uid
         self._slots = asyncio.Semaphore(READS_AT_ONCE)
         self._known: tuple[Mark, list[Experiment]] = ((), [])
-        # by namespace: when, quotas, trouble
-        self._quotas: dict[str, tuple[float, list[QuotaUse], str]] = {}
+        # By runtime and namespace, with the time when they were read.
+        self._quotas: dict[tuple[str, str], tuple[float, QuotaReport | None]] = {}
 
     async def close(self) -> None:
         for reader in self._readers.values():
@@ -295,31 +295,33 @@ class Board:
             if entry.state in states
         ]
         trials.sort(key=lambda pair: states.index(pair[0].state))
-        quotas, trouble = await self._quotas_of(records)
+        report = await self._quotas_of(records)
         return {
             "namespace": namespace,
             "quotas": [
                 {"resource": q.resource, "used": q.used, "allowed": q.allowed, "quota": q.quota}
-                for q in quotas
+                for q in report.quotas or ()
             ],
-            "quotaTrouble": trouble,
+            "quotaTrouble": report.trouble,
             "trials": [_queued(entry, record) for entry, record in trials[:MOST_QUEUED]],
             "more": max(0, len(trials) - MOST_QUEUED),
         }
 
-    async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> tuple[list[QuotaUse], str]:
-        experiment = next(
-            (record.experiment for record in records if record.experiment.spec.traits.on_cluster),
-            None,
-        )
-        if experiment is None:
-            return [], ""
-        at, quotas, trouble = self._quotas.get(experiment.namespace, (0.0, [], ""))
-        if time.monotonic() - at > QUOTA_S:
-            found, trouble = await query.quotas_of(experiment)
-            quotas = found or []
-            self._quotas[experiment.namespace] = time.monotonic(), quotas, trouble
-        return quotas, trouble
+    async def _quotas_of(self, records: Sequence[ExperimentRecord]) -> QuotaReport:
+        """Return the quotas of the runtime that has some, among those of the experiments of a
+        namespace.
+        """
+        for runtime, experiment in {
+            each.experiment.spec.runtime: each.experiment for each in records
+        }.items():
+            key = runtime, experiment.namespace
+            at, report = self._quotas.get(key, (0.0, None))
+            if time.monotonic() - at > QUOTA_S:
+                report = await query.quotas_of(experiment)
+                self._quotas[key] = time.monotonic(), report
+            if report is not None:
+                return report
+        return QuotaReport([])
 
 
 def _queued(entry: TrialRecord, record: ExperimentRecord) -> Json:

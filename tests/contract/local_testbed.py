@@ -20,7 +20,7 @@ from controller.runtime import processes
 from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.local.supervisor_connection import ANSWER_S
 from controller.runtime.protocol import Launch, Runtime
-from tests.contract.runtime_contract import Script
+from controller.runtime.testing import Script
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

@@ -22,8 +22,8 @@ from controller.runtime import processes
 from controller.runtime.local import gpu_claims
 from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.protocol import CannotStart, Launch
+from controller.runtime.testing import alike, ended, on_a_loop, printed, seen
 from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
-from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen
 
 SHOW = 'echo "gpu=$CUDA_VISIBLE_DEVICES"; exec sleep 600'
 

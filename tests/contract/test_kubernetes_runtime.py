@@ -14,9 +14,10 @@ from controller.core.model import UID_LABEL, TrialTemplate
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from controller.runtime.protocol import ClusterPart, Launch, Runtime
-from tests.contract.runtime_contract import RuntimeContract, Script
+from controller.runtime.protocol import Launch, Runtime
+from controller.runtime.testing import RuntimeContract, Script
 from tests.kube import fake_kubelet
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
@@ -76,7 +77,9 @@ class ClusterTestbed:
             "TUNER_OUTPUT_DIR": "/tuner/output",
             "TUNER_CHECKPOINT_DIR": f"/tuner/checkpoints/{number}",
         }
-        return Launch(name, ("true",), env, self._folder, self._directory(number), cluster=part)
+        return ClusterLaunch(
+            name, ("true",), env, self._folder, self._directory(number), cluster=part
+        )
 
     def runs(self, name: str) -> int:
         return self._runs.count(name)

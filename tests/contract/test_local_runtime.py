@@ -23,8 +23,7 @@ from controller.runtime import processes
 from controller.runtime.local.launching import launch as launch_process
 from controller.runtime.local.runtime import LocalRuntime
 from controller.runtime.protocol import CannotStart, RuntimeLost
-from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
-from tests.contract.runtime_contract import (
+from controller.runtime.testing import (
     FOREVER,
     STUBBORN,
     RuntimeContract,
@@ -34,6 +33,7 @@ from tests.contract.runtime_contract import (
     on_a_loop,
     printed,
 )
+from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from controller.core.model import FailureClass
 from controller.runtime import processes
 from controller.runtime.local import ranks
 from controller.runtime.protocol import CannotStart, Launch, Runtime
+from controller.runtime.testing import alike, ended, on_a_loop, printed, seen
 from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
-from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen
 
 SAME = {
     "MASTER_ADDR": "127.0.0.1",

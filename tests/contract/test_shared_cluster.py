@@ -16,8 +16,8 @@ from controller.kube.objects import AttemptObject, Pod, Raw
 from controller.kube.reflector import Reflector
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.labels import experiment_labels
+from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from controller.runtime.protocol import ClusterPart, Launch
 from tests.kube.experiment import look, look_until, running
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.fake_kubelet import Script
@@ -43,7 +43,7 @@ class Tenant:
             namespace, "tiny", uid, 0, 1, {}, TrialTemplate(("true",), image="tiny:1")
         )
         env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
-        self.launch = Launch(self.name, ("true",), env, folder, directory, cluster=part)
+        self.launch = ClusterLaunch(self.name, ("true",), env, folder, directory, cluster=part)
 
     async def run(self) -> None:
         """Start the trial, and wait until it runs."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.protocol import Launch, Runtime
-from tests.contract.runtime_contract import RuntimeContract, Script
+from controller.runtime.testing import RuntimeContract, Script
 from tests.sim import simulated_runtime
 from tests.sim.simulated_runtime import SimulatedRuntime, VirtualClock
 

@@ -16,9 +16,10 @@ from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.labels import experiment_labels
+from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.lease import LeaseHolder
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from controller.runtime.protocol import ClusterPart, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import Runtime, RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 Raw = dict[str, Any]
@@ -101,7 +102,7 @@ class Experiment:
         attempt: int = 1,
         cluster: Mapping[str, object] | None = None,
         collection: Collection | None = None,
-    ) -> Launch:
+    ) -> ClusterLaunch:
         part = ClusterPart(
             NAMESPACE,
             "tiny",
@@ -116,7 +117,7 @@ class Experiment:
             collection=collection,
         )
         env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
-        return Launch(
+        return ClusterLaunch(
             self.name(trial, attempt),
             ("true",),
             env,

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.app import recovery
-from controller.app.runtimes import anchor
-from controller.app.sample_manifests import UID, sample_launch
 from controller.core.model import FINAL as FINAL_NUMBER
-from controller.runtime.kubernetes.job_builder import build_objects
+from controller.runtime.kubernetes import recovery
+from controller.runtime.kubernetes.job_builder import anchor, build_objects
+from controller.runtime.kubernetes.sample_manifests import UID, sample_launch
 from controller.spec import read
 from suggest.errors import FailedPrecondition
 from tests.kube.console import ended, experiment, start, tuner
@@ -128,7 +127,9 @@ def test_a_final_stage_is_not_taken_for_a_trial_after_a_lost_database(tmp_path: 
                 kubeconfig_of(api.kubeconfig()),
                 pytest.raises(FailedPrecondition, match="is its final stage"),
             ):
-                await recovery.look("tiny", context=None, namespace="user1")
+                await recovery.recover(
+                    "tiny", context=None, namespace="user1", print_line=lambda _line: None
+                )
 
     asyncio.run(go())
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from controller.core.attempt import AttemptStatus, Exit
-from controller.core.model import FailureClass
+from controller.core.model import Attempt, Experiment, FailureClass, Uid, attempt_name
+from controller.core.runtime_traits import RuntimeTraits
+from controller.folders import AttemptFolders, ExperimentFolders
 from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
+from controller.runtime.provider import LaunchBuilder, RuntimeConnection, RuntimeProvider
+from suggest.trial import Trial
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -346,3 +351,36 @@ def _waiting(name: str, attempt: _Attempt) -> AttemptStatus:
 
 def _at(elapsed_s: float) -> datetime:
     return EPOCH + timedelta(seconds=elapsed_s)
+
+
+class SimulatedProvider(RuntimeProvider):
+    """The simulation as a runtime, registered as `simulated`.
+
+    Its runtimes by the uid of their experiment.
+    """
+
+    # Searches that are short or have few trials at once must test prefetched successors, too.
+    traits = RuntimeTraits(brisk_s=100_000.0)
+
+    def __init__(self) -> None:
+        self.runtimes: dict[Uid, SimulatedRuntime] = {}
+
+    async def connect(
+        self, experiment: Experiment, folders: ExperimentFolders
+    ) -> RuntimeConnection:
+        return RuntimeConnection(self.runtimes[experiment.uid])
+
+    def launch_builder(self, experiment: Experiment, folders: ExperimentFolders) -> LaunchBuilder:
+        return _launch
+
+
+def _launch(
+    experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
+) -> Launch:
+    attempt, here = attempts[-1], Path("/")
+    template = experiment.spec.template_of(attempt.trial)
+    name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
+    slots = experiment.spec.parallelism
+    return Launch(
+        name, ("true",), {}, here, here, template.timeout_s, template.grace_s, slots=slots
+    )

@@ -32,11 +32,11 @@ from controller.core.model import (
     StopCause,
     attempt_name,
 )
-from controller.core.runtime_traits import RUNTIMES
 from controller.core.snapshot import DesiredState
 from controller.experiment_store import Changes, SqlExperimentStore
 from controller.folders import ExperimentFolders
 from controller.loop import Loop
+from controller.runtime import registry
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.search import study_name
 from suggest.errors import FailedPrecondition, Unavailable
@@ -49,7 +49,13 @@ from tests.sim.checkpoint_invariants import SimulatedCheckpoints, waits
 from tests.sim.fidelity_invariants import check_steps, is_step
 from tests.sim.final_invariants import check_final_end, check_final_start
 from tests.sim.invariant import InvariantViolation
-from tests.sim.simulated_runtime import EPOCH, Script, SimulatedRuntime, VirtualClock
+from tests.sim.simulated_runtime import (
+    EPOCH,
+    Script,
+    SimulatedProvider,
+    SimulatedRuntime,
+    VirtualClock,
+)
 
 T = TypeVar("T")
 
@@ -69,6 +75,9 @@ READS = frozenset(
     }
 )
 MAX_VIRTUAL_S = 100_000.0
+
+
+PROVIDER = SimulatedProvider()
 
 
 class Fault(Enum):
@@ -125,7 +134,8 @@ class Simulation:
         self.studies = studies
         self._printed = {value for script in (*plan.scripts, GOOD) for value in _printed(script)}
         self.runtime = SimulatedRuntime(self.clock, self._script, shows_at_once=plan.shows_at_once)
-        spec = replace(plan.spec, name=f"sim{uid}", document={"uid": uid})
+        PROVIDER.runtimes[uid] = self.runtime
+        spec = replace(plan.spec, name=f"sim{uid}", runtime="simulated", document={"uid": uid})
         self.experiment = Experiment(
             uid=uid,
             spec=spec,
@@ -164,12 +174,8 @@ class Simulation:
 
     def run(self) -> ExperimentState:
         """Run one controller after another until the experiment has ended permanently."""
-        # Searches that are short or have few trials at once must test prefetched successors, too.
-        short = {"local": RUNTIMES["local"]._replace(brisk_s=MAX_VIRTUAL_S)}
-        with (
-            patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3),
-            patch.dict(RUNTIMES, short),
-        ):
+        registered = patch.dict(registry.LOADED, {"simulated": PROVIDER})
+        with patch.multiple(memory, BRISK_TRIALS=1, LEARNER_PARALLEL=3), registered:
             return self._live_on()
 
     def _live_on(self) -> ExperimentState:
@@ -210,12 +216,16 @@ class Simulation:
                 self._extend()
 
     def _loop(self) -> Loop:
+        provider = registry.provider_of(self.experiment.spec.runtime)
+        folders = ExperimentFolders(Path("/"))
+        self.build = provider.launch_builder(self.experiment, folders)
+        runtime = play(provider.connect(self.experiment, folders)).runtime
         return Loop(
             self.experiment,
             # it stands in for it
             store=_Proxy(self, self.store, "store", Unavailable),  # type: ignore[arg-type]
             studies=_Proxy(self, _AsyncStudies(self.studies), "studies", Unavailable),  # type: ignore[arg-type]
-            runtime=_Proxy(self, self.runtime, "runtime", RuntimeLost),  # type: ignore[arg-type]
+            runtime=_Proxy(self, runtime, "runtime", RuntimeLost),  # type: ignore[arg-type]
             launcher=_Proxy(self, self, "launcher", Unavailable).launch,
             clock=self.clock,
         )
@@ -225,7 +235,6 @@ class Simulation:
     ) -> Launch:
         attempt = attempts[-1]
         name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
-        template = experiment.spec.template_of(attempt.trial)
         recorded = {(known.trial, known.number) for known in self._attempts()}
         if (attempt.trial, attempt.number) not in recorded:
             raise InvariantViolation(f"{name} is started before it is recorded")
@@ -235,16 +244,8 @@ class Simulation:
             self.seen_by_final[attempt.number] = len(trials)
         elif experiment.spec.algorithm.name == "pbt":
             self.checkpoints.prepare(trial, attempt)
-        slots = experiment.spec.parallelism
-        return Launch(
-            name,
-            ("true",),
-            {},
-            Path("/"),
-            Path("/"),
-            template.timeout_s,
-            template.grace_s,
-            slots=slots,
+        return self.build(
+            experiment, trial, attempts, ExperimentFolders(Path("/")).attempt(attempt.trial, 1)
         )
 
     def _script(self, launch: Launch) -> Script:

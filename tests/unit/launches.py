@@ -8,8 +8,7 @@ from pathlib import Path
 
 from controller.core.model import AttemptState, FailureClass, MetricsRule, Resources, TrialTemplate
 from controller.folders import ExperimentFolders
-from controller.launch import cluster_launch
-from controller.runtime.protocol import Launch
+from controller.runtime.kubernetes.launch import ClusterLaunch, cluster_launch
 from tests.unit.builders import a_spec, a_trial, an_experiment, attempt
 
 NONE = Resources()
@@ -26,7 +25,7 @@ def a_launch(
     environ: dict[str, str] | None = None,
     experiment_labels: Mapping[str, str] = {},
     **cluster: object,
-) -> Launch:
+) -> ClusterLaunch:
     """Of trial 12. nodes: those that have let down an earlier attempt of it.
     cluster: the keys that only clusters read."""
     template = TrialTemplate(

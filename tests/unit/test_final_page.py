@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.cli.arguments import parse
 from controller.core.model import FINAL, Attempt
-from controller.launch import identity
+from controller.runtime.launch import identity
 from controller.spec import read
 from tests.unit.builders import a_trial, an_experiment
 

@@ -37,9 +37,10 @@ from controller.core.snapshot import (
     Suggest,
 )
 from controller.folders import ExperimentFolders
-from controller.launch import cluster_launch, identity, launch
 from controller.memory import Memory
 from controller.runtime.kubernetes.labels import attempt_of, labels_of, name_of
+from controller.runtime.kubernetes.launch import cluster_launch
+from controller.runtime.launch import host_launch, identity
 from suggest.trial import TrialState
 from tests.unit.builders import (
     CANCELLED,
@@ -356,10 +357,10 @@ def test_the_final_trial_is_chosen_again_only_after_a_stop(
 def test_the_final_stage_gets_the_number_of_its_trial_and_its_own_stage() -> None:
     experiment = replace(an_experiment(two), final=FinalRun(12, 1))
     folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
-    made = launch(
+    made = host_launch(
         experiment,
         a_trial(12, lr=0.25),
-        Attempt(FINAL, 2),
+        [Attempt(FINAL, 2)],
         folders,
         environ={},
         interpreter_directory=Path("/venv/bin"),
@@ -397,7 +398,6 @@ def test_a_final_stage_is_found_by_its_labels_and_is_not_taken_for_a_trial() -> 
     part = cluster_launch(
         an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders, environ={}
     ).cluster
-    assert part is not None
     labels = labels_of(part)
     assert (labels["tuner.dev/trial"], labels["tuner.dev/attempt"]) == ("final", "2")
     found = {"metadata": {"labels": labels}}

@@ -718,9 +718,10 @@ def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") 
     manifest["spec"] = {
         "groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]
     }
-    return tuple(
-        warnings(manifest | ({"apiVersion": version} if version else {}), "spec.trial.template")
+    problems = warnings(
+        manifest | ({"apiVersion": version} if version else {}), "spec.trial.template"
     )
+    return tuple(f"{problem.path}: {problem.message}" for problem in problems)
 
 
 def test_a_template_that_restarts_in_place_is_warned_of() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from controller.core.model import MetricsFile, MetricsRule, SecretRef
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import ParametersRefused, cluster_launch, launch
-from controller.runtime.local.collectors import METRICS_FILE, METRICS_PORT
+from controller.runtime.kubernetes.launch import cluster_launch
+from controller.runtime.launch import ParametersRefused, host_launch
 from controller.runtime.protocol import CannotStart, Launch
+from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT
 from controller.spec.rules import GIVEN
 from suggest.space import Choice, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
@@ -30,10 +31,10 @@ def made(
 ) -> Launch:
     experiment = an_experiment(a_spec(trial=a_template(*command, env=env, gpu=0.5)))
     trial = a_trial(12, lr=0.1, activation="tanh")
-    return launch(
+    return host_launch(
         experiment,
         trial,
-        attempt(number, trial=12),
+        [attempt(number, trial=12)],
         FOLDERS,
         environ={"PATH": "/usr/bin"} if environ is None else environ,
         interpreter_directory=PYTHON,
@@ -109,10 +110,10 @@ def test_a_relative_working_directory_starts_at_the_files_folder(
     working_dir: str, runs_in: str
 ) -> None:
     experiment = an_experiment(a_spec(trial=replace(a_template(), working_dir=working_dir)))
-    found = launch(
+    found = host_launch(
         experiment,
         a_trial(12, lr=0.1),
-        attempt(1, trial=12),
+        [attempt(1, trial=12)],
         FOLDERS,
         environ={},
         interpreter_directory=PYTHON,
@@ -123,8 +124,8 @@ def test_a_relative_working_directory_starts_at_the_files_folder(
 def test_two_experiments_of_one_name_never_share_a_name_of_an_attempt() -> None:
     first, second = an_experiment(), replace(an_experiment(), uid="zzzzzaaaaaaaaaaa")
     names = {
-        launch(
-            e, a_trial(0, lr=0.1), attempt(1), FOLDERS, environ={}, interpreter_directory=PYTHON
+        host_launch(
+            e, a_trial(0, lr=0.1), [attempt(1)], FOLDERS, environ={}, interpreter_directory=PYTHON
         ).name
         for e in (first, second)
     }
@@ -155,17 +156,10 @@ def test_values_outside_of_the_files_own_space_are_never_substituted(
 ) -> None:
     experiment = an_experiment(a_spec(trial=a_template("sh", "-c", "train ${lr} ${activation}")))
     trial = Trial(12, TrialState.RUNNING, parameters)
-    first = attempt(1, trial=12)
-    local = partial(
-        launch, experiment, trial, first, FOLDERS, environ={}, interpreter_directory=PYTHON
-    )
-    begin = (
-        local
-        if runtime == "local"
-        else partial(cluster_launch, experiment, trial, [first], FOLDERS, environ={})
-    )
+    local = partial(host_launch, interpreter_directory=PYTHON)
+    build = local if runtime == "local" else cluster_launch
     with pytest.raises(ParametersRefused) as caught:
-        begin()
+        build(experiment, trial, [attempt(1, trial=12)], FOLDERS, environ={})
     assert said in str(caught.value)
     assert "tuner resume digits" in str(caught.value)
     assert "tuner extend digits --set" in str(caught.value)
@@ -175,10 +169,10 @@ def test_a_value_that_the_newest_file_has_is_substituted_as_the_file_has_it() ->
     space = Space((Parameter("n", Int(1, 9)), Parameter("kind", Choice(({"b": 1, "a": 2}, 3)))))
     spec = replace(a_spec(trial=a_template("python", "--n=${n}", "${kind}")), space=space)
     trial = Trial(12, TrialState.RUNNING, {"n": 3.0, "kind": {"a": 2.0, "b": 1.0}})
-    found = launch(
+    found = host_launch(
         an_experiment(spec),
         trial,
-        attempt(1, trial=12),
+        [attempt(1, trial=12)],
         FOLDERS,
         environ={},
         interpreter_directory=PYTHON,
@@ -194,10 +188,10 @@ def test_refused_parameters_of_another_client_have_a_short_message() -> None:
         {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000},
     )
     with pytest.raises(ParametersRefused) as caught:
-        launch(
+        host_launch(
             an_experiment(),
             trial,
-            attempt(1, trial=12),
+            [attempt(1, trial=12)],
             FOLDERS,
             environ={},
             interpreter_directory=PYTHON,
@@ -224,10 +218,10 @@ def test_a_containers_folder_of_metrics_is_moved_below_the_output_folder(
         metrics=MetricsRule(source=MetricsFile("/katib/m.log")),
     )
     trial = a_trial(12, lr=0.1, activation="tanh")
-    made = launch(
+    made = host_launch(
         an_experiment(spec),
         trial,
-        attempt(1, trial=12),
+        [attempt(1, trial=12)],
         FOLDERS,
         environ={},
         interpreter_directory=PYTHON,

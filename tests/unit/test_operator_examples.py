@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.sample_manifests import manifests_of
-from controller.app.validate import check_manifests, warnings
+from controller.app.experiment_file import check_rules
+from controller.app.validate import warnings
 from controller.runtime.kubernetes.kinds import PRESETS, preset_of
 from controller.runtime.kubernetes.resource_quota import demand_of
+from controller.runtime.kubernetes.sample_manifests import manifests_of
 from controller.spec import Document, SpecErrors, read
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "operators").glob("*.yaml"))
@@ -73,7 +74,7 @@ def test_an_invalid_template_is_refused_with_its_line_before_anything_runs(
     text = next(path for path in EXAMPLES if path.stem == name).read_text()
     assert old in text
     with pytest.raises(SpecErrors) as caught:
-        check_manifests(read(text.replace(old, new), source="x.yaml"))
+        check_rules(read(text.replace(old, new), source="x.yaml"), Path())
     (problem,) = str(caught.value).split("\n")[1:]
     line, _, rest = problem.strip().partition(":")
     assert rest.partition(" ")[2].startswith(message)

@@ -80,7 +80,12 @@ def refusal(
         ({"pruning": 7}, "type", f"pruning: {RULE} 7 (int)"),
         ({"initial": [{"x": 7}]}, "file", "initial[0].x: 7 is outside 0 to 1"),
         ({"gpu": -1}, "file", "gpu: expected a number of at least 0, got the number -1"),
-        ({"runtime": "k8s"}, "file", "runtime: 'k8s' is not local or kubernetes"),
+        (
+            {"runtime": "k8s"},
+            "file",
+            "runtime: 'k8s' is not a runtime; known here: local, kubernetes; "
+            "another one needs its package beside tuner",
+        ),
         (
             {"constraints": {"lat": {}}},
             "file",

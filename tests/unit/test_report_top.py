@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from controller.core.model import Attempt, AttemptState, Experiment, Resources
+from controller.core.quota_use import QuotaReport, QuotaUse
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.top import QuotaUse, top
+from controller.report.top import top
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
 
@@ -38,7 +39,8 @@ def shown(
     trouble: str = "",
 ) -> list[str]:
     record = ExperimentRecord(experiment, trials, controlled_by="process 1")
-    return top(record, quotas=quotas, trouble=trouble, now=NOW).splitlines()
+    report = QuotaReport(quotas, trouble) if experiment.spec.runtime == "kubernetes" else None
+    return top(record, report=report, now=NOW).splitlines()
 
 
 def test_on_a_cluster_nodes_gpus_and_the_queue_are_shown() -> None:
@@ -84,7 +86,7 @@ def test_missing_information_about_the_namespace_is_reported() -> None:
 def test_without_a_controller_the_last_known_resources_are_shown() -> None:
     left = ExperimentRecord(of("kubernetes", gpu=2), (running(0),), controlled_by="")
     line = "GPUs in default: no quota limits them; this experiment when last seen held 2"
-    assert top(left, quotas=[], trouble="", now=NOW).splitlines()[1] == line
+    assert top(left, report=QuotaReport([]), now=NOW).splitlines()[1] == line
 
 
 def test_a_long_queue_is_cut() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.app.sample_manifests import first_point
+from controller.runtime.kubernetes.sample_manifests import first_point
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from tests.unit.builders import a_spec
 

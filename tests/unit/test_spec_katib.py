@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from controller.app import machine
+from controller.app.validate import warnings
 from controller.core.line_pattern import LinePattern
+from controller.core.substitute import fill
+from controller.runtime.local import machine
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read, read_path
 from controller.spec.katib import KatibReader
 from controller.spec.katib_template import native_condition
 from controller.spec.problems import ProblemCollector
-from controller.spec.substitute import fill
 from controller.spec.yaml_text import parse
 from suggest.domain import Domain, Float, Int, Normal, Scale
 from suggest.errors import InvalidArgument
@@ -953,7 +954,7 @@ def test_a_warning_about_many_trials_names_katibs_key(monkeypatch: pytest.Monkey
         ),
         source="katib.yaml",
     )
-    (warning,) = machine.warnings(parallel)
+    (warning,) = (each for each in warnings(parallel) if "at a time" in each)
     assert warning.startswith("spec.parallelTrialCount: 50 trials at a time on 2 cores")
     assert warning.endswith("lower it: --set spec.parallelTrialCount=2")
 
@@ -967,7 +968,7 @@ def test_a_program_that_is_only_in_the_image_is_warned_of(program: str, warned: 
     )
     found = [
         each
-        for each in machine.warnings(document)
+        for each in warnings(document)
         if f"{program} of the command is not on this machine" in each
     ]
     assert len(found) == warned

@@ -15,7 +15,8 @@ import yaml  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.app.validate import check_manifests, notices
+from controller.app.experiment_file import check_rules
+from controller.app.validate import notices
 from controller.search import study_spec
 from controller.spec import SpecErrors, file_text, read
 from suggest import wire
@@ -106,7 +107,7 @@ def test_a_mutated_file_is_refused_or_whole(runtime: str) -> None:
                 text, source="mutated.yaml", overrides=[f"spec.runtime={runtime}"], service=check
             )
             check(study_spec(document.spec))
-            check_manifests(document)
+            check_rules(document, Path())
         except (SpecErrors, InvalidArgument):
             return
         json.dumps(document.spec.document, allow_nan=False)

@@ -33,6 +33,7 @@ from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_files
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
+from controller.runtime.kubernetes.launch import part_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.resource_quota import (
     Demand,
@@ -164,8 +165,7 @@ class AdmissionQueue:
 
 
 def _age(launch: Launch) -> tuple[bool, int, int]:
-    part = launch.cluster
-    assert part is not None
+    part = part_of(launch)
     return (False, 0, part.attempt) if part.trial is FINAL else (True, part.trial, part.attempt)
 
 

@@ -24,7 +24,8 @@ from controller.core.model import (
 from controller.kube.objects import ContainerStatus, Pod, Raw
 from controller.runtime.kubernetes.kinds import JOB, at, mappings, preset_of
 from controller.runtime.kubernetes.labels import COLLECTOR_CONTAINER
-from controller.runtime.local.report_address import DB_MANAGER_NAMES, IN_POD
+from controller.runtime.kubernetes.launch import REPORTS_ADDRESS
+from controller.runtime.trial_variables import DB_MANAGER_NAMES
 
 # the trial's output folder, and its endpoint's port unless the file has another
 OUTPUT, PORT = "/tuner/output", 8080
@@ -76,7 +77,7 @@ def add_collector(spec: Raw, trial: Raw, collection: Collection) -> None:
     if isinstance(collection.source, KatibReports):
         # Katib's SDK reports to a name, which is the sidecar's own address in this pod: nothing
         # leaves it.
-        alias = {"ip": IN_POD.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
+        alias = {"ip": REPORTS_ADDRESS.partition(":")[0], "hostnames": list(DB_MANAGER_NAMES)}
         spec["hostAliases"] = [*(spec.get("hostAliases") or ()), alias]
         if spec.get("automountServiceAccountToken") is False:
             _show_namespace(spec)
@@ -118,7 +119,7 @@ def _arguments(collection: Collection) -> Iterator[str]:
         case PrometheusEndpoint() as endpoint:
             yield from ("prometheus", str(endpoint.port or PORT), endpoint.path, *collection.names)
         case KatibReports():
-            yield from ("reports", IN_POD)
+            yield from ("reports", REPORTS_ADDRESS)
         case _:
             assert_never(collection.source)
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import re
 from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any, cast
 
-from controller.core.model import Resources, short_name
+from controller.core.model import ExperimentSpec, Resources, Uid, short_name
 from controller.kube.objects import AnyObject, Raw
 from controller.runtime.kubernetes.collector import add_collector, has_collector
 from controller.runtime.kubernetes.kinds import (
@@ -51,8 +52,10 @@ from controller.runtime.kubernetes.labels import (
     metadata,
     workers_of,
 )
-from controller.runtime.protocol import ClusterPart, Launch
+from controller.runtime.kubernetes.launch import ClusterPart, part_of
+from controller.runtime.protocol import Launch
 from controller.runtime.trial_files import DIRECTORY, TrialFiles
+from suggest.errors import Problem
 
 
 def build_objects(launch: Launch, *, pod_field: str | None = "") -> list[Raw]:
@@ -60,18 +63,34 @@ def build_objects(launch: Launch, *, pod_field: str | None = "") -> list[Raw]:
 
     pod_field: what `kinds.served_pod_field` returns for the template.
     """
-    part = _part(launch)
+    part = part_of(launch)
     if part.manifest is not None:
         return [from_template(launch, part, pod_field)]
     job = _job(launch, part)
     return [job] if workers_of(part) == 1 else [service_for(launch, part), job]
 
 
+def anchor(spec: ExperimentSpec, uid: Uid) -> Raw:
+    """Return the object that owns all others of the experiment.
+
+    It contains the experiment's specification, for recovery without the database.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": short_name(spec.name, uid),
+            "labels": experiment_labels(spec.name, uid),
+        },
+        "data": {"experiment": json.dumps(dict(spec.document))},
+    }
+
+
 def build_files(launch: Launch) -> Raw | None:
     """Return the ConfigMap with the files of the launch, which all attempts with the same files
     share; None without.
     """
-    part = _part(launch)
+    part = part_of(launch)
     if part.files is None:
         return None
     return {
@@ -117,11 +136,6 @@ def grace_of(obj: AnyObject) -> float:
 def _annotation(obj: AnyObject, key: str) -> str | None:
     annotations: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
     return annotations.get(key)
-
-
-def _part(launch: Launch) -> ClusterPart:
-    assert launch.cluster is not None, "a launch for a cluster says what the cluster needs"
-    return launch.cluster
 
 
 def _job(launch: Launch, part: ClusterPart) -> Raw:
@@ -601,12 +615,12 @@ def _primary_labels(cluster: Mapping[str, object]) -> Mapping[str, str]:
     return cast("Mapping[str, str]", labels)
 
 
-def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
+def warnings(manifest: AnyObject, path: str) -> Iterator[Problem]:
     """Yield warnings about settings that are seldom intended. path: the template's path in its
     file.
     """
     if foreign := foreign_version(manifest):
-        yield f"{path}.apiVersion: {foreign}"
+        yield Problem(f"{path}.apiVersion", foreign)
     preset = preset_of(manifest)
     beside = preset is not None and preset.policy_beside
     for place, owner in _owners_of_pods(manifest, path):
@@ -618,15 +632,15 @@ def warnings(manifest: AnyObject, path: str) -> Iterator[str]:
         key_path = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
         cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
         if policy in ("OnFailure", "Always"):
-            yield (
-                f"{key_path}: {policy} restarts a failed program inside the attempt, at most 5 "
-                f"times; {cure}"
+            yield Problem(
+                key_path,
+                f"{policy} restarts a failed program inside the attempt, at most 5 times; {cure}",
             )
         elif policy is None and (preset is None or preset.restarts):
             kind = manifest.get("kind")
-            yield (
-                f"{key_path}: without it a {kind} may restart a failed program inside the "
-                f"attempt; {cure}"
+            yield Problem(
+                key_path,
+                f"without it a {kind} may restart a failed program inside the attempt; {cure}",
             )
 
 

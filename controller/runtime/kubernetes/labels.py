@@ -19,7 +19,8 @@ from controller.core.model import (
     trial_label,
 )
 from controller.kube.objects import AnyObject, Raw
-from controller.runtime.protocol import ClusterPart, Launch
+from controller.runtime.kubernetes.launch import ClusterPart, part_of
+from controller.runtime.protocol import Launch
 from suggest.nesting import load_json
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -155,8 +156,7 @@ def name_problem(launch: Launch) -> str:
 
     Hosts of several pods are <name>-<index>.
     """
-    part = launch.cluster
-    assert part is not None
+    part = part_of(launch)
     longest = launch.name
     if (workers := workers_of(part)) > 1:
         longest = f"{launch.name}-{workers - 1}"

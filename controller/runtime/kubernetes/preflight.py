@@ -78,6 +78,7 @@ from controller.runtime.kubernetes.resource_quota import (
     never_fits,
     parse_quantity,
 )
+from controller.runtime.provider import Finding, Level, fail, ok, warn
 
 # Rights
 
@@ -212,40 +213,6 @@ def _grants(rule: Raw, right: Right, verb: str) -> bool:
 
 
 # What is found
-
-
-class Level(enum.Enum):
-    """How a check ended. The value is the word that people see."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of a preflight check: what was checked, the outcome, and the cure.
-
-    rights: the check failed because a permission is missing.
-    """
-
-    level: Level
-    subject: str
-    detail: str
-    rights: bool = False
-
-
-def ok(subject: str, detail: str) -> Finding:
-    return Finding(Level.OK, subject, detail)
-
-
-def warn(subject: str, detail: str) -> Finding:
-    return Finding(Level.WARN, subject, detail)
-
-
-def fail(subject: str, detail: str, *, rights: bool = False) -> Finding:
-    return Finding(Level.FAIL, subject, detail, rights)
-
 
 SKEW_S = 10.0
 OLDEST_MINOR = 29  # earlier versions lack podReplacementPolicy

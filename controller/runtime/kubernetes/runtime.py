@@ -37,6 +37,7 @@ from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.kinds import at, kind_of, not_served, served_pod_field
 from controller.runtime.kubernetes.labels import attempt_of, name_of
+from controller.runtime.kubernetes.launch import part_of
 from controller.runtime.kubernetes.lease import FencingLease, LeaseHolder
 from controller.runtime.kubernetes.logs import COLLECTED_LOG, TRIAL_LOG, AttemptLog, LogCopying
 from controller.runtime.kubernetes.records import Record, Records
@@ -204,8 +205,7 @@ class KubernetesRuntime:
         return False
 
     async def start(self, launch: Launch) -> None:
-        part = launch.cluster
-        assert part is not None, "a launch for a cluster says what the cluster needs"
+        part = part_of(launch)
         informer, creations = await self._open()
         attempt = self._attempt(informer, launch.name, (part.trial, part.attempt))
         if launch.name in self._queue.waiting or launch.name in creations.refused:

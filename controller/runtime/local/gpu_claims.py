@@ -82,11 +82,11 @@ def assign_all(
     return assigned
 
 
-class _Undecided(Exception):
+class _ClaimBeingWritten(Exception):
     """A held claim cannot be read because it is being written."""
 
 
-class _Other:
+class _PeerClaim:
     """A claim of another attempt, as its file shows it."""
 
     __slots__ = ("devices", "gpu", "name", "pool", "supervisor", "ticket", "touched")
@@ -128,7 +128,7 @@ class GpuClaim:
             "leader": None,
         }
 
-    def decide(self, other_claims: list[_Other]) -> bool:
+    def decide(self, other_claims: list[_PeerClaim]) -> bool:
         """Take the GPUs if they are free and no older claim waits for one of them; otherwise set
         `reason`.
 
@@ -155,20 +155,20 @@ class GpuClaim:
             self._set_reason(self._why([other for other in other_claims if other.devices], ahead))
         else:
             self._assign([self._ids[key] for key in devices])
-        other_claims.append(_Other(ticket, self._content, time.time()))
+        other_claims.append(_PeerClaim(ticket, self._content, time.time()))
         return devices is not None
 
-    def _waits_for(self, other: _Other, ticket: int) -> bool:
+    def _waits_for(self, other: _PeerClaim, ticket: int) -> bool:
         """Return whether the other claim is ahead of this one in the queue for any of its GPUs."""
-        moves = abs(time.time() - other.touched) < _STALLED_S
+        recently_touched = abs(time.time() - other.touched) < _STALLED_S
         return (
             not other.devices
             and other.ticket < ticket
-            and moves
+            and recently_touched
             and not self._ids.keys().isdisjoint(other.pool)
         )
 
-    def _queue(self, other_claims: Sequence[_Other]) -> int:
+    def _queue(self, other_claims: Sequence[_PeerClaim]) -> int:
         """Return the claim's place in the queue, which it takes at the first call."""
         if self.fd is None:
             ticket = max([time.time_ns(), *(other.ticket + 1 for other in other_claims)])
@@ -250,7 +250,7 @@ class GpuClaim:
         gpu = self.request["gpu"]
         return f"{gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{per_worker}"
 
-    def _why(self, holding: Sequence[_Other], ahead: Sequence[_Other]) -> str:
+    def _why(self, holding: Sequence[_PeerClaim], ahead: Sequence[_PeerClaim]) -> str:
         holders = {
             id: [_shown(other) for other in holding if key in other.devices]
             for key, id in self._ids.items()
@@ -267,7 +267,7 @@ class GpuClaim:
         return f"needs {self._wanted()}: {', '.join(used) or 'none is free'}"
 
 
-def _shown(other: _Other) -> str:
+def _shown(other: _PeerClaim) -> str:
     return f"{other.name} ({other.gpu:g})" if other.gpu < 1 else other.name
 
 
@@ -294,7 +294,7 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         return []
     try:
         other_claims = _others(folder, apart_from={claim.path for claim in claims})
-    except _Undecided:
+    except _ClaimBeingWritten:
         for claim in claims:
             claim.report_busy()
     except OSError as error:
@@ -344,7 +344,7 @@ def holders(folder: str) -> list[tuple[str, float, list[str]]]:
             for other in _others(folder, apart_from=())
             if other.devices
         ]
-    except (OSError, _Undecided):
+    except (OSError, _ClaimBeingWritten):
         return []
     finally:
         os.close(guard)
@@ -391,12 +391,12 @@ def _claims(folder: str) -> list[str]:
     )
 
 
-def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
+def _others(folder: str, *, apart_from: Collection[str]) -> list[_PeerClaim]:
     """Return the claims of living attempts, oldest first, and remove the files of others. The
     caller holds the guard.
 
     Raises:
-        _Undecided: A claim is being written; try again.
+        _ClaimBeingWritten: A claim is being written; try again.
     """
     claims = []
     for name in _claims(folder):
@@ -414,10 +414,10 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
                 continue
             try:
                 claims.append(
-                    _Other(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime)
+                    _PeerClaim(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime)
                 )
             except KeyError as missing:
-                raise _Undecided from missing
+                raise _ClaimBeingWritten from missing
         finally:
             os.close(fd)
     return claims

@@ -28,13 +28,14 @@ _MAX_PATH = 100  # bytes of a socket's path; macOS allows 104 and Linux 108, wit
 class ControllerConnection:
     """The connection of one controller."""
 
-    __slots__ = ("leaving", "received", "sock", "unsent")
+    __slots__ = ("is_leaving", "received", "sock", "unsent")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.received = bytearray()
         self.unsent = bytearray()
-        self.leaving = False  # it said good-bye, so the supervisor does not stay for it
+        # The client has announced that it disconnects, so the supervisor does not stay for it.
+        self.is_leaving = False
 
     def send(self, message: Message) -> None:
         self.unsent += json.dumps(message).encode() + b"\n"

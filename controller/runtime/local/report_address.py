@@ -20,12 +20,6 @@ from typing import NamedTuple
 from controller.runtime.local.supervisor_connection import detached_output
 from controller.runtime.protocol import RuntimeLost
 
-DB_MANAGER_NAMES = (
-    "katib-db-manager.kubeflow",
-    "katib-db-manager.kubeflow.svc",
-    "katib-db-manager",
-)
-IN_POD = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
 LOCK = "reports.lock"
 _LOG = "reports.log"
 _USER = "trial"
@@ -52,14 +46,6 @@ async def report_variables(folder: Path, environ: Mapping[str, str]) -> dict[str
         "grpc_proxy": f"http://{_USER}:{server.token}@127.0.0.1:{server.port}",
         "no_grpc_proxy": ",".join(filter(None, (beside, _HERE))),
     }
-
-
-def address_variables(address: str) -> dict[str, str]:
-    """Return the address under the names that Katib's controller has for it, for programs that take
-    it as a flag.
-    """
-    host, _, port = address.rpartition(":")
-    return {"KATIB_DB_MANAGER_SERVICE_IP": host, "KATIB_DB_MANAGER_SERVICE_PORT": port}
 
 
 def proxy_of(environ: Mapping[str, str]) -> str:

@@ -32,25 +32,26 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from controller.core.model import PUSHED
-from controller.runtime.local.collectors import place_below
 from controller.runtime.local.collectors.collected import json_line
 from controller.runtime.local.listening import SUPERVISOR_LOCK, private_socket
 from controller.runtime.local.report_address import (
-    DB_MANAGER_NAMES,
     LOCK,
     credentials,
     is_held,
     known_address,
     proxy_of,
 )
+from controller.runtime.trial_variables import DB_MANAGER_NAMES, place_below
 from suggest.katib.v1beta1 import api_pb2 as pb
 
 DB_MANAGER = DB_MANAGER_NAMES[-1]
 METHOD = "ReportObservationLog"
 SERVICE = "api.v1.beta1.DBManager"
 MAX_REPORT = 16 << 20  # bytes
-LOOK_S = 0.5  # between two looks whether there is a supervisor
-ALONE = 20  # looks without a supervisor that has not said good-bye: a controller starts another one
+# Between two polls for the supervisor.
+POLL_S = 0.5
+# Polls without a supervisor that has not ended by itself: a controller starts another one.
+IDLE_POLLS = 20
 _HEAD_S = 10.0  # for the head of a connection
 _PIECE = 1 << 16
 _NUMBER = re.compile(
@@ -245,12 +246,15 @@ async def serve(folder: Path, lock: int) -> None:
     os.ftruncate(lock, len(document))
     os.write(1, b"ready\n")
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-    looks = 0
-    while looks < ALONE:
-        await asyncio.sleep(LOOK_S)
-        looks = (
-            0 if is_held(folder / SUPERVISOR_LOCK) else looks + 1 if _is_expected(folder) else ALONE
-        )
+    idle_polls = 0
+    while idle_polls < IDLE_POLLS:
+        await asyncio.sleep(POLL_S)
+        if is_held(folder / SUPERVISOR_LOCK):
+            idle_polls = 0
+        elif _is_expected(folder):
+            idle_polls += 1
+        else:
+            break
     listener.close()
     await manager.stop()
 

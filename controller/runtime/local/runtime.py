@@ -18,6 +18,7 @@ from pathlib import Path
 from controller.core.attempt import AttemptStatus, Exit
 from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import log_file, processes
+from controller.runtime.launch import CREDENTIALS
 from controller.runtime.local import collectors, gpu_claims, gpus, ranks
 from controller.runtime.local.collectors import Collector
 from controller.runtime.local.report_address import keep_serving, report_variables
@@ -33,9 +34,6 @@ from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
-# Credentials for the study store and the service. Trials do not need them; one that does has them
-# in its `env`.
-CREDENTIALS = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 
 
 class LocalRuntime:
@@ -144,7 +142,7 @@ class LocalRuntime:
             return
         self._stops[name] = min(self._stops.get(name, float("inf")), time.monotonic() + grace_s)
         reply = await self._ask("stop", name=name, grace_s=grace_s)
-        if not reply["there"]:
+        if not reply["existed"]:
             self._drop(name)
 
     async def remove(self, name: str) -> None:

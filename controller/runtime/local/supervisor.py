@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from controller.runtime.local.forked_python import ForkedModule
     from controller.runtime.local.supervised import Message
 
-ALONE_S = 2.0  # how long it stays without a connected controller and a running trial
+IDLE_S = 2.0  # how long it stays without a connected controller and a running trial
 LONG_S = 3600.0
 
 
@@ -40,7 +40,7 @@ class Supervisor:
         self._folder = folder
         self._lock = lock
         self._clients: dict[int, ControllerConnection] = {}  # by file descriptor
-        self._alone_at = time.monotonic() + ALONE_S
+        self._idle_until = time.monotonic() + IDLE_S
         self._hung_up = False
         self._wake, wake_write = os.pipe()
         for fd in (self._wake, wake_write):
@@ -81,9 +81,9 @@ class Supervisor:
                 self._listen()
 
     def _needed(self) -> bool:
-        if any(not client.leaving for client in self._clients.values()):
+        if any(not client.is_leaving for client in self._clients.values()):
             return True
-        return not self._clients and time.monotonic() < self._alone_at
+        return not self._clients and time.monotonic() < self._idle_until
 
     def _patience_s(self) -> float:
         now = time.monotonic()
@@ -91,7 +91,7 @@ class Supervisor:
         if (look_at := self._trials.next_look()) is not None:
             times.append(look_at)
         if not self._clients and not self._trials.running:
-            times.append(self._alone_at)
+            times.append(self._idle_until)
         return max(0.0, min(times) - now) + 0.001  # never too early, which would make it spin
 
     def _drain_wake(self) -> None:
@@ -110,14 +110,14 @@ class Supervisor:
                 except LaunchRefused as refused:
                     reply.update(refused=refused.message, infrastructure=refused.infrastructure)
             case "stop":
-                reply["there"] = self._trials.stop(request["name"], grace_s=request["grace_s"])
+                reply["existed"] = self._trials.stop(request["name"], grace_s=request["grace_s"])
             case "remove":
                 self._trials.remove(request["name"], on_removed=lambda: client.send(reply))
                 return
             case "list":
                 reply["attempts"] = self._trials.shown()
             case "leave":
-                client.leaving = True
+                client.is_leaving = True
                 reply["last"] = not self._trials.running and not self._needed()
         client.send(reply)
 
@@ -151,7 +151,7 @@ class Supervisor:
         if requests is None:
             del self._clients[client.sock.fileno()]
             client.sock.close()
-            self._alone_at = time.monotonic() + (0 if client.leaving else ALONE_S)
+            self._idle_until = time.monotonic() + (0 if client.is_leaving else IDLE_S)
             return
         for request in requests:
             self._answer(client, request)

@@ -128,7 +128,10 @@ class SupervisorConnection:
         )
 
     async def leave(self) -> None:
-        """Say good-bye. If that ends the supervisor, return when it has ended."""
+        """Announce that this client disconnects.
+
+        If that ends the supervisor, return when it has ended.
+        """
         try:
             async with asyncio.timeout(_LEAVE_S):
                 if (await self.ask("leave", {}))["last"]:

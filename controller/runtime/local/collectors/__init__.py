@@ -8,20 +8,7 @@ reads like a log: from the start after a restart. On a cluster the sidecar in
 value.
 """
 
-from controller.runtime.local.collectors.collected import COLLECTED_FILE, Collector, place_below
-from controller.runtime.local.collectors.making import (
-    METRICS_FILE,
-    METRICS_PORT,
-    collector_of,
-    prepare,
-)
+from controller.runtime.local.collectors.collected import COLLECTED_FILE, Collector
+from controller.runtime.local.collectors.making import collector_of, prepare
 
-__all__ = [
-    "COLLECTED_FILE",
-    "METRICS_FILE",
-    "METRICS_PORT",
-    "Collector",
-    "collector_of",
-    "place_below",
-    "prepare",
-]
+__all__ = ["COLLECTED_FILE", "Collector", "collector_of", "prepare"]

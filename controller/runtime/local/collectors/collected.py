@@ -47,14 +47,6 @@ class Collector(ABC):
         """Stop watching."""
 
 
-def place_below(output: Path, path: str) -> Path:
-    """Return where a local trial writes to.
-
-    A container's absolute path is moved below the output folder.
-    """
-    return output / path.lstrip("/")
-
-
 class CollectedLines:
     """The file of lines that a collector has read.
 

@@ -14,16 +14,11 @@ from controller.core.model import (
     MetricsFormat,
     PrometheusEndpoint,
 )
-from controller.runtime.local.collectors.collected import (
-    COLLECTED_FILE,
-    CollectedLines,
-    Collector,
-    place_below,
-)
+from controller.runtime.local.collectors.collected import COLLECTED_FILE, CollectedLines, Collector
 from controller.runtime.local.collectors.file_tail import FileTail
 from controller.runtime.local.collectors.prometheus import PrometheusScraper
+from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT, place_below
 
-METRICS_FILE, METRICS_PORT = "TUNER_METRICS_FILE", "TUNER_METRICS_PORT"
 _PORT_FILE = "metrics.port"
 
 

@@ -1,5 +1,5 @@
-"""Build the `Launch` of an attempt, local or on a cluster, from its template, its parameters and
-its identity.
+"""Build the `Launch` of an attempt from its template, its parameters and its identity, on any
+runtime.
 
 Pure functions: the environment is passed in.
 """
@@ -12,40 +12,29 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import cast
+from pathlib import Path
 
 from controller.core.model import (
     FINAL,
     Attempt,
-    Collection,
     Experiment,
-    FailureClass,
-    KatibReports,
     MetricsFile,
-    MetricsSource,
-    PrometheusEndpoint,
     SecretRef,
     TrialOrFinal,
     attempt_name,
-    trial_label,
     trial_name,
 )
+from controller.core.substitute import TRIAL_NAME, render
 from controller.folders import AttemptFolders
 from controller.phrases import command
-from controller.runtime.local.collectors import METRICS_FILE, METRICS_PORT, place_below
-from controller.runtime.local.report_address import IN_POD, address_variables
-from controller.runtime.protocol import CannotStart, ClusterPart, Launch
-from controller.runtime.trial_files import TrialFiles
-from controller.spec.substitute import TRIAL_NAME, fill_data, render
+from controller.runtime.protocol import CannotStart, Launch
+from controller.runtime.trial_variables import place_below
 from suggest.space import Assignment
 from suggest.trial import Trial
 
-CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
-COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
-CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
-# the experiment's folder on the declared claim; scratch without a claim
-CLUSTER_CHECKPOINTS = "/tuner/checkpoints"
+# Credentials for the study store and the service. Trials do not need them; one that does has them
+# in its `env`.
+CREDENTIALS = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 # parameters in a message, and characters of each, which are foreign text
 MOST_PROBLEMS, MESSAGE_LENGTH = 3, 200
 
@@ -54,16 +43,17 @@ class ParametersRefused(CannotStart):
     """The study gave the trial parameters that the experiment's file does not allow."""
 
 
-def launch(
+def host_launch(
     experiment: Experiment,
     trial: Trial,
-    attempt: Attempt,
+    attempts: Sequence[Attempt],
     folders: AttemptFolders,
     *,
     environ: Mapping[str, str],
     interpreter_directory: Path,
 ) -> Launch:
-    """Return the launch of a local attempt.
+    """Return the launch of the newest attempt, as a program on a host that has the files of this
+    machine.
 
     The attempt inherits `environ`, with `interpreter_directory` first in PATH, so that `python` is
     the controller's.
@@ -72,9 +62,10 @@ def launch(
         CannotStart: a secret of the template is not in `environ`.
         ParametersRefused: see `own_parameters`.
     """
+    attempt = attempts[-1]
     template = experiment.spec.template_of(attempt.trial)
-    trial = _with_own_parameters(experiment, trial, attempt)
-    command, own_env = render(template, _substituted(experiment, trial, attempt))
+    trial = with_own_parameters(experiment, trial, attempt)
+    command, own_env = render(template, substituted(experiment, trial, attempt))
     source = experiment.spec.metrics.source
     if isinstance(source, MetricsFile) and source.path.startswith("/"):
         moved = partial(
@@ -112,76 +103,7 @@ def launch(
     )
 
 
-def cluster_launch(
-    experiment: Experiment,
-    trial: Trial,
-    attempts: Sequence[Attempt],
-    folders: AttemptFolders,
-    *,
-    environ: Mapping[str, str],
-    files: TrialFiles | None = None,
-) -> Launch:
-    """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier
-    infrastructure failures.
-
-    `environ` has the image of the collector, unless the file names it. For `files` see
-    `ClusterPart`.
-
-    Raises ParametersRefused: see `own_parameters`.
-    """
-    attempt = attempts[-1]
-    template = experiment.spec.template_of(attempt.trial)
-    trial = _with_own_parameters(experiment, trial, attempt)
-    substituted = _substituted(experiment, trial, attempt)
-    command, own_env = render(template, substituted)
-    manifest = template.cluster.get("template")
-    goes_on = trial.parent is not None and attempt.trial is not FINAL
-    return Launch(
-        name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
-        command=command,
-        env={
-            **{name: value for name, value in own_env.items() if isinstance(value, str)},
-            **_metrics_place(experiment.spec.metrics.source),
-            **identity(
-                experiment,
-                trial,
-                attempt,
-                output=CLUSTER_OUTPUT,
-                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}"
-                + checkpoint_suffix(experiment, attempt),
-            ),
-        },
-        working_directory=Path(experiment.directory),
-        directory=folders.root,
-        timeout_s=template.timeout_s,
-        grace_s=template.grace_s,
-        log_limit_bytes=template.log_limit_bytes,
-        gpu=template.resources.gpu,
-        slots=experiment.spec.parallelism,
-        cluster=ClusterPart(
-            namespace=experiment.namespace,
-            experiment=experiment.name,
-            uid=experiment.uid,
-            trial=attempt.trial,
-            attempt=attempt.number,
-            parameters=trial.parameters,
-            template=template,
-            labels=experiment.spec.labels,
-            secrets={
-                name: value for name, value in own_env.items() if isinstance(value, SecretRef)
-            },
-            manifest=None
-            if manifest is None
-            else cast(dict[str, object], fill_data(manifest, substituted)),
-            files=files,
-            avoid_nodes=_failed_nodes(attempts),
-            collection=_with_image(experiment.spec.collection, environ),
-            parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
-        ),
-    )
-
-
-def _with_own_parameters(experiment: Experiment, trial: Trial, attempt: Attempt) -> Trial:
+def with_own_parameters(experiment: Experiment, trial: Trial, attempt: Attempt) -> Trial:
     parameters = {
         **own_parameters(experiment, trial, stage=attempt.trial),
         **fidelity(experiment, attempt),
@@ -189,7 +111,7 @@ def _with_own_parameters(experiment: Experiment, trial: Trial, attempt: Attempt)
     return replace(trial, parameters=parameters)
 
 
-def _substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:
+def substituted(experiment: Experiment, trial: Trial, attempt: Attempt) -> Assignment:
     return {
         TRIAL_NAME: trial_name(experiment.name, experiment.uid, attempt.trial),
         **trial.parameters,
@@ -203,25 +125,6 @@ def _moved(text: str, *, folder: str, to: str) -> str:
     return re.sub(
         rf"(?<![^\s=:,;'\"(\[]){re.escape(folder)}(?![^\s/:,;'\")\]])", lambda _: to, text
     )
-
-
-def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:
-    if collection is None or collection.image:
-        return collection
-    return replace(collection, image=environ.get(COLLECTOR_VARIABLE) or COLLECTOR_IMAGE)
-
-
-def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
-    """Return the variable that tells a trial on a cluster where its metrics are read."""
-    match source:
-        case MetricsFile():
-            return {METRICS_FILE: str(PurePosixPath(CLUSTER_OUTPUT, source.path))}
-        case PrometheusEndpoint():
-            return {METRICS_PORT: str(source.port or CLUSTER_METRICS_PORT)}
-        case KatibReports():
-            return address_variables(IN_POD)
-        case None:
-            return {}
 
 
 def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:
@@ -275,13 +178,6 @@ def checkpoint_suffix(experiment: Experiment, attempt: Attempt) -> str:
     trial.
     """
     return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
-
-
-def _failed_nodes(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    failed = (
-        attempt for attempt in attempts if attempt.failure_class is FailureClass.INFRASTRUCTURE
-    )
-    return tuple(dict.fromkeys(attempt.node for attempt in failed if attempt.node))
 
 
 def identity(

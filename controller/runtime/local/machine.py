@@ -12,7 +12,6 @@ from pathlib import Path
 from controller.core.model import FINAL, ExperimentSpec, TrialTemplate
 from controller.runtime.local import gpus
 from controller.runtime.processes import cores
-from controller.spec import Document
 from suggest.errors import Problem
 
 CROWDED = 4  # busy processes per core, more than waiting for disks and networks explains
@@ -21,19 +20,17 @@ _GPU, _DEVICES, _DIRECTORY = (
     "spec.trial.devices",
     "spec.trial.workingDir",
 )
-_REFUSED = (_DEVICES, _DIRECTORY)
+_PARALLELISM = "spec.parallelism"
 
 
-def warnings(document: Document) -> Iterator[str]:
-    spec = document.spec
-    if spec.traits.on_cluster:
-        return
+def warnings(spec: ExperimentSpec) -> Iterator[Problem]:
     yield from _only_in_the_image(spec.trial)
-    if not spec.trial.resources.gpu:  # trials that need GPUs wait for them
-        yield from _crowded(spec, document.marks.place_of("spec.parallelism"))
+    # Trials that need GPUs wait for them.
+    if not spec.trial.resources.gpu:
+        yield from _crowded(spec)
 
 
-def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
+def _only_in_the_image(trial: TrialTemplate) -> Iterator[Problem]:
     """Yield a warning if the program of a file that was written for a cluster is not on this
     machine.
     """
@@ -49,10 +46,10 @@ def _only_in_the_image(trial: TrialTemplate) -> Iterator[str]:
                 place > 0 or "/" in word or shutil.which(word, path=_search_path(trial)) is not None
             )
         if not is_here:
-            yield (
-                f"{word} of the command is not on this machine, and trials here do not run in the "
-                f"image; run on a "
-                "cluster: --runtime kubernetes, or write a path of this machine"
+            yield Problem(
+                "",
+                f"{word} of the command is not on this machine, and trials here do not run in the image; run on a "
+                "cluster: --runtime kubernetes, or write a path of this machine",
             )
 
 
@@ -62,7 +59,7 @@ def _search_path(trial: TrialTemplate) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:
+def _crowded(spec: ExperimentSpec) -> Iterator[Problem]:
     cpu = spec.trial.resources.cpu or 1.0
     cpu_of_trial = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
@@ -71,44 +68,27 @@ def _crowded(spec: ExperimentSpec, key: str) -> Iterator[str]:
     if at_once * cpu_of_trial <= CROWDED * count or at_once <= fits:
         return
     asks = f" of {cpu_of_trial:g} cores each" if cpu_of_trial != 1 else ""
-    yield (
-        f"{key}: {at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they "
-        f"would "
-        f"slow each other down and may exhaust the memory; lower it: --set {key}={fits}"
+    yield Problem(
+        _PARALLELISM,
+        f"{at_once} trials at a time{asks} on {count} core{'s' if count > 1 else ''}: they would "
+        f"slow each other down and may exhaust the memory; lower it: --set {_PARALLELISM}={fits}",
     )
 
 
-def check(document: Document, directory: Path) -> None:
-    """Raise SpecErrors for what `run` refuses before it creates anything.
-
-    For missing GPUs it pauses instead.
-    """
-    template = document.spec.trial
-    if not (template.devices or template.working_dir):
-        return
-    problems = [
-        Problem(path, message)
-        for path, message in _problems(document.spec, directory)
-        if path in _REFUSED
+def refused(spec: ExperimentSpec, directory: Path) -> list[Problem]:
+    """Return what `run` refuses before it creates anything. For missing GPUs it pauses instead."""
+    if not (spec.trial.devices or spec.trial.working_dir):
+        return []
+    return [
+        problem for problem in obstacles(spec, directory) if problem.path in (_DEVICES, _DIRECTORY)
     ]
-    if problems:
-        raise document.locate(problems)
 
 
-def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
-    """Yield what prevents trials from running, each with its place and its cure."""
-    for path, message in _problems(spec, directory):
-        yield f"{path}: {message}"
-
-
-def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield problems as (path, message). `directory` is the file's folder."""
+def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[Problem]:
+    """Yield what prevents trials from running. `directory` is the file's folder."""
     if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
-        yield (
-            _DIRECTORY,
-            f"{Path(directory, spec.trial.working_dir)} is not a folder; create it, or name "
-            f"another",
-        )
+        folder = Path(directory, spec.trial.working_dir)
+        yield Problem(_DIRECTORY, f"{folder} is not a folder; create it, or name another")
     asking = [
         template for template in (spec.trial, spec.template_of(FINAL)) if template.resources.gpu
     ]
@@ -118,10 +98,9 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
     available = gpus.pool(os.environ)
     if unavailable:
         have = ", ".join(device.id for device in available) or "none"
-        yield (
+        yield Problem(
             _DEVICES,
-            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} "
-            f"{have}: name some of "
+            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} {have}: name some of "
             f"these, or set {gpus.POOL}",
         )
         return
@@ -129,7 +108,9 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         if message := _too_few(
             template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)
         ):
-            yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), message
+            yield Problem(
+                _GPU if template is spec.trial else _GPU.replace("trial", "final"), message
+            )
             return
 
 

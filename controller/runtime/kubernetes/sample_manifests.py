@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from controller.core.model import (
     FINAL,
@@ -22,15 +22,22 @@ from controller.core.model import (
     attempt_name,
 )
 from controller.folders import ExperimentFolders
-from controller.launch import cluster_launch
-from controller.runtime.protocol import Launch
+from controller.kube.client import KubernetesClient
+from controller.runtime.kubernetes.job_builder import (
+    build_files,
+    build_objects,
+    cannot_be_collected,
+    cannot_be_labeled,
+    cannot_be_queued,
+)
+from controller.runtime.kubernetes.kinds import missing_conditions, not_served, served_pod_field
+from controller.runtime.kubernetes.labels import name_problem
+from controller.runtime.kubernetes.launch import ClusterLaunch, cluster_launch
+from controller.runtime.kubernetes.resource_quota import demand_of
 from controller.runtime.trial_files import TrialFiles
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState
-
-if TYPE_CHECKING:
-    from controller.kube.client import KubernetesClient
 
 Raw = dict[str, Any]  # Any: an object in the form of the cluster's API
 
@@ -40,7 +47,7 @@ TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 def sample_launch(
     spec: ExperimentSpec, stage: TrialOrFinal = 0, *, files: TrialFiles | None = None
-) -> Launch:
+) -> ClusterLaunch:
     """Return the launch of trial 0, or of the stage FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
@@ -58,7 +65,6 @@ async def served_manifests_of(
 
     Raises InvalidArgument if it has none, and what the client raises.
     """
-    from controller.runtime.kubernetes.kinds import served_pod_field
 
     template = cast("Raw | None", spec.trial.cluster.get("template"))
     pod_field = "" if template is None else await served_pod_field(client, template)
@@ -72,20 +78,9 @@ def manifests_of(
 
     For `pod_field` see `build_objects`.
     """
-    from controller.runtime.kubernetes.job_builder import (
-        build_files,
-        build_objects,
-        cannot_be_collected,
-        cannot_be_labeled,
-        cannot_be_queued,
-    )
-    from controller.runtime.kubernetes.kinds import missing_conditions, not_served
-    from controller.runtime.kubernetes.labels import name_problem
-    from controller.runtime.kubernetes.resource_quota import demand_of
 
     launch = sample_launch(spec, files=files)
     part = launch.cluster
-    assert part is not None
     last = 0 if spec.budget.trials is None else spec.budget.trials - 1
     again = 1 + max(spec.trial.retries.values(), default=0)
     problems = {
@@ -124,8 +119,6 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
 
     Raises the errors of `manifests_of`.
     """
-    from controller.runtime.kubernetes.job_builder import build_objects
-    from controller.runtime.kubernetes.resource_quota import demand_of
 
     if spec.final is None:
         return []

@@ -305,7 +305,7 @@ class RuntimeContract:
         runtime = await testbed.open()
         await runtime.start(testbed.launch("a", STUBBORN))
         await printed(runtime, "a", b"deaf")
-        await runtime.stop("a", grace_s=0.2)
+        await runtime.stop("a", grace_s=1)
         assert (await look(runtime))["a"].exit is None
         assert killed(await ended(runtime, "a"), 9, stopped=True)
         await runtime.close()

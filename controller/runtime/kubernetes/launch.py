@@ -1,0 +1,190 @@
+"""Build the `ClusterLaunch` of an attempt from its template, its parameters and its identity.
+
+Pure: the environment is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import cast
+
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    Collection,
+    Experiment,
+    FailureClass,
+    KatibReports,
+    MetricsFile,
+    MetricsSource,
+    PrometheusEndpoint,
+    SecretRef,
+    TrialOrFinal,
+    TrialTemplate,
+    attempt_name,
+    trial_label,
+)
+from controller.core.substitute import fill_data, render
+from controller.folders import AttemptFolders
+from controller.runtime.launch import checkpoint_suffix, identity, substituted, with_own_parameters
+from controller.runtime.protocol import Launch
+from controller.runtime.trial_files import TrialFiles
+from controller.runtime.trial_variables import METRICS_FILE, METRICS_PORT
+from suggest.space import Assignment
+from suggest.trial import Trial
+
+CLUSTER_OUTPUT = "/tuner/output"  # scratch space that is deleted with the pod
+COLLECTOR_VARIABLE, COLLECTOR_IMAGE = "TUNER_COLLECTOR_IMAGE", "tuner/collector:1"
+CLUSTER_METRICS_PORT = 8080  # of a trial's endpoint, unless the file has another
+# the experiment's folder on the declared claim; scratch without a claim
+CLUSTER_CHECKPOINTS = "/tuner/checkpoints"
+REPORTS_ADDRESS = "127.0.0.1:6789"  # the sidecar in a trial's pod, at Katib's port
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPart:
+    """What a cluster needs to know about an attempt besides its command.
+
+    namespace to attempt: the identity of the attempt; labels on its objects, by which they are
+    found again.
+    template: the trial's template, for its image, resources and cluster keys.
+    labels: the labels of the experiment's file, for the attempt's objects and pods.
+    secrets: environment variables that come from secrets.
+    manifest: `trial.template` with its placeholders filled in, if the file has one.
+    files: the files of this machine that the trial gets.
+    avoid_nodes: names of nodes on which an earlier attempt had an infrastructure failure.
+    collection: what a sidecar reads, if the measurements are not in the log.
+    parent_checkpoint: the folder whose copy TUNER_CHECKPOINT_DIR is at first; "" for an empty one.
+    """
+
+    namespace: str
+    experiment: str
+    uid: str
+    trial: TrialOrFinal
+    attempt: int
+    parameters: Assignment
+    template: TrialTemplate
+    labels: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, SecretRef] = field(default_factory=dict)
+    manifest: Mapping[str, object] | None = None
+    files: TrialFiles | None = None
+    avoid_nodes: tuple[str, ...] = ()
+    collection: Collection | None = None
+    parent_checkpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLaunch(Launch):
+    """The launch of an attempt on a cluster."""
+
+    cluster: ClusterPart
+
+
+def part_of(launch: Launch) -> ClusterPart:
+    assert isinstance(launch, ClusterLaunch), "this runtime gets the launches of its own provider"
+    return launch.cluster
+
+
+def cluster_launch(
+    experiment: Experiment,
+    trial: Trial,
+    attempts: Sequence[Attempt],
+    folders: AttemptFolders,
+    *,
+    environ: Mapping[str, str],
+    files: TrialFiles | None = None,
+) -> ClusterLaunch:
+    """Return the launch of the newest attempt on a cluster. It avoids nodes with earlier
+    infrastructure failures.
+
+    `environ` has the image of the collector, unless the file names it. For `files` see
+    `ClusterPart`.
+
+    Raises ParametersRefused: see `controller.runtime.launch.own_parameters`.
+    """
+    attempt = attempts[-1]
+    template = experiment.spec.template_of(attempt.trial)
+    trial = with_own_parameters(experiment, trial, attempt)
+    values = substituted(experiment, trial, attempt)
+    command, own_env = render(template, values)
+    manifest = template.cluster.get("template")
+    goes_on = trial.parent is not None and attempt.trial is not FINAL
+    return ClusterLaunch(
+        name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
+        command=command,
+        env={
+            **{name: value for name, value in own_env.items() if isinstance(value, str)},
+            **_metrics_place(experiment.spec.metrics.source),
+            **identity(
+                experiment,
+                trial,
+                attempt,
+                output=CLUSTER_OUTPUT,
+                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}"
+                + checkpoint_suffix(experiment, attempt),
+            ),
+        },
+        working_directory=Path(experiment.directory),
+        directory=folders.root,
+        timeout_s=template.timeout_s,
+        grace_s=template.grace_s,
+        log_limit_bytes=template.log_limit_bytes,
+        gpu=template.resources.gpu,
+        slots=experiment.spec.parallelism,
+        cluster=ClusterPart(
+            namespace=experiment.namespace,
+            experiment=experiment.name,
+            uid=experiment.uid,
+            trial=attempt.trial,
+            attempt=attempt.number,
+            parameters=trial.parameters,
+            template=template,
+            labels=experiment.spec.labels,
+            secrets={
+                name: value for name, value in own_env.items() if isinstance(value, SecretRef)
+            },
+            manifest=None
+            if manifest is None
+            else cast(dict[str, object], fill_data(manifest, values)),
+            files=files,
+            avoid_nodes=_failed_nodes(attempts),
+            collection=_with_image(experiment.spec.collection, environ),
+            parent_checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.parent}" if goes_on else "",
+        ),
+    )
+
+
+def _with_image(collection: Collection | None, environ: Mapping[str, str]) -> Collection | None:
+    if collection is None or collection.image:
+        return collection
+    return replace(collection, image=environ.get(COLLECTOR_VARIABLE) or COLLECTOR_IMAGE)
+
+
+def _metrics_place(source: MetricsSource | None) -> dict[str, str]:
+    """Return the variable that tells a trial on a cluster where its metrics are read."""
+    match source:
+        case MetricsFile():
+            return {METRICS_FILE: str(PurePosixPath(CLUSTER_OUTPUT, source.path))}
+        case PrometheusEndpoint():
+            return {METRICS_PORT: str(source.port or CLUSTER_METRICS_PORT)}
+        case KatibReports():
+            return _address_variables(REPORTS_ADDRESS)
+        case None:
+            return {}
+
+
+def _address_variables(address: str) -> dict[str, str]:
+    """Return the address under the names that Katib's controller has for it, for programs that take
+    it as a flag.
+    """
+    host, _, port = address.rpartition(":")
+    return {"KATIB_DB_MANAGER_SERVICE_IP": host, "KATIB_DB_MANAGER_SERVICE_PORT": port}
+
+
+def _failed_nodes(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    failed = (
+        attempt for attempt in attempts if attempt.failure_class is FailureClass.INFRASTRUCTURE
+    )
+    return tuple(dict.fromkeys(attempt.node for attempt in failed if attempt.node))

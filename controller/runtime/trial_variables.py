@@ -1,0 +1,23 @@
+"""The names that a trial finds on every runtime: variables and host names for what it reports
+besides its log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# Where a trial writes its metrics, or serves them, if the file's `spec.metrics` says so.
+METRICS_FILE, METRICS_PORT = "TUNER_METRICS_FILE", "TUNER_METRICS_PORT"
+# The names of Katib's DBManager, to which programs written for Katib report.
+DB_MANAGER_NAMES = (
+    "katib-db-manager.kubeflow",
+    "katib-db-manager.kubeflow.svc",
+    "katib-db-manager",
+)
+
+
+def place_below(output: Path, path: str) -> Path:
+    """Return where a trial without a container writes to: a container's absolute path is moved
+    below the output.
+    """
+    return output / path.lstrip("/")

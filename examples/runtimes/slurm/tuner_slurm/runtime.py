@@ -126,7 +126,9 @@ class SlurmRuntime:
         record = self._jobs / name
         if not _exists(record, JOB) or _exists(record, EXIT):
             return
-        write(record / STOP, {"grace_s": grace_s})
+        # A later stop may only shorten the grace period, also if the job reads of both at once.
+        requested_s = _document(record / STOP).get("grace_s", grace_s)
+        write(record / STOP, {"grace_s": min(grace_s, requested_s)})
         number = _number(record)
         if _exists(record, STARTED):
             # To the program of the job only, which tells its processes.

@@ -310,7 +310,7 @@ class Reflector(Generic[ObjectT]):
             if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed
         ]
         new = [item for item in items if self._differs(item)]
-        concerned: dict[View[ObjectT], None] = {}
+        concerned: dict[ReflectorView[ObjectT], None] = {}
         for obj in (*deleted, *new):
             concerned.update(dict.fromkeys(self._views_of(obj)))
         for obj in deleted:

@@ -9,15 +9,13 @@ what is stored.
     study = tuner.minimize(objective, {"x": tuner.Float(-5, 5)}, trials=20, name="parabola")
     print(study.best.parameters)
 
-Importing this package imports the version only: each name loads its module when it is first used.
+Importing this package imports nothing else: each name loads its module when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
-
-from suggest.distribution import VERSION
 
 if TYPE_CHECKING:
     from suggest.client import Choice, Float, Int
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from tuner.study import Study, TrialResult, connect
     from tuner.study import open as open
     from tuner.trial import Infeasible, Pruned, Trial, current_trial
-
-__version__ = VERSION
 
 _MODULES = {
     "suggest.client": ("Choice", "Float", "Int"),
@@ -80,6 +76,11 @@ __all__ = [
 
 # Any: a module's __getattr__ has no narrower type.
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # The archive of a trial on a cluster has this package only.
+        from suggest.distribution import VERSION
+
+        return VERSION
     if name not in _MODULE_OF:
         cure = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{cure}")

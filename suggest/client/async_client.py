@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
     from suggest import wire
     from suggest.v1 import suggest_pb2 as pb
+    from suggest.v1 import suggest_pb2_grpc as stubs
 else:
-    wire, pb = LazyModule("suggest.wire"), LazyModule("suggest.v1.suggest_pb2")
+    grpc, wire = LazyModule("grpc"), LazyModule("suggest.wire")
+    pb, stubs = LazyModule("suggest.v1.suggest_pb2"), LazyModule("suggest.v1.suggest_pb2_grpc")
 
 PAGE = 1000
 
@@ -465,8 +467,6 @@ class AsyncClient:
         self, method: str, request: Any, read: Callable[[Any], T], attempts: Attempts | None = None
     ) -> T:
         """Call the method of the API and return what `read` makes of its reply."""
-        import grpc
-
         attempts = attempts or Attempts(self._homes, self._timeout_s, start=self._owner)
         while True:
             call = getattr(self._connected(attempts.address), method)
@@ -537,8 +537,6 @@ class AsyncClient:
         credentials: grpc.ChannelCredentials | None,
         options: tuple[tuple[str, int], ...],
     ) -> Any:
-        import grpc.aio
-
         if credentials is None:
             return grpc.aio.insecure_channel(address, options=options)
         return grpc.aio.secure_channel(address, credentials, options=options)
@@ -547,9 +545,7 @@ class AsyncClient:
         await channel.close()
 
     def _reach(self, address: str, channel: Any) -> None:
-        from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
-
-        self._channels[address] = channel, SuggestServiceStub(channel)
+        self._channels[address] = channel, stubs.SuggestServiceStub(channel)
 
 
 def _read_trials(reply: Any) -> list[Trial]:

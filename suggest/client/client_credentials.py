@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 from suggest.address import parse_address
 from suggest.errors import InvalidArgument
+from suggest.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     import grpc
+else:
+    grpc = LazyModule("grpc")
 
 TOKEN, TOKEN_FILE, TLS_CA = "TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA"
 TLS_CERT, TLS_KEY = "TUNER_TLS_CERT", "TUNER_TLS_KEY"
@@ -100,8 +103,6 @@ class ClientCredentials:
 
         Raises InvalidArgument.
         """
-        import grpc
-
         self.check(address)
         if not self._tls_ca or address.startswith("unix:"):
             return None

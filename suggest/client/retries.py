@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from suggest import grpc_status
 else:
-    grpc_status = LazyModule("suggest.grpc_status")
+    grpc, grpc_status = LazyModule("grpc"), LazyModule("suggest.grpc_status")
 
 PATIENCE_S = 30.0  # default timeout of a client; longer than a restart of the server takes
 
@@ -98,8 +98,6 @@ class Attempts:
         """Return the seconds to wait before the next attempt, or raise the service's error if there
         is none.
         """
-        import grpc
-
         # The frames of its traceback hold these attempts and the channel. Such a cycle leaves it to
         # the garbage collector to free the channel, perhaps while gRPC handles events; gRPC then
         # prints "Bad file descriptor".

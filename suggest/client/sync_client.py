@@ -19,12 +19,17 @@ from suggest.client.retries import PATIENCE_S, Attempts
 from suggest.client.search_loop import Search
 from suggest.client.search_space import Parameters
 from suggest.domain import Value
+from suggest.lazy_module import LazyModule
 from suggest.space import Space
 from suggest.study import Algorithm, Constraint, Objective, Pruning, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
 if TYPE_CHECKING:
     import grpc
+
+    from suggest import wire
+else:
+    grpc, wire = LazyModule("grpc"), LazyModule("suggest.wire")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,8 +63,6 @@ class _BlockingTransport(AsyncClient):
         credentials: grpc.ChannelCredentials | None,
         options: tuple[tuple[str, int], ...],
     ) -> Any:
-        import grpc
-
         if credentials is None:
             return grpc.insecure_channel(address, options=options)
         return grpc.secure_channel(address, credentials, options=options)
@@ -157,8 +160,6 @@ class Client:
             AlreadyExists: the study was created with other arguments.
             TypeError: an argument has the wrong type.
         """
-        from suggest import wire
-
         arguments.text("study", "name", name)
         arguments.text("study", "namespace", namespace)
         objectives = [objective] if isinstance(objective, Objective) else objective

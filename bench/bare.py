@@ -60,7 +60,9 @@ def has_ended(pod: dict[str, Any]) -> bool:
 
 
 def ended_job(shown: dict[str, Any], *, by_pods: bool) -> str:
-    """Return the name of a Job that has ended according to the pod or Job, "" if it has not ended."""
+    """Return the name of a Job that has ended according to the pod or Job,
+    "" if it has not ended.
+    """
     if by_pods:
         return str(shown["metadata"]["labels"][_JOB_NAME]) if has_ended(shown) else ""
     held = [
@@ -81,7 +83,8 @@ def follow(orders: dict[str, Any], watched: str, told: queue.SimpleQueue[dict[st
             listed = Server(orders).ask("GET", f"{watched}?labelSelector={LABEL}")
             for item in listed["items"]:
                 told.put(item)
-            query = f"?watch=true&labelSelector={LABEL}&resourceVersion={listed['metadata']['resourceVersion']}"
+            version = listed["metadata"]["resourceVersion"]
+            query = f"?watch=true&labelSelector={LABEL}&resourceVersion={version}"
             for line in Server(orders).open("GET", watched + query):
                 event = json.loads(line)
                 if event["type"] == "ERROR":

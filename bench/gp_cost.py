@@ -28,7 +28,9 @@ MOST_OVER_OPTUNA = 1 / 3  # the claim, at 100 trials
 
 
 def ours(history: int, seed: int) -> Callable[[], None]:
-    """Return a function that proposes a trial and learns its outcome, for a study with a history."""
+    """Return a function that proposes a trial and learns its outcome,
+    for a study with a history.
+    """
     spec = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("gp"))
     rng = random.Random(seed)
     points = [drawn(rng) for _ in range(history)]

@@ -125,7 +125,9 @@ class KatibServer:
 
 
 def rebuilt(serialized: bytes) -> float:
-    """Seconds to read the request, to fill a study of Optuna's in memory, and to ask for one trial."""
+    """Seconds to read the request, to fill a study of Optuna's in memory,
+    and to ask for one trial.
+    """
     start = time.perf_counter()
     asked = pb.GetSuggestionsRequest.FromString(serialized)
     distributions: dict[str, optuna.distributions.BaseDistribution] = {}

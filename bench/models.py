@@ -66,7 +66,9 @@ class Model:
                 yield from self._completed({**point, rest[0].name: value}, rest[1:])
 
     def tabulate(self, branch: Mapping[str, Value]) -> np.ndarray:
-        """Return (seeds, *axes of the active numbers) losses; the axis `path` must be the last one."""
+        """Return (seeds, *axes of the active numbers) losses;
+        the axis `path` must be the last one.
+        """
         axes = self.axes()
         numbers = [p for p in self.space.ordered if p.name in axes and p.active(branch)]
         varied = [p for p in numbers if p.name != self.path]

@@ -12,7 +12,9 @@ from scipy.stats import mannwhitneyu
 
 
 def log_ratio(mine: float, theirs: float, randoms: float) -> float:
-    """Return the log ratio of regrets, each at least a thousandth of the regret of random search."""
+    """Return the log ratio of regrets, each at least a thousandth of the regret of random
+    search.
+    """
     least = max(randoms * 1e-3, 1e-12)
     return math.log(max(mine, least) / max(theirs, least))
 
@@ -32,7 +34,9 @@ def worse(mine: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the rank of each, 1 for the lowest value; equal values share the mean of their ranks."""
+    """Return the rank of each, 1 for the lowest value;
+    equal values share the mean of their ranks.
+    """
     found = {}
     for name, value in values.items():
         below = sum(other < value for other in values.values())

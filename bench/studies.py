@@ -74,7 +74,9 @@ def name_of(place: int) -> StudyName:
 
 
 def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
-    """Create `studies` studies with the same history: the first is written, the others are copies."""
+    """Create `studies` studies with the same history: the first is written,
+    the others are copies.
+    """
     rng = random.Random(1)
     with contextlib.closing(open_store(url)) as store:
         for place in range(studies):
@@ -198,7 +200,9 @@ class Load:
         self.completions.clear()
 
     async def run(self, *, per_s: float, for_s: float) -> None:
-        """Request a trial of each study in turn, and complete it before the next turn of the study."""
+        """Request a trial of each study in turn,
+        and complete it before the next turn of the study.
+        """
         # Freeze existing objects, so that garbage collection in the client does not affect the
         # measurement.
         gc.collect()

@@ -42,15 +42,18 @@ CALLS = f"""
 import sys
 from suggest.client import Choice, Client, Float, minimize
 with Client(sys.argv[1]) as client:
-    search = client.study("s", {{"x": Float(0, 1), "c": Choice(["a", "b"])}}, minimize("loss"), algorithm="random")
+    space = {{"x": Float(0, 1), "c": Choice(["a", "b"])}}
+    search = client.study("s", space, minimize("loss"), algorithm="random")
     for trial in search.trials({SUGGESTIONS}):
         trial.report(loss=trial.parameters["x"])
         trial.complete()
 """
 FUNCTION = """
 import sys, tuner
-tuner.minimize(lambda t: t["x"], {"x": tuner.Float(0, 1)}, trials=60, algorithm="random", state_dir=sys.argv[1],
-               name="f", progress=False)
+tuner.minimize(
+    lambda trial: trial["x"], {"x": tuner.Float(0, 1)}, trials=60, algorithm="random",
+    state_dir=sys.argv[1], name="f", progress=False,
+)
 """
 
 

@@ -221,7 +221,9 @@ class SqlExperimentStore:
     # Attempts and events
 
     def save(self, uid: Uid, changes: Changes) -> None:
-        """Store changes. Raises NewerRevision if they end the experiment under an earlier revision."""
+        """Store changes. Raises NewerRevision if they end the experiment under an earlier
+        revision.
+        """
         with self._writing(_SAVE) as connection:
             _write(connection, uid, changes)
 

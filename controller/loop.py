@@ -76,9 +76,10 @@ BEFORE_REMOVE, AFTER_REMOVE = failpoints.register("runtime.remove")
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Awaitable[Launch]]
-"""Creates the folder of the trial's newest attempt and returns what to execute there. Raises CannotStart.
+"""Creates the folder of the trial's newest attempt and returns what to execute there.
 
 Idempotent: it is called again if the process is killed before the attempt starts.
+Raises CannotStart.
 """
 
 
@@ -91,13 +92,17 @@ class ReadPortion(Protocol):
 
 
 class _OthersRun(Exception):
-    """The next trial waits for trials of the study that other clients run, which is no trouble and
-    may take days.
+    """The next trial waits for trials of the study that other clients run.
+
+    That is no trouble and may take days.
     """
 
 
 OnTrial = Callable[[Trial], DesiredState]
-"""Called with a trial once the study has its outcome. The loop treats the returned state as a request."""
+"""Called with a trial once the study has its outcome.
+
+The loop treats the returned state as a request.
+"""
 
 
 class Loop:
@@ -369,7 +374,9 @@ class Loop:
     async def _reopened(
         self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]
     ) -> list[Trial]:
-        """Reopen the failed trials that have to run again, unless the experiment ends without them."""
+        """Reopen the failed trials that have to run again,
+        unless the experiment ends without them.
+        """
         marked = {
             trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))
         }

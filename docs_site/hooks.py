@@ -44,7 +44,9 @@ def list_of_decisions() -> str:
 
 
 def keys_of_the_file() -> str:
-    """The table in docs/experiment.md that `controller.spec.reference` makes, on a page of its own."""
+    """The table in docs/experiment.md that `controller.spec.reference` makes,
+    on a page of its own.
+    """
     text = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
     table = re.search(
         r"^<!-- made by controller.spec.reference[^\n]*begin -->\n(.*?)^<!--",
@@ -104,7 +106,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found[0]
         wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if wanted in places:
-            return f"{picture}[{text}]({posixpath.relpath(places[wanted], posixpath.dirname(here) or '.')}{mark}{anchor})"
+            path = posixpath.relpath(places[wanted], posixpath.dirname(here) or ".")
+            return f"{picture}[{text}]({path}{mark}{anchor})"
         if (ROOT / wanted).exists() and not wanted.startswith("docs/"):
             return text
         return found[0]  # MkDocs reports it

@@ -28,7 +28,9 @@ class Direction(enum.Enum):
 
     @property
     def sign(self) -> float:
-        """Return the factor that turns a value into a loss: the smaller `sign * value`, the better."""
+        """Return the factor that turns a value into a loss: the smaller `sign * value`,
+        the better.
+        """
         return -1.0 if self is Direction.MAXIMIZE else 1.0
 
 
@@ -48,7 +50,9 @@ class Objective:
 
     @property
     def extreme(self) -> Direction | None:
-        """Return the direction whose best measurement is a trial's value; None if the last one is."""
+        """Return the direction whose best measurement is a trial's value;
+        None if the last one is.
+        """
         if self.value is ValueRule.LAST:
             return None
         is_best = self.value is ValueRule.BEST

@@ -255,11 +255,7 @@ class Captured:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            print(
-                f"the step is not captured as a CUDA graph, and runs as it is: {error}".splitlines()[
-                    0
-                ],
-                file=sys.stderr,
-            )
+            reason = f"the step is not captured as a CUDA graph, and runs as it is: {error}"
+            print(reason.splitlines()[0], file=sys.stderr)
             return None
         return graph

@@ -83,7 +83,9 @@ class ControllerLease(Protocol):
     def release(self) -> None: ...
 
     def discard(self) -> None:
-        """Release the lease, and remove what was prepared for an experiment that was not recorded."""
+        """Release the lease, and remove what was prepared for an experiment that was not
+        recorded.
+        """
 
 
 class Experiments(Protocol):
@@ -128,7 +130,9 @@ class Experiments(Protocol):
         """Return the revisions, oldest first."""
 
     def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
-        """Return the attempts of the experiment, or of one of its trials; by trial, oldest first."""
+        """Return the attempts of the experiment, or of one of its trials; by trial,
+        oldest first.
+        """
 
     def save(self, uid: Uid, changes: Changes) -> None: ...
 

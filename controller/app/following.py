@@ -61,7 +61,9 @@ class _Records:
         self.metrics: dict[int, dict[str, float]] = {}
 
     def put(self, number: int, new: TrialRecord | None, last: Mapping[str, Measurement]) -> None:
-        """Replace the record of a trial, with its last measurements; None if the trial was deleted."""
+        """Replace the record of a trial, with its last measurements;
+        None if the trial was deleted.
+        """
         objective = self._criteria.objectives[0].metric
         if metrics := {
             name: measurement.value for name, measurement in last.items() if name != objective
@@ -117,7 +119,9 @@ class _Pages(Generic[Item]):
 
 
 class _Trials:
-    """The trials of one study, with the last measurement of each metric in their newest attempts."""
+    """The trials of one study, with the last measurement of each metric in their newest
+    attempts.
+    """
 
     def __init__(
         self, studies: StudyReads, name: StudyName, is_wanted: Callable[[Trial], bool]

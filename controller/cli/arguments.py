@@ -67,7 +67,9 @@ def _refuse_bytes(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
-    """Join words such as `--sort -value`, because argparse takes no value that begins like a flag."""
+    """Join words such as `--sort -value`,
+    because argparse takes no value that begins like a flag.
+    """
     words: list[str] = []
     for word in argv:
         if words and words[-1] == "--sort" and word.startswith("-"):

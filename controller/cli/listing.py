@@ -120,7 +120,9 @@ class Printer:
                 )
 
     def _fresh(self, entries: Iterable[tuple[object, ...]]) -> list[int]:
-        """Return the indices of entries that have changed; if only names are printed, of new ones."""
+        """Return the indices of entries that have changed; if only names are printed,
+        of new ones.
+        """
         fresh = []
         for at, (key, *look) in enumerate(entries):
             changed = (

@@ -289,7 +289,9 @@ class LogReader:
         self._scan(region[begin:])
 
     def finish(self) -> list[MetricReading]:
-        """Take the end of the log: read a last line without a line ending, and settle every step."""
+        """Take the end of the log: read a last line without a line ending,
+        and settle every step.
+        """
         last, self._partial = self._partial, b""
         self._take(last)
         self._settle_all()

@@ -606,7 +606,9 @@ def _status_of(body: bytes) -> Raw:
 
 
 def _error_of(status: Raw, response: Response | None = None) -> ApiError:
-    """Make the error of a `Status` object: the body of a response, or the object of an ERROR event."""
+    """Make the error of a `Status` object: the body of a response,
+    or the object of an ERROR event.
+    """
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}
     after = (response.header("Retry-After") if response is not None else None) or details.get(

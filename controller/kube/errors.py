@@ -28,7 +28,9 @@ ANONYMOUS = "system:anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the server's authorizer denied, and to whom. namespace: "" at the scope of the cluster."""
+    """What the server's authorizer denied, and to whom. namespace:
+    "" at the scope of the cluster.
+    """
 
     user: str
     verb: str

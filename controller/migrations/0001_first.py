@@ -1,4 +1,6 @@
-"""The tables of the first release, which every database had when it was made: `experiment_tables`."""
+"""The tables of the first release, which every database had when it was made:
+`experiment_tables`.
+"""
 
 revision = "0001"
 down_revision = None

@@ -39,8 +39,8 @@ _ORDER = (
 )
 _BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the lower the better"}
 _STEP_NOTE = """
-STEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are
-equal otherwise, and the RANGE of these differences.
+STEP: from the parameter's first level to this one, the mean difference over PAIRS of points that
+are equal otherwise, and the RANGE of these differences.
 """
 _LEFT_OUT_NOTE = """
 LEFT OUT: trials that did not succeed have no value to compare. If many were pruned, the level looks

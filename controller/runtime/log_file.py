@@ -77,7 +77,9 @@ class LogTimes:
 
 
 def size_at(log: Path, time_s: float) -> int:
-    """Return how many bytes the log certainly had at that time; 0 if nothing is known of that time."""
+    """Return how many bytes the log certainly had at that time;
+    0 if nothing is known of that time.
+    """
     at_time = 0
     with contextlib.suppress(OSError, ValueError), log.with_name(_TIMES).open("rb") as file:
         for line in file:

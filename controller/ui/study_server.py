@@ -139,7 +139,9 @@ async def serve_page(
 
 
 def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, bytes]:
-    """Return a listening socket, on the port of last time if any is right, and the key of the page."""
+    """Return a listening socket, on the port of last time if any is right,
+    and the key of the page.
+    """
     file = (
         None
         if sqlite is None

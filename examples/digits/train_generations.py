@@ -21,7 +21,9 @@ BATCH, WIDTH = 32, 64  # the shape of a network cannot change on the way
 
 
 def load(file: Path, network: train.Network, velocity: train.Array) -> int:
-    """Load the state of a training and return how many epochs it has had; 0 without a checkpoint."""
+    """Load the state of a training and return how many epochs it has had;
+    0 without a checkpoint.
+    """
     if not file.exists():
         return 0
     with np.load(file) as state:

@@ -104,7 +104,9 @@ def to_prometheus(place: str) -> Report:
 
 
 def to_db_manager(place: str) -> Report:
-    """Return a function that does what `report_metrics` of Katib's SDK does, with Katib's address."""
+    """Return a function that does what `report_metrics` of Katib's SDK does,
+    with Katib's address.
+    """
     import grpc
 
     from suggest.katib.v1beta1 import api_pb2 as api

@@ -85,7 +85,9 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """Turn a method of `AsyncClient` into one of `Client`, with the same signature and docstring."""
+    """Turn a method of `AsyncClient` into one of `Client`,
+    with the same signature and docstring.
+    """
 
     @functools.wraps(method)
     def blocking(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:

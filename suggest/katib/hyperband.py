@@ -34,7 +34,9 @@ class Training:
 
 @dataclass(slots=True)
 class _Progress:
-    """The trainings of one configuration, by level; None while one has no value, or if it failed."""
+    """The trainings of one configuration, by level; None while one has no value,
+    or if it failed.
+    """
 
     values: dict[int, float | None] = field(default_factory=dict)
 

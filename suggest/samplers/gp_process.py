@@ -151,7 +151,9 @@ class Likelihood:
         return value + 0.5 * float(off @ off), gradient + off / spread
 
     def _warped(self, log_delta: float) -> tuple[Floats, Floats, float, float]:
-        """Return the losses and the log of the Jacobian, each with its derivative by `log_delta`."""
+        """Return the losses and the log of the Jacobian,
+        each with its derivative by `log_delta`.
+        """
         if self._warp:
             return warped(self._losses, log_delta)
         return self._losses, np.zeros(len(self._losses)), 0.0, 0.0
@@ -284,7 +286,9 @@ class Posterior:
         return kernel @ self._alpha, deviations, back(rows, mean_slope), back(rows, deviation_slope)
 
     def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
-        """Return the gradient by features, of a sum over trials of the derivatives by distances²."""
+        """Return the gradient by features, of a sum over trials of the derivatives by
+        distances².
+        """
         pulled = at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials
         gradient: Floats = 2.0 * pulled * self._roots
         return gradient

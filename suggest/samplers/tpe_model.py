@@ -96,7 +96,9 @@ class TpeModel:
         return Batch(Known(numbers[good], values[:, good]), others)
 
     def _losses(self, finished: Sequence[Trial]) -> Floats:
-        """Return the losses of all objectives, (objectives, trials); infinite if a trial has none."""
+        """Return the losses of all objectives, (objectives, trials);
+        infinite if a trial has none.
+        """
         losses = np.full((len(self._criteria.objectives), len(finished)), np.inf)
         for place, trial in enumerate(finished):
             if found := self._criteria.losses(trial):
@@ -104,7 +106,9 @@ class TpeModel:
         return losses
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
-        """Return the group of these parameters, which are drawn together, as fitted for the batch."""
+        """Return the group of these parameters, which are drawn together,
+        as fitted for the batch.
+        """
         group = batch.groups.get(names)
         if group is None:
             rows = self._rows(names)
@@ -394,7 +398,9 @@ class ParameterGroup:
             self._pending.add(point)
 
     def others_near(self, here: slice) -> Floats:
-        """Return the log density of the others, with the batch's own points, at these candidates."""
+        """Return the log density of the others, with the batch's own points,
+        at these candidates.
+        """
         others = self._others[here]
         return others if self._pending is None else self._pending.log_density(here, others)
 

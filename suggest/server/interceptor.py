@@ -327,7 +327,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             parsing.give(caller)
 
     def answering(self, handler: Handler, method: str, *, serialize: bool = True) -> Answer:
-        """Return a coroutine function that answers a caller's request and maps errors to statuses."""
+        """Return a coroutine function that answers a caller's request and maps errors to
+        statuses.
+        """
         return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
     def answering_inside(self, handler: Handler, method: str) -> Answer:

@@ -275,7 +275,9 @@ class QuotaStore(StudyStore):
 
 
 class _QuotaLog(ObservationLog):
-    """The observation log of a store with quotas: its lines are measurements of Katib's namespace."""
+    """The observation log of a store with quotas:
+    its lines are measurements of Katib's namespace.
+    """
 
     def __init__(self, database: Database, tracker: QuotaTracker) -> None:
         super().__init__(database)

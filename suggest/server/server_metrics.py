@@ -50,7 +50,9 @@ class Metrics:
     """
 
     def __init__(self, address: str, pair: KeyPair | None = None) -> None:
-        """`pair` is the certificate for an address beyond this machine, which is served by HTTPS."""
+        """`pair` is the certificate for an address beyond this machine,
+        which is served by HTTPS.
+        """
         listening = metrics_address(address)
         self._server = _listening(listening, self._answer, None if listening.private else pair)
         # Avoid an unused `_created` series for each metric. (This function has no types in the

@@ -265,7 +265,9 @@ def out_of_descriptors() -> bool:
 
 
 def restoring(path: Path) -> Path:
-    """Return the path of a file that exists while a backup is restored over the database at `path`."""
+    """Return the path of a file that exists while a backup is restored over the database at
+    `path`.
+    """
     return path.with_name(f".{path.name}.restoring")
 
 

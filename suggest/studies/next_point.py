@@ -229,7 +229,9 @@ class NextPoint:
         self._void = self._computing is not None
 
     def forget(self) -> None:
-        """Drop everything because the study was closed, and wake the calls that wait for a point."""
+        """Drop everything because the study was closed,
+        and wake the calls that wait for a point.
+        """
         self._ready = self._computing = self._error = None
         self._wake()
 

@@ -60,7 +60,9 @@ LEAST_OPEN = 8
 
 
 def most_open() -> int:
-    """Return how many studies may be open: half of the file descriptors are left for connections."""
+    """Return how many studies may be open:
+    half of the file descriptors are left for connections.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         MOST_OPEN
@@ -175,7 +177,9 @@ class Writer:
         self._session.trial_leases.drop(number)
 
     def expired(self) -> list[int]:
-        """Return the numbers of running trials whose leases have expired, and forget these leases."""
+        """Return the numbers of running trials whose leases have expired,
+        and forget these leases.
+        """
         leases = self._session.trial_leases
         return leases.expired(self._sessions.clock.now_s()) if leases else []
 
@@ -207,7 +211,9 @@ class Writer:
     # Changes are written to the store first, and only then the engine is told.
 
     def hand_out(self, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        """Store running trials and start their leases; `queued` of them are known as queued trials."""
+        """Store running trials and start their leases;
+        `queued` of them are known as queued trials.
+        """
         with self.changing():
             self.store.hand_out(self.lease, trials, queued=queued)
             for trial in trials:
@@ -226,7 +232,9 @@ class Writer:
         return {trial.number: trial for trial in running}
 
     def finish(self, trial: Trial, measurements: Sequence[Measurement] = ()) -> None:
-        """Store a trial that has ended or pauses, with its last measurements, none of them known."""
+        """Store a trial that has ended or pauses, with its last measurements,
+        none of them known.
+        """
         with self.changing():
             self.store.finish_trial(self.lease, trial, measurements)
             self.engine.measure(trial.number, measurements)
@@ -250,7 +258,9 @@ class Writer:
         self._session.engine = None
 
     def expect_more(self) -> None:
-        """Prepare the next proposal after the `with` block, because a client can run another trial."""
+        """Prepare the next proposal after the `with` block,
+        because a client can run another trial.
+        """
         self._session.wanted = not self.engine.is_prepared
 
     def given(self, *, own: bool) -> None:

@@ -61,7 +61,9 @@ class TrialLeases:
         self._held.pop(number, None)
 
     def expired(self, now_s: float) -> list[int]:
-        """Return the sorted numbers of trials whose leases have expired, and forget these leases."""
+        """Return the sorted numbers of trials whose leases have expired,
+        and forget these leases.
+        """
         numbers: list[int] = []
         while self._ends and self._ends[0][0] <= now_s:
             _, number = heapq.heappop(self._ends)

@@ -87,7 +87,9 @@ class Served:
         return [*words, "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)]
 
     def _first_line(self) -> str:
-        """Return the complete line with its address, or the whole output if the process has ended."""
+        """Return the complete line with its address,
+        or the whole output if the process has ended.
+        """
         process = self._process
         assert process is not None
         while True:

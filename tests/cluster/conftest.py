@@ -114,7 +114,9 @@ def level_c() -> Iterator[RealNode | Existing]:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield the name of a namespace that is ready for pods; delete it with its contents afterwards."""
+    """Yield the name of a namespace that is ready for pods;
+    delete it with its contents afterwards.
+    """
     level = next(
         (name for name in ("level_b", "level_c") if name in request.fixturenames), "level_b"
     )

@@ -285,7 +285,9 @@ _taken: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a free port below the ephemeral range, so that no outgoing connection takes it first."""
+    """Return a free port below the ephemeral range,
+    so that no outgoing connection takes it first.
+    """
     for _ in itertools.repeat(None, 200):
         port = random.randint(20000, 30000)
         with socket.socket() as attempt:

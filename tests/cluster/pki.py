@@ -67,7 +67,9 @@ class Authority:
         return issued
 
     def server_context(self) -> ssl.SSLContext:
-        """Return the TLS context of a server with a new certificate for api.example and 127.0.0.1."""
+        """Return the TLS context of a server with a new certificate for api.example and
+        127.0.0.1.
+        """
         issued = self.issue("server", "/CN=server", ["api.example", "127.0.0.1"])
         context = ssl.create_default_context(
             ssl.Purpose.CLIENT_AUTH, cafile=str(self.own.certificate)

@@ -34,7 +34,9 @@ class PartFailed(Exception):
 
 
 class Processes:
-    """The processes of one cluster, in one folder; `close` ends all of them and removes the folder."""
+    """The processes of one cluster, in one folder;
+    `close` ends all of them and removes the folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,7 +85,9 @@ class Processes:
         return list(self._running)
 
     def undo_with(self, *command: str) -> None:
-        """Add a command to run after all processes have ended, in reverse order of the additions."""
+        """Add a command to run after all processes have ended,
+        in reverse order of the additions.
+        """
         self._undo.insert(0, list(command))
         _write(self.folder / UNDO, self._undo)
 

@@ -146,7 +146,9 @@ class RealNode(ControlPlane):
         self.advertise_gpus(GPUS)
 
     def advertise_gpus(self, count: int) -> None:
-        """Set the number of GPUs, as the kubelet would for a device plugin; there are no devices."""
+        """Set the number of GPUs, as the kubelet would for a device plugin;
+        there are no devices.
+        """
         counted = {GPU: str(count)}
         self.api().patch(
             f"{CORE}/nodes/{self.name}/status",
@@ -281,7 +283,9 @@ def _cni() -> str:
 
 
 def _overlay_works(folder: Path) -> bool:
-    """Return whether overlays can be mounted; without them every container is a copy of its image."""
+    """Return whether overlays can be mounted;
+    without them every container is a copy of its image.
+    """
     places = {name: folder / "overlay" / name for name in ("lower", "upper", "work", "merged")}
     for place in places.values():
         place.mkdir(parents=True)

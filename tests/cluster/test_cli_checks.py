@@ -1,4 +1,6 @@
-"""`tuner doctor` and `--dry-run=server` on a real API server, as an administrator and as a tenant."""
+"""`tuner doctor` and `--dry-run=server` on a real API server,
+as an administrator and as a tenant.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SMALL = {"limits": [{"type": "Container", "max": {"cpu": "250m"}}]}
 
 
 class Shell:
-    """A user with an experiment file for the namespace and a kubeconfig; returns what was printed."""
+    """A user with an experiment file for the namespace and a kubeconfig;
+    returns what was printed.
+    """
 
     def __init__(self, folder: Path, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
         self._words = ("--state-dir", str(folder / "state"), "-n", namespace)

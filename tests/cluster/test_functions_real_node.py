@@ -1,4 +1,6 @@
-"""`tuner.minimize` with real containers: a function of this process runs in an image without tuner."""
+"""`tuner.minimize` with real containers:
+a function of this process runs in an image without tuner.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ def me(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
 
 
 def on_this_node(data: Any) -> Any:
-    """Return the file with the image that the node has, and the path of the program in that image."""
+    """Return the file with the image that the node has,
+    and the path of the program in that image.
+    """
     if isinstance(data, list):
         return [on_this_node(each) for each in data]
     if not isinstance(data, dict):

@@ -1,4 +1,6 @@
-"""A real API server accepts the objects of an attempt, and their pods under the restricted profile."""
+"""A real API server accepts the objects of an attempt,
+and their pods under the restricted profile.
+"""
 
 from __future__ import annotations
 

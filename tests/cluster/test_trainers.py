@@ -73,7 +73,9 @@ def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Search
 
 
 def node_pod(train_job: Object) -> list[Object]:
-    """Return the pod of the job `node` as Trainer derives it from the field that this object has."""
+    """Return the pod of the job `node` as Trainer derives it from the field that this object
+    has.
+    """
     spec = train_job["spec"]
     if "podTemplateOverrides" in spec:
         (change,) = spec["podTemplateOverrides"]

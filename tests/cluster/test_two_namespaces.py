@@ -1,4 +1,6 @@
-"""Shared quotas: two namespaces with quotas of 18 and 6 CPUs, and two experiments in one namespace."""
+"""Shared quotas: two namespaces with quotas of 18 and 6 CPUs,
+and two experiments in one namespace.
+"""
 
 from __future__ import annotations
 

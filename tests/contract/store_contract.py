@@ -100,7 +100,9 @@ def begin(
 
 
 class StoreContract:
-    """`opening()` may be entered several times at once; each store then acts like another process."""
+    """`opening()` may be entered several times at once;
+    each store then acts like another process.
+    """
 
     def opening(self) -> AbstractContextManager[StudyStore]:
         raise NotImplementedError

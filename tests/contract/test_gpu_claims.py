@@ -1,4 +1,6 @@
-"""GPUs of local attempts: one attempt at a time, across experiments, in turn, whatever is killed."""
+"""GPUs of local attempts: one attempt at a time, across experiments, in turn,
+whatever is killed.
+"""
 
 from __future__ import annotations
 

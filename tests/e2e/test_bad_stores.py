@@ -287,7 +287,9 @@ def test_an_experiment_without_its_controllers_store_starts_a_new_study(
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Hold a transaction, which locks the database for other processes as another process's would."""
+    """Hold a transaction, which locks the database for other processes as another process's
+    would.
+    """
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

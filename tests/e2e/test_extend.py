@@ -1,4 +1,6 @@
-"""`tuner extend`: a finished search gets more trials, and a kill between the writes does no harm."""
+"""`tuner extend`: a finished search gets more trials,
+and a kill between the writes does no harm.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Trials of a function are forked from the supervisor, but look and behave like separate processes."""
+"""Trials of a function are forked from the supervisor,
+but look and behave like separate processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Printed metrics through all of `tuner`: steps across attempts, percentages, and misspelled names."""
+"""Printed metrics through all of `tuner`: steps across attempts, percentages,
+and misspelled names.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture
 def storage(postgres_url: str) -> str:
-    """A storage URL with a password that is not required, and a secret parameter that is not used."""
+    """A storage URL with a password that is not required,
+    and a secret parameter that is not used.
+    """
     return postgres_url.replace("tuner@", f"tuner:{SECRETS[0]}@") + f"&sslpassword={SECRETS[1]}"
 
 

@@ -30,7 +30,9 @@ done
 def build(
     folder: Path, *builders: str, trial: str = "digits", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the script with these builders installed; `docker-client` is docker without its daemon."""
+    """Run the script with these builders installed;
+    `docker-client` is docker without its daemon.
+    """
     path = folder / "bin"
     path.mkdir()
     for tool in TOOLS:

@@ -1,4 +1,6 @@
-"""The common setup of tests against the small API server: one server and one client for each test."""
+"""The common setup of tests against the small API server:
+one server and one client for each test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Credentials that expire during a run: renewed ones are used, and without them no trial is lost."""
+"""Credentials that expire during a run: renewed ones are used,
+and without them no trial is lost.
+"""
 
 from __future__ import annotations
 

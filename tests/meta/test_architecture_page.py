@@ -61,7 +61,9 @@ def named() -> list[tuple[str, str]]:
 
 @functools.cache
 def names_in(path: Path) -> set[str]:
-    """Return what a module defines, methods as `Class.method`; of other files, the words in them."""
+    """Return what a module defines, methods as `Class.method`; of other files,
+    the words in them.
+    """
     if path.suffix != ".py":
         return set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     names: set[str] = set()

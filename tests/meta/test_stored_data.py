@@ -1,4 +1,6 @@
-"""What lies in a database is read as data: nothing of it is ever unpickled, evaluated or imported."""
+"""What lies in a database is read as data: nothing of it is ever unpickled,
+evaluated or imported.
+"""
 
 from __future__ import annotations
 

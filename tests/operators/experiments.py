@@ -71,7 +71,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def last_main_value(api: Api, me: Searcher, kind: Kind, process: subprocess.Popen[str]) -> int:
-    """Return what the newest main pod prints for {uid}; look for newer pods until the process ends."""
+    """Return what the newest main pod prints for {uid};
+    look for newer pods until the process ends.
+    """
     newest: dict[str, str] = {}
 
     def over() -> bool:

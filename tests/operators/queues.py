@@ -1,4 +1,6 @@
-"""Kueue's objects: a ClusterQueue with GPUs for one namespace, its LocalQueue and two priorities."""
+"""Kueue's objects: a ClusterQueue with GPUs for one namespace,
+its LocalQueue and two priorities.
+"""
 
 from __future__ import annotations
 

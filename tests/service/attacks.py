@@ -586,7 +586,9 @@ def katib_nested(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 
 def katib_histories(address: str, token: str, begun: Begun, end_s: float) -> None:
-    """Send correct histories as long as the port receives, of trials that the server does not know."""
+    """Send correct histories as long as the port receives,
+    of trials that the server does not know.
+    """
     trials = [a_trial(f"search-{n}", POINT, accuracy=str(n)) for n in range(10_000)]
     request = a_request(an_experiment(), trials).SerializeToString()
     _from_eight_hosts(address, begun, end_s, "Suggestion/GetSuggestions", request)

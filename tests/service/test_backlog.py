@@ -1,4 +1,6 @@
-"""Calls that pile up while a server stalls are all answered, without being refused and sent again."""
+"""Calls that pile up while a server stalls are all answered,
+without being refused and sent again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""EstimateStudy over gRPC, for any study with one objective, on any server and with any algorithm."""
+"""EstimateStudy over gRPC, for any study with one objective,
+on any server and with any algorithm.
+"""
 
 from __future__ import annotations
 

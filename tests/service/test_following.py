@@ -1,4 +1,6 @@
-"""A follower's record equals a full read, and each of its reads covers only what can have changed."""
+"""A follower's record equals a full read,
+and each of its reads covers only what can have changed.
+"""
 
 from __future__ import annotations
 

@@ -639,7 +639,9 @@ WITH_EPOCHS = (double("lr", "0.01", "0.1"), whole("epochs", "1", "100"))
 
 
 def test_hyperband_trains_the_best_configurations_with_more_of_the_resource(tmp_path: Path) -> None:
-    """Restarts, parallel trials and failures do not change the result, and the search never blocks."""
+    """Restarts, parallel trials and failures do not change the result,
+    and the search never blocks.
+    """
     experiment = an_experiment("hyperband", WITH_EPOCHS, settings=HYPERBAND)
 
     def ask_a_new_server(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:

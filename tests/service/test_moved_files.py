@@ -261,7 +261,9 @@ PUTS = [move_over, copy_over]
 
 @pytest.fixture
 def killed(folder: Path) -> tuple[Path, Path]:
-    """A backup with 100 trials, and a store with 400, whose server was killed after a checkpoint."""
+    """A backup with 100 trials, and a store with 400,
+    whose server was killed after a checkpoint.
+    """
     path, backup = folder / "state" / "studies.db", folder / "backup.db"
     path.parent.mkdir()
     with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:

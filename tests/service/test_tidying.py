@@ -1,4 +1,6 @@
-"""Calls leave little for Python's garbage collector, so that a collection never delays all calls."""
+"""Calls leave little for Python's garbage collector,
+so that a collection never delays all calls.
+"""
 
 from __future__ import annotations
 

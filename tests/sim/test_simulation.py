@@ -1,4 +1,6 @@
-"""Simulation tests: whole drawn experiments in virtual time, with faults and crashes at any call."""
+"""Simulation tests: whole drawn experiments in virtual time,
+with faults and crashes at any call.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def test_a_new_controller_in_the_final_stage_does_not_evaluate_the_search_again(
 def test_failures_that_were_set_aside_count_as_failures_when_the_experiment_ends(
     play_plan: Callable[[Plan], ExperimentState], fault: Fault, hit: int
 ) -> None:
-    """Three failures pause the experiment, and the fourth trial, which runs on, reaches the target."""
+    """Three failures pause the experiment, and the fourth trial, which runs on,
+    reaches the target.
+    """
     bad, good = Script(((0.2, "score=0.1"),), 0.3, 1), Script(((0.9, "score=0.95"),), 1.0, 0)
     template = TrialTemplate(("true",), retries={FailureClass.USER_ERROR: 0})
     spec = replace(LOST.spec, parallelism=4, budget=Budget(failed_trials=3), trial=template)

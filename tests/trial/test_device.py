@@ -151,7 +151,9 @@ def test_a_gpu_without_memory_for_a_context_is_out_of_memory(
 
 
 class FailedSum:
-    """The handle of an all_reduce that fails as NCCL's does: when it is waited for, and not before."""
+    """The handle of an all_reduce that fails as NCCL's does: when it is waited for,
+    and not before.
+    """
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -188,7 +190,9 @@ def test_a_failed_all_reduce_tells_whether_a_worker_was_lost(
 
 
 def refusals(monkeypatch: pytest.MonkeyPatch, *workers: tuple[dict[str, str], str]) -> list[str]:
-    """Return the errors of workers on GPUs that form a group. each: (device description, its GPU)."""
+    """Return the errors of workers on GPUs that form a group. each: (device description,
+    its GPU).
+    """
     import torch
     from errors import ConfigurationError
     from world import Worker, World

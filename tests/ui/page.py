@@ -58,7 +58,9 @@ def served(cli: Starts, *flags: str) -> Iterator[ServedPage]:
 
 
 def signed_in(page: ServedPage) -> httpx.Client:
-    """A client that has followed the link, and sends what the page sends; several are one browser."""
+    """A client that has followed the link, and sends what the page sends;
+    several are one browser.
+    """
     client = httpx.Client(base_url=page.base, timeout=60, cookies=page.cookies, verify=NO_TLS)
     page.clients.append(client)
     answer = client.get("/", params={"token": page.token}, follow_redirects=True)

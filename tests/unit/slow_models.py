@@ -21,7 +21,9 @@ from suggest.trial import Trial
 
 
 class EchoModel:
-    """Proposes what it was shown: the finished trials, the running trials, and its own process id."""
+    """Proposes what it was shown: the finished trials, the running trials,
+    and its own process id.
+    """
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._seed = seed

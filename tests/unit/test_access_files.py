@@ -1,4 +1,6 @@
-"""The files of tokens and certificates: what is accepted, what is refused, and with which message."""
+"""The files of tokens and certificates: what is accepted, what is refused,
+and with which message.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parameters and other arguments in Python programs: their meaning, and the errors for wrong types."""
+"""Parameters and other arguments in Python programs: their meaning,
+and the errors for wrong types.
+"""
 
 from __future__ import annotations
 

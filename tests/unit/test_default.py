@@ -1,4 +1,6 @@
-"""`default` chooses by space, budget and parallelism, says what it chose, and never chooses again."""
+"""`default` chooses by space, budget and parallelism, says what it chose,
+and never chooses again.
+"""
 
 import importlib.util
 from dataclasses import replace

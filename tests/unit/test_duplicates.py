@@ -1,4 +1,6 @@
-"""A proposal that repeats a point: it runs again, another point is drawn, or its value is reused."""
+"""A proposal that repeats a point: it runs again, another point is drawn,
+or its value is reused.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,6 @@
-"""`nsga2`, `nsga3` and `regularized-evolution`: survivors, children, and that the searches improve."""
+"""`nsga2`, `nsga3` and `regularized-evolution`: survivors, children,
+and that the searches improve.
+"""
 
 from __future__ import annotations
 

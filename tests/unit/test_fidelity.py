@@ -57,7 +57,9 @@ def a_study(
 
 
 class StudyClient:
-    """A client that runs one study: `begin` hands out trials, and `end` completes one with a value."""
+    """A client that runs one study: `begin` hands out trials,
+    and `end` completes one with a value.
+    """
 
     def __init__(self, study: Study) -> None:
         self.engine = Engine(study, (), ())

@@ -1,4 +1,6 @@
-"""The arithmetic of the Gaussian process, beside finite differences, dense algebra and more digits."""
+"""The arithmetic of the Gaussian process, beside finite differences,
+dense algebra and more digits.
+"""
 
 from __future__ import annotations
 

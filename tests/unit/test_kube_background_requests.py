@@ -1,4 +1,6 @@
-"""Background requests run concurrently, a few at a time; the next sender gets an earlier failure."""
+"""Background requests run concurrently, a few at a time;
+the next sender gets an earlier failure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The sidecar that collects metrics: what is added to a Job, and which objects it is not added to."""
+"""The sidecar that collects metrics: what is added to a Job,
+and which objects it is not added to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Events are watched only while an attempt waits for an explanation, and earlier events are found."""
+"""Events are watched only while an attempt waits for an explanation,
+and earlier events are found.
+"""
 
 from __future__ import annotations
 

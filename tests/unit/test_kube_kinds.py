@@ -712,7 +712,9 @@ def test_the_cleanup_fields_of_the_template_are_kept() -> None:
 
 
 def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
-    """Return the warnings. `policy` is that of the pods, `beside` the fields beside their template."""
+    """Return the warnings. `policy` is that of the pods,
+    `beside` the fields beside their template.
+    """
     manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
     pods = template(**({"restartPolicy": policy} if policy else {}))
     manifest["spec"] = {

@@ -68,8 +68,8 @@ momentum   0.9    2       0.935  0.935   0.94
 batch      128    2       0.88   0.88    0.93
            512    2       0.91   0.91    0.94  +0.03  2      +0.01 to +0.05
 
-STEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are
-equal otherwise, and the RANGE of these differences.
+STEP: from the parameter's first level to this one, the mean difference over PAIRS of points that
+are equal otherwise, and the RANGE of these differences.
 """
     )
 

@@ -1,4 +1,6 @@
-"""`gp`: what it is shown, when it is fitted again, and that it learns from every kind of outcome."""
+"""`gp`: what it is shown, when it is fitted again,
+and that it learns from every kind of outcome.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Katib's metricsCollectorSpec: what each collector becomes, and what is refused with which place."""
+"""Katib's metricsCollectorSpec: what each collector becomes,
+and what is refused with which place.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ def values(draw_: st.DrawFn, domain: Domain) -> Value:
 
 @st.composite
 def histories(draw_: st.DrawFn, space: Space, *, most: int = 60) -> list[Trial]:
-    """Draw finished and running trials, at least one of them finished, with gaps in their numbers."""
+    """Draw finished and running trials, at least one of them finished,
+    with gaps in their numbers.
+    """
     number, trials = 0, []
     for k in range(draw_(st.integers(1, most))):
         point: dict[str, Value] = {}

@@ -215,7 +215,9 @@ def test_a_window_keeps_what_it_shows_and_little_more() -> None:
 
 
 def a_history(count: int, seed: int, *, first: int) -> TrialBatch:
-    """Return a history in which one trial in four has failed, and one point lies outside of MIXED."""
+    """Return a history in which one trial in four has failed,
+    and one point lies outside of MIXED.
+    """
     rng = Random(seed)
     states = [
         rng.choice([SUCCEEDED, SUCCEEDED, SUCCEEDED, TrialState.FAILED]) for _ in range(count)

@@ -227,7 +227,9 @@ class AttemptOnCluster:
     # The logs
 
     def follow_logs(self, status: AttemptStatus, *, at_once: bool) -> None:
-        """Follow the logs of the containers that count now; read the rest of those that have ended."""
+        """Follow the logs of the containers that count now;
+        read the rest of those that have ended.
+        """
         self.log.follow(self._source(log_source, self.log), at_once=at_once)
         self.collected.follow(self._source(collector_source, self.collected), at_once=at_once)
         if self.collected.is_followed and (

@@ -673,7 +673,9 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
 
 
 def as_is(text: str) -> str:
-    """Escape $(NAME), which Kubernetes would expand; on a laptop it reaches the program unchanged."""
+    """Escape $(NAME), which Kubernetes would expand;
+    on a laptop it reaches the program unchanged.
+    """
     return _EXPANDED.sub("$$", text)
 
 

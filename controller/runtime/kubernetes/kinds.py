@@ -180,7 +180,9 @@ def _first_of_job_set(obj: Raw) -> PrimaryPod:
 
 
 def _rank_0_of_train_job(obj: Raw) -> PrimaryPod:
-    """Select the job `node`, or the launcher where the file changes it, as for runtimes with MPI."""
+    """Select the job `node`, or the launcher where the file changes it,
+    as for runtimes with MPI.
+    """
     name = "launcher" if "launcher" in _overridden(obj) | _patched(obj).keys() else _TRAINS
     return PrimaryPod({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
 
@@ -345,7 +347,9 @@ _ARGO_PODS = ("container", "script", "containerSet")
 
 
 def pod_steps(obj: AnyObject) -> list[Raw]:
-    """Return the templates of an Argo Workflow that are pods, or the tasks in a Tekton PipelineRun."""
+    """Return the templates of an Argo Workflow that are pods,
+    or the tasks in a Tekton PipelineRun.
+    """
     if obj.get("kind") == "PipelineRun":
         return [
             spec

@@ -189,4 +189,5 @@ def _in_group(name: str, group: object) -> str:
         case _:
             count = 1
     replicas = group.get("replicas", 1)
-    return f"{name}-{group.get('name', '')}-{replicas - 1 if isinstance(replicas, int) else 0}-{count - 1}"
+    last = replicas - 1 if isinstance(replicas, int) else 0
+    return f"{name}-{group.get('name', '')}-{last}-{count - 1}"

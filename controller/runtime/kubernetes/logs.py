@@ -802,7 +802,9 @@ class _StreamReader:
         return (_Line.KNOWN if self._known else _Line.NEW), line[match.end() :]
 
     def _note_gap(self, stamp: str) -> None:
-        """Note what is missing before the stream's first line, which is newer than all copied ones."""
+        """Note what is missing before the stream's first line,
+        which is newer than all copied ones.
+        """
         if self._of_the_end:
             cause = f"they did not arrive within {_PATIENCE_S:.0f} s"
         elif self._known and not self._is_explained():

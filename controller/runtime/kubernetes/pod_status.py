@@ -405,7 +405,9 @@ def _without_container(
     asked_at: datetime | None,
     deleted: str,
 ) -> Exit | None:
-    """Return the end of a pod whose container never ended, or whose node can no longer report it."""
+    """Return the end of a pod whose container never ended,
+    or whose node can no longer report it.
+    """
     match phase_of(pod):
         case "Succeeded":
             return Exit(now, code=0)
@@ -560,7 +562,9 @@ def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
 
 
 def last_line(message: object) -> str:
-    """Return the last line of a termination message, which has the end of a failed container's log."""
+    """Return the last line of a termination message,
+    which has the end of a failed container's log.
+    """
     lines = [line for line in str(message or "").splitlines() if line.strip()]
     return lines[-1].strip() if lines else ""
 

@@ -192,7 +192,9 @@ async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Ri
 
 
 async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
-    """Return the rules that are not limited to resource names; [] if the server does not list them."""
+    """Return the rules that are not limited to resource names;
+    [] if the server does not list them.
+    """
     body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
     try:
         answer = await client.create(_RULES, None, body)
@@ -695,7 +697,9 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The server's response to one object. why: for people, with the cure; "" if it was accepted."""
+    """The server's response to one object. why: for people, with the cure;
+    "" if it was accepted.
+    """
 
     kind: str
     name: str

@@ -100,7 +100,9 @@ def private_socket(folder: str, suffix: str, make: Callable[[str], T]) -> tuple[
 
 
 def private_places() -> list[str]:
-    """Return folders for sockets, which `make_private` makes; the last one always has a short path."""
+    """Return folders for sockets, which `make_private` makes;
+    the last one always has a short path.
+    """
     session = os.environ.get("XDG_RUNTIME_DIR")
     return [*([os.path.join(session, "tuner")] if session else []), f"/tmp/tuner-{os.getuid()}"]
 

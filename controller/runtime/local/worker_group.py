@@ -138,7 +138,9 @@ def _ended(alive: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def _reap(alive: dict[int, int], options: int) -> list[tuple[int, int]]:
-    """Return (rank, exit code) of at most one worker that has ended; the code is -n for signal n."""
+    """Return (rank, exit code) of at most one worker that has ended;
+    the code is -n for signal n.
+    """
     pid, status = os.waitpid(-1, options)
     rank = alive.pop(pid, None)
     return [] if rank is None else [(rank, os.waitstatus_to_exitcode(status))]

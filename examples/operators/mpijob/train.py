@@ -18,7 +18,9 @@ FEATURES, TRAINING, HELD_OUT, BATCH = 16, 1024, 256, 32
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
-    """(examples, features) and their labels, 0 or 1: on which side of a hidden plane an example is."""
+    """(examples, features) and their labels, 0 or 1:
+    on which side of a hidden plane an example is.
+    """
     generator = np.random.default_rng(7)
     inputs = generator.normal(size=(TRAINING + HELD_OUT, FEATURES))
     plane = generator.normal(size=FEATURES)

@@ -19,7 +19,9 @@ FEATURES, TRAINING, HELD_OUT, BATCH = 16, 1024, 256, 32
 
 
 def examples() -> tuple[torch.Tensor, torch.Tensor]:
-    """(examples, features) and their labels, 0 or 1: on which side of a hidden plane an example is."""
+    """(examples, features) and their labels, 0 or 1:
+    on which side of a hidden plane an example is.
+    """
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(TRAINING + HELD_OUT, FEATURES, generator=generator)
     plane = torch.randn(FEATURES, 1, generator=generator)

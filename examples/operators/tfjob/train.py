@@ -19,7 +19,9 @@ SHARDS = 2
 
 
 def examples() -> tuple[tf.Tensor, tf.Tensor]:
-    """(examples, features) and their labels, 0 or 1: on which side of a hidden plane an example is."""
+    """(examples, features) and their labels, 0 or 1:
+    on which side of a hidden plane an example is.
+    """
     generator = np.random.default_rng(7)
     inputs = generator.normal(size=(TRAINING + HELD_OUT, FEATURES)).astype(np.float32)
     plane = generator.normal(size=(FEATURES, 1)).astype(np.float32)

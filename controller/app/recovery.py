@@ -81,7 +81,8 @@ async def _refill(
         except InvalidArgument as error:
             raise FailedPrecondition(
                 f"trial {number} has values that the file on the cluster does not know ({error}): "
-                f"{experiment.name} was extended since, and the extension is lost with the database; "
+                f"{experiment.name} was extended since, and the extension is lost with the "
+                f"database; "
                 "restore controller.db and studies.db from a backup"
             ) from error
         if recovered_trial is None:

@@ -88,7 +88,9 @@ class RunResult:
 
     @property
     def some_succeeded(self) -> bool:
-        """Return whether there is a result: a trial that has succeeded and meets the constraints."""
+        """Return whether there is a result:
+        a trial that has succeeded and meets the constraints.
+        """
         some = self.counts.get(TrialState.SUCCEEDED, 0) > 0 and not self.experiment.spec.constraints
         return some or self.best is not None
 
@@ -252,7 +254,8 @@ class Session:
         has_contexts = traits_of(experiment.spec.runtime).has_contexts
         if requested and has_contexts and requested != experiment.context:
             raise FailedPrecondition(
-                f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of "
+                f"the trials of {experiment.name} are on the cluster of context "
+                f"{experiment.context}, not of "
                 f"{requested}; omit --context, or choose another metadata.name for a new experiment"
             )
         for note in admitted.notes:

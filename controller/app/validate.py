@@ -61,8 +61,10 @@ def _far_too_many(document: Document) -> Iterator[str]:
             else ""
         )
         yield document.marks.told(
-            f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without the "
-            "results of each other, and need room to run at once; write as many as there is room for"
+            f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without "
+            f"the "
+            "results of each other, and need room to run at once; write as many as there is room "
+            "for"
         )
     if spec.algorithm.name not in END_BY_THEMSELVES or spec.budget.trials is not None:
         return
@@ -70,7 +72,8 @@ def _far_too_many(document: Document) -> Iterator[str]:
     if points is not None and points > MAX_ROWS:
         shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
         yield document.marks.told(
-            f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; set "
+            f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; "
+            f"set "
             "spec.budget.trials, give the parameters fewer points, or use another algorithm"
         )
 

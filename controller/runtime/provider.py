@@ -165,7 +165,8 @@ class RuntimeProvider(ABC):
 def _no_dry_run() -> InvalidArgument:
     return InvalidArgument.at(
         "--dry-run",
-        "shows the objects for a cluster, and trials run on this machine; check the file with validate",
+        "shows the objects for a cluster, and trials run on this machine; check the file with "
+        "validate",
     )
 
 

@@ -88,7 +88,8 @@ def _of_package(name: str) -> RuntimeProvider:
         ) from error
     if not isinstance(provider, RuntimeProvider):
         raise FailedPrecondition(
-            f"the runtime {name} of {package} is not a RuntimeProvider: {entry_point.value} is {provider!r}"
+            f"the runtime {name} of {package} is not a RuntimeProvider: {entry_point.value} is "
+            f"{provider!r}"
         )
     return provider
 
@@ -96,7 +97,8 @@ def _of_package(name: str) -> RuntimeProvider:
 def unknown(name: str) -> str:
     """Return the message for a runtime that is neither part of this project nor installed."""
     return (
-        f"{name!r} is not a runtime; known here: {', '.join(names())}; another one needs its package beside tuner"
+        f"{name!r} is not a runtime; known here: {', '.join(names())}; another one needs its "
+        f"package beside tuner"
         f"{did_you_mean(name, names())}"
     )
 

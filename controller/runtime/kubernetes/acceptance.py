@@ -79,8 +79,10 @@ async def check_acceptance(
         raise InvalidArgument.at("spec.trial.queue", f"{queue}; nothing was started")
     if other_anchor:
         raise FailedPrecondition(
-            f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see kubectl -n "
-            f"{spec.namespace} get configmap {other_anchor}); choose another metadata.name, or continue that one: "
+            f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see "
+            f"kubectl -n "
+            f"{spec.namespace} get configmap {other_anchor}); choose another metadata.name, or "
+            f"continue that one: "
             f"{command('resume', spec.name, '--from-cluster')}"
         )
 
@@ -103,7 +105,8 @@ def _judge(
     if missing:
         rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
         raise AccessDenied(
-            f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
+            f"context {client.context} may not run trials in namespace {namespace}; if that is "
+            f"the right one, these "
             f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
         )
     for verdict in verdicts:

@@ -41,7 +41,8 @@ async def recover(
         await wait_until_free(client, searched, anchor["metadata"]["name"], print_line=print_line)
         if ending := await end_on_cluster(client, searched, anchor):
             raise FailedPrecondition(
-                f"{ending}. Its trials and their results are there. To run it again, choose another metadata.name; to "
+                f"{ending}. Its trials and their results are there. To run it again, choose "
+                f"another metadata.name; to "
                 f"delete what the cluster keeps of it: kubectl -n {searched} delete configmap "
                 f"{anchor['metadata']['name']}"
             )
@@ -63,7 +64,8 @@ def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
     if len(anchors) > 1:
         names = ", ".join(anchor["metadata"]["name"] for anchor in anchors)
         raise FailedPrecondition(
-            f"namespace {namespace} has several experiments {name} ({names}); delete the ConfigMap of those that ended"
+            f"namespace {namespace} has several experiments {name} ({names}); delete the "
+            f"ConfigMap of those that ended"
         )
     return anchors[0]
 
@@ -85,9 +87,12 @@ def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str
         if key is not None and key[0] is FINAL:
             running = obj["metadata"]["name"]
             raise FailedPrecondition(
-                f"the search of {name} has ended, and {running} is its final stage: its trials' outcomes are lost with "
-                f"the database, so it cannot be resumed. The Job keeps running: kubectl -n {namespace} logs -f "
-                f"job/{running}. To start over, delete all its objects: kubectl -n {namespace} delete configmap "
+                f"the search of {name} has ended, and {running} is its final stage: its trials' "
+                f"outcomes are lost with "
+                f"the database, so it cannot be resumed. The Job keeps running: kubectl -n "
+                f"{namespace} logs -f "
+                f"job/{running}. To start over, delete all its objects: kubectl -n {namespace} "
+                f"delete configmap "
                 f"{anchor}"
             )
 

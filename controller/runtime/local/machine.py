@@ -48,7 +48,8 @@ def _only_in_the_image(trial: TrialTemplate) -> Iterator[Problem]:
         if not is_here:
             yield Problem(
                 "",
-                f"{word} of the command is not on this machine, and trials here do not run in the image; run on a "
+                f"{word} of the command is not on this machine, and trials here do not run in the "
+                f"image; run on a "
                 "cluster: --runtime kubernetes, or write a path of this machine",
             )
 
@@ -100,7 +101,8 @@ def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[Problem]:
         have = ", ".join(device.id for device in available) or "none"
         yield Problem(
             _DEVICES,
-            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} {have}: name some of "
+            f"this machine does not offer {', '.join(unavailable)}; {gpus.source(os.environ)} "
+            f"{have}: name some of "
             f"these, or set {gpus.POOL}",
         )
         return

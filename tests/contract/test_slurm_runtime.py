@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -170,3 +172,42 @@ async def test_a_job_that_is_gone_without_a_record_is_lost(
 def _requesting(launch: Launch, *requests: str) -> SlurmLaunch:
     fields = {name: getattr(launch, name) for name in Launch.__slots__}
     return replace(SlurmLaunch(**fields), requests=requests)
+
+
+EXPERIMENT = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  budget: {trials: 2}
+  trial: {command: [python, -c, "print('score=${x}')"]}
+"""
+
+
+def test_the_commands_of_the_page_run_an_experiment_on_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/runtimes.md").read_text()
+    _, *commands = page.partition("```bash\n")[2].partition("```")[0].splitlines()
+    assert all(command.startswith("tuner ") for command in commands)
+    site = tmp_path / "site"
+    flags = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site))
+    package = shutil.copytree(ROOT / "examples/runtimes/slurm", tmp_path / "package")
+    subprocess.run([sys.executable, "-m", "pip", "install", *flags, package], check=True)
+    install_programs(tmp_path, monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "controller.cli", *command.split()[1:]],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": f"{site}:{ROOT}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert "tiny succeeded: all 2 trials are done" in done.stderr

@@ -47,7 +47,7 @@ from suggest.server.fair_share import FairShare
 from suggest.server.in_flight import MAX_CALLS, MAX_STREAMS, CallerLimit, RequestBytes
 from suggest.server.limits_file import Limits, RateLimit
 from suggest.server.rate_limits import RateLimiter
-from suggest.server.rpcs import Rpc, resource_of, rpc_of
+from suggest.server.rpcs import Form, Rpc, resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
 
 log = logging.getLogger(__name__)
@@ -418,7 +418,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             # get gRPC's context, because gRPC crashes when that is used after the call has ended.
             functools.partial(contextvars.copy_context().run, work),
             study=_lock_key(method, study),
-            kind=_kind(method.name, caller),
+            kind=_kind(method.name, caller, "" if method.rpc.form is Form.KATIB else study),
         )
         # gRPC itself ends a call for which the client set a deadline.
         reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
@@ -535,9 +535,12 @@ def _lock_key(method: _Method, study: str) -> str:
     return f"{method.name} of {study}" if method.rpc.proposes else study
 
 
-def _kind(method: str, caller: str) -> str:
-    """Return the kind of a call: calls of a kind are heavy for some time after one of them was."""
-    return f"{method} by {caller}"
+def _kind(method: str, caller: str, study: str = "") -> str:
+    """Return the kind of a call: calls of a kind are heavy for some time after one of them was.
+
+    A slow study makes no other study's calls heavy. Katib's callers may name any number of them.
+    """
+    return f"{method} by {caller} of {study}" if study else f"{method} by {caller}"
 
 
 async def _within(seconds: float, running: Awaitable[T]) -> T:

@@ -178,3 +178,19 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
         assert call.code() is grpc.StatusCode.UNAVAILABLE, (
             "what was being computed is not waited for"
         )
+
+
+def test_a_study_whose_suggestions_take_long_leaves_those_of_other_studies_light(
+    tmp_path: Path,
+) -> None:
+    with (
+        a_server(tmp_path / "studies.db") as server,
+        Client(server.address, timeout_s=60) as client,
+    ):
+        client.create_study(NAME, SPEC, request_id="create")
+        heavy = server._servers._pool.heavy
+        heavy.add(f"SuggestTrials by 127.0.0.1 of {SLOW}")
+        threads = server._servers._pool._heavy_threads
+        threads.add("127.0.0.1", 1)  # a suggestion of the slow study runs
+        assert len(client.suggest(NAME, 1, client_id="c", request_id="r").trials) == 1
+        threads.give("127.0.0.1", 1)

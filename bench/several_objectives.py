@@ -213,7 +213,7 @@ def ours(task: Task, algorithm: str, seed: int, trials: int) -> list[Losses]:
         Objective(f"loss{k}", Direction.MINIMIZE) for k in range(len(task.reference))
     )
     settings = {"trials": trials} if algorithm == "default" else {}
-    spec = registry.chosen(StudySpec(task.space, objectives, Algorithm(algorithm, seed, settings)))
+    spec = registry.resolve(StudySpec(task.space, objectives, Algorithm(algorithm, seed, settings)))
     engine = Engine(Study(StudyName("default", "bench"), "uid", spec, seed), (), ())
     found = []
     for _ in range(trials):

@@ -50,7 +50,7 @@ __all__ = [
     "ModelSetup",
     "RemoteModel",
     "Workers",
-    "asked",
+    "ask_model",
     "charge",
     "model_of",
     "thread_cpu_s",
@@ -157,7 +157,7 @@ class RemoteModel:
             failures = 0
             while True:
                 try:
-                    return self._asked(worker, finished, running, wanted)
+                    return self._ask_worker(worker, finished, running, wanted)
                 except _WorkerLost as lost:
                     self._workers.lost(worker, lost)
                     failures += not lost.planned
@@ -166,7 +166,7 @@ class RemoteModel:
                             f"{lost}, twice in a row, over a proposal; try again later"
                         ) from lost
 
-    def _asked(
+    def _ask_worker(
         self,
         worker: _Worker,
         finished: dict[int, Trial],
@@ -214,7 +214,7 @@ def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
     return setup.model() if workers is None else RemoteModel(workers, setup)
 
 
-def asked(
+def ask_model(
     model: Model, learned: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
 ) -> Steps:
     """Return the steps of a sampler that asks a model: one computation if the model is in a worker,
@@ -293,7 +293,7 @@ class Workers:
                 while True:
                     free = [worker for worker in self._workers if not worker.taken]
                     if free and self._line[0] is place:
-                        return self._chosen(free, model)
+                        return self._choose(free, model)
                     deadline.check()
                     if self._closed:
                         raise Unavailable("this server is stopping; send the request again")
@@ -304,7 +304,7 @@ class Workers:
                 self._line.remove(place)
                 self._changed.notify_all()
 
-    def _chosen(self, free: Sequence[_Worker], model: RemoteModel) -> _Worker:
+    def _choose(self, free: Sequence[_Worker], model: RemoteModel) -> _Worker:
         worker = next((each for each in free if model in each.models), None)
         if worker is None:
             worker = min(free, key=lambda each: len(each.models))

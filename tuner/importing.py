@@ -38,7 +38,7 @@ def import_into(
         TypeError: the argument has another form.
         TunerError: the source cannot be read, or none of its trials fits.
     """
-    chosen = _chosen(caller, given)
+    chosen = _source_choice(caller, given)
     try:
         importing = app.import_trials.import_trials(
             workspace, file, chosen, namespace=None, context=context
@@ -66,7 +66,7 @@ def import_into(
     )
 
 
-def _chosen(caller: str, given: object) -> SourceChoice:
+def _source_choice(caller: str, given: object) -> SourceChoice:
 
     # Any: what a person wrote; the messages of the import name what is wrong in it
     written: Mapping[str, Any] = given if isinstance(given, Mapping) else {"source": given}

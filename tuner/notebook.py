@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, trial_label
 from controller.report import formatting
 from controller.report.lines import Lines, summary
@@ -74,7 +74,7 @@ def in_notebook() -> bool:
 
 def html(progress: Progress) -> str:
     experiment = progress.experiment
-    done, limit = counted(progress.counts), experiment.spec.budget.trials
+    done, limit = spent_trials(progress.counts), experiment.spec.budget.trials
     counts = summary(progress) if progress.known else "looking up its trials"
     parts = [
         f"<div><b>{escape(experiment.name)}</b> {experiment.state.value}: {escape(counts)}</div>"

@@ -48,8 +48,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # Any: cloudpickle h
             return super().reducer_override(obj)
         make, arguments = self.dispatch_table[CodeType](obj)
         self.files.add(obj.co_filename)
-        return _named, (obj.co_filename, make, arguments)
+        return _with_file, (obj.co_filename, make, arguments)
 
 
-def _named(file: str, make: Callable[..., CodeType], arguments: tuple[object, ...]) -> CodeType:
+def _with_file(file: str, make: Callable[..., CodeType], arguments: tuple[object, ...]) -> CodeType:
     return make(*arguments).replace(co_filename=file)

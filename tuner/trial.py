@@ -137,8 +137,8 @@ class Trial(Mapping[str, Any]):
             ValueError: a name cannot be that of a metric.
         """
         if unnamed or not metrics:
-            arguments = [_shown(value) for value in (step, *unnamed) if value is not None]
-            arguments += [f"{name}={_shown(value)}" for name, value in metrics.items()]
+            arguments = [_excerpt(value) for value in (step, *unnamed) if value is not None]
+            arguments += [f"{name}={_excerpt(value)}" for name, value in metrics.items()]
             raise TypeError(
                 "expected a step, and metrics by name, as in trial.report(3, loss=0.25), got "
                 f"trial.report({', '.join(arguments)})"
@@ -243,10 +243,10 @@ def as_number(name: str, value: object) -> float:
         except (TypeError, ValueError, RuntimeError):
             # RuntimeError: of a tensor of PyTorch with several elements.
             pass
-    raise TypeError(f"{name}: expected a number, got {_shown(value)} ({type(value).__name__})")
+    raise TypeError(f"{name}: expected a number, got {_excerpt(value)} ({type(value).__name__})")
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -27,8 +27,8 @@ from controller.report.record import (
     StudyTrials,
     Totals,
     TrialRecord,
-    counted,
     in_order,
+    is_counted,
     note_latest,
 )
 from controller.search import CHOOSES, StudyReads, lost, study_name
@@ -75,7 +75,7 @@ class _Records:
         if new is not None:
             self.by_number[number] = new
         for record, by in ((old, -1), (new, 1)):
-            if record is not None and counted(record):
+            if record is not None and is_counted(record):
                 self._counts[record.state] += by
         if any(number == trial.number for trial in self._best):
             self._best_changed = True

@@ -44,7 +44,7 @@ def warnings(document: Document) -> Iterator[str]:
     yield from _far_too_many(document)
     for problem in provider_of(document.spec.runtime).warnings(document.spec):
         yield (
-            document.marks.told(f"{problem.path}: {problem.message}")
+            document.marks.locate(f"{problem.path}: {problem.message}")
             if problem.path
             else problem.message
         )
@@ -60,7 +60,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
             if trials is not None and trials < spec.parallelism
             else ""
         )
-        yield document.marks.told(
+        yield document.marks.locate(
             f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without "
             f"the "
             "results of each other, and need room to run at once; write as many as there is room "
@@ -71,7 +71,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
     points = admin.grid_points(spec.space)
     if points is not None and points > MAX_ROWS:
         shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
-        yield document.marks.told(
+        yield document.marks.locate(
             f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; "
             f"set "
             "spec.budget.trials, give the parameters fewer points, or use another algorithm"
@@ -83,7 +83,7 @@ def not_installed(document: Document) -> Iterator[str]:
     algorithm.
     """
     if message := admin.not_installed(document.spec.algorithm):
-        yield document.marks.told(f"spec.algorithm.name: {message}")
+        yield document.marks.locate(f"spec.algorithm.name: {message}")
 
 
 def notices(document: Document) -> Iterator[str]:

@@ -27,7 +27,7 @@ class Ending:
     code: ReasonCode
 
 
-def counted(counts: Mapping[TrialState, int]) -> int:
+def spent_trials(counts: Mapping[TrialState, int]) -> int:
     """Return how many finished trials count against the budget: all but the cancelled ones."""
     return sum(
         n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED
@@ -41,7 +41,7 @@ def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int
     """
     if spec.budget.trials is None:
         return None
-    return max(0, spec.budget.trials - counted(counts) - unfinished)
+    return max(0, spec.budget.trials - spent_trials(counts) - unfinished)
 
 
 def too_many_failed(spec: ExperimentSpec, counts: Mapping[TrialState, int]) -> bool:
@@ -101,7 +101,7 @@ def ending(
         )
     if suspended:
         return None
-    if budget.trials is not None and counted(counts) >= budget.trials:
+    if budget.trials is not None and spent_trials(counts) >= budget.trials:
         done = (
             "its one trial is done"
             if budget.trials == 1
@@ -171,7 +171,7 @@ def needs_estimate(spec: ExperimentSpec, counts: Mapping[TrialState, int], estim
     estimated: how many trials had ended when it was last bounded. It is bounded again when a
     twentieth more have ended, because that takes as long as to fit a model.
     """
-    ended = counted(counts)
+    ended = spent_trials(counts)
     if spec.budget.regret_below is None or counts.get(TrialState.SUCCEEDED, 0) < LEAST_TRIALS:
         return False
     return ended >= estimated + max(1, estimated // 20)

@@ -182,7 +182,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         snapshot.spec, turn.counts, snapshot.estimated
     ):
         # Takes time, and no slot waits for it.
-        actions.append(BoundRegret(budget.counted(turn.counts)))
+        actions.append(BoundRegret(budget.spent_trials(turn.counts)))
     unfinished = list(turn.unfinished)
     if final is not None:
         quiet = not unfinished and not actions
@@ -278,7 +278,7 @@ def _one_more(
         return False
     return (
         bool(unfinished)
-        or budget.counted(counts) == 1
+        or budget.spent_trials(counts) == 1
         or budget.room(snapshot.spec, counts, 0) != 0
     )
 

@@ -168,7 +168,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool, may_pause: bool) 
         )
     excerpt = f": {message}" if message else ", and nothing in its log"
     if (failure_class := class_by_itself(end.code, message)) is not None:
-        return _failed(failure_class, f"{called(end.code)}{excerpt}")
+        return _failed(failure_class, f"{describe_exit_code(end.code)}{excerpt}")
     if may_pause and end.code in SHELL_CANNOT_EXECUTE and log.value is None:
         return _failed(
             FailureClass.CONFIGURATION,
@@ -223,7 +223,7 @@ def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
     return FailureClass.INFRASTRUCTURE if code in CRASH_CODES else None
 
 
-def called(code: int | None) -> str:
+def describe_exit_code(code: int | None) -> str:
     """Return how a reason words an exit code."""
     crash = CRASH_CODES.get(code or 0)
     return f"exit code {code}" + (f" (its program crashed: {crash})" if crash else "")

@@ -22,7 +22,7 @@ from controller.core.model import (
     ExperimentSpec,
     FailureClass,
 )
-from controller.core.states import AttemptEvent, Ended, Seen, Waits
+from controller.core.states import AttemptEvent, Ended, ObservedRunning, Waits
 
 
 def event_for(
@@ -50,11 +50,11 @@ def event_for(
         return Waits(waiting)
     gap = _gap(log, metrics)
     if status.start_time is not None and gap not in attempt.log_gap:
-        return Seen(status.start_time, status.node, status.image, gap)
+        return ObservedRunning(status.start_time, status.node, status.image, gap)
     if attempt.state is not AttemptState.CREATED:
         return None
     if status.start_time is not None:
-        return Seen(status.start_time, status.node, status.image)
+        return ObservedRunning(status.start_time, status.node, status.image)
     return Waits(waiting) if waiting != attempt.reason else None
 
 

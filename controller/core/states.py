@@ -7,7 +7,7 @@
 A running attempt that its queue preempts is `created` again: the same attempt waits and runs again,
 and its start time becomes that of the new run.
 
-The runtime is observed every turn, so the same signal arrives many times: SEEN in RUNNING is
+The runtime is observed every turn, so the same signal arrives many times: OBSERVED_RUNNING in RUNNING is
 normal. An ended attempt takes no signals. A (state, signal) pair that is missing from TRANSITIONS
 is a bug in the caller and raises. `docs/states.md` is generated from the table. No clock, no I/O:
 the time of an event is part of the event.
@@ -26,8 +26,8 @@ from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 
 
 class Signal(enum.Enum):
-    WAITING = "seen waiting"
-    SEEN = "seen running"
+    WAITING = "observed waiting"
+    OBSERVED_RUNNING = "observed running"
     STOP_ASKED = "stop asked"
     SUCCEEDED = "succeeded"
     PRUNED = "pruned"
@@ -41,7 +41,7 @@ _S, _G = AttemptState, Signal
 TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
     _S.CREATED: {
         _G.WAITING: _S.CREATED,
-        _G.SEEN: _S.RUNNING,
+        _G.OBSERVED_RUNNING: _S.RUNNING,
         # The attempt may be running already, since a start is recorded before it is made and a stop
         # before it is sent.
         _G.STOP_ASKED: _S.STOPPING,
@@ -52,14 +52,14 @@ TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
     },
     _S.RUNNING: {
         _G.WAITING: _S.CREATED,
-        _G.SEEN: _S.RUNNING,
+        _G.OBSERVED_RUNNING: _S.RUNNING,
         _G.STOP_ASKED: _S.STOPPING,
         _G.SUCCEEDED: _S.SUCCEEDED,
         _G.INFEASIBLE: _S.INFEASIBLE,
         _G.FAILED: _S.FAILED,
     },
     _S.STOPPING: {
-        _G.SEEN: _S.STOPPING,
+        _G.OBSERVED_RUNNING: _S.STOPPING,
         _G.STOP_ASKED: _S.STOPPING,  # keeps the first cause
         _G.PRUNED: _S.PRUNED,
         _G.CANCELLED: _S.CANCELLED,
@@ -94,7 +94,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedRunning:
     """The runtime shows the attempt running."""
 
     start_time: datetime
@@ -132,7 +132,7 @@ class Ended:
     value_doubt: str = ""
 
 
-AttemptEvent: TypeAlias = Waits | Seen | StopAsked | Ended
+AttemptEvent: TypeAlias = Waits | ObservedRunning | StopAsked | Ended
 
 
 class ImpossibleTransition(Exception):
@@ -155,7 +155,7 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
     match event:
         case Waits():
             return replace(attempt, state=following, reason=event.reason, start_time=None, node="")
-        case Seen():
+        case ObservedRunning():
             return replace(
                 attempt,
                 state=following,
@@ -194,8 +194,8 @@ def _signal(event: AttemptEvent) -> Signal:
     match event:
         case Waits():
             return Signal.WAITING
-        case Seen():
-            return Signal.SEEN
+        case ObservedRunning():
+            return Signal.OBSERVED_RUNNING
         case StopAsked():
             return Signal.STOP_ASKED
         case Ended():

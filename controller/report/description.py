@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.core.model import (
     Attempt,
     Event,
@@ -269,9 +269,7 @@ def _why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match experiment.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return (
-                f"{_left(experiment)}{_because(record)}; continue with: {command('resume', name)}"
-            )
+            return f"{_why_no_controller(experiment)}{_because(record)}; continue with: {command('resume', name)}"
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
             follow = command("logs", "-f", f"{name}/final")
             return f"its search is over, and its final stage runs; follow it with: {follow}"
@@ -279,7 +277,7 @@ def _why_experiment(record: ExperimentRecord) -> str:
             return f"its controller waits: {record.trouble}; stop it with: {command('stop', name)}"
         case ExperimentState.RUNNING:
             at_work = f"{quantity(running, 'trial')} (parallelism {experiment.spec.parallelism})"
-            waiting = f"{queued} queued{_held_up(record)}"
+            waiting = f"{queued} queued{_first_waiting(record)}"
             return f"running {at_work}, {waiting}; stop it with: {command('stop', name)}"
         case ExperimentState.PAUSED:
             return f"paused, {experiment.reason}; {cure(experiment)}"
@@ -306,7 +304,7 @@ def _why_experiment(record: ExperimentRecord) -> str:
             return f"{experiment.reason}; {result}"
 
 
-def _left(experiment: Experiment) -> str:
+def _why_no_controller(experiment: Experiment) -> str:
     """Return why no controller runs.
 
     Detaching from trials on a cluster (Ctrl-C, a closed laptop) is not a failure.
@@ -320,7 +318,7 @@ def _because(record: ExperimentRecord) -> str:
     return f": {record.trouble}" if record.trouble else ""
 
 
-def _held_up(record: ExperimentRecord) -> str:
+def _first_waiting(record: ExperimentRecord) -> str:
     """Return what the oldest waiting trial waits for; younger ones wait behind it."""
     if not record.counts.get(TrialState.QUEUED):
         return ""
@@ -448,7 +446,7 @@ _MEANING = {
 
 def _budget(record: ExperimentRecord) -> str:
     spec, counts = record.experiment.spec, record.counts
-    done = counted(counts)
+    done = spent_trials(counts)
     budget = spec.budget
     limit = None if budget.trials is None else quantity(budget.trials, "trial")
     words = [f"{done} of {limit}" if limit is not None else f"{quantity(done, 'trial')}, no limit"]

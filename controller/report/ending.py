@@ -145,7 +145,7 @@ def _next_step(
             retry = f"\nRun the failed trials again: {retry_failed(experiment)}" if failed else ""
             return f"{name} failed: {reason}\nWhy: {trials}{retry}{_without_them(experiment)}"
         case ExperimentState.PAUSED:
-            return f"{name} is paused: {reason}\n{_printed(name, printed)}{cure(experiment)}"
+            return f"{name} is paused: {reason}\n{_last_lines(name, printed)}{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
             watch, stop = command("describe", name), command("stop", name)
             return f"{name} keeps running\nWatch: {watch}\nResume: {again}\nEnd: {stop}"
@@ -159,7 +159,7 @@ def _without_them(experiment: Experiment) -> str:
     return f"\nOr continue without them: {continuation(experiment)}"
 
 
-def _printed(name: str, printed: tuple[int, Sequence[str]] | None) -> str:
+def _last_lines(name: str, printed: tuple[int, Sequence[str]] | None) -> str:
     if printed is None:
         return ""
     trial, lines = printed

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Protocol
 
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, Event, ExperimentState
 from controller.core.progress import Progress
 from controller.phrases import quantity
@@ -123,7 +123,7 @@ class Lines:
 
 def summary(progress: Progress) -> str:
     """Return a line such as `12/40 trials (9 succeeded, 3 pruned), 2 running, about 1m20s left`."""
-    done = counted(progress.counts)
+    done = spent_trials(progress.counts)
     limit = progress.experiment.spec.budget.trials
     trials = quantity(done, "trial") if limit is None else f"{done}/{quantity(limit, 'trial')}"
     states = ", ".join(f"{n} {state.value}" for state, n in progress.counts.items() if n)
@@ -146,7 +146,7 @@ def time_left_s(progress: Progress) -> float | None:
         return None
     experiment = progress.experiment
     budget = experiment.spec.budget
-    done = counted(progress.counts)
+    done = spent_trials(progress.counts)
     estimates = []
     if budget.trials is not None and done:
         estimates.append(experiment.running_s / done * max(0, budget.trials - done))

@@ -16,7 +16,7 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.core.model import AttemptState, Event, ExperimentState, trial_label
 from controller.core.progress import Progress
 from controller.phrases import quantity
@@ -151,7 +151,7 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
 
 def _bar(progress: Progress, width: int) -> Text:
     """Return the counts in words, after a bar that fills the remaining width."""
-    done = counted(progress.counts)
+    done = spent_trials(progress.counts)
     limit = progress.experiment.spec.budget.trials
     counts = Text(f" {done}/{limit}" if limit else f"{quantity(done, 'trial')} done")
     for state, style in _BAR_STYLES.items():

@@ -254,7 +254,7 @@ def in_order(best: Iterable[Trial], criteria: Criteria) -> list[Trial]:
     return sorted(best, key=lambda trial: sign * (trial.value or 0.0))
 
 
-def counted(record: TrialRecord) -> bool:
+def is_counted(record: TrialRecord) -> bool:
     """Return whether `counts` includes the trial: it is one of the search's own, and ran or will
     run.
     """
@@ -333,7 +333,7 @@ class ExperimentRecord(TrialList):
         """
         if self.totals is not None:
             return self.totals.counts
-        states = [record.state for record in self.trials if counted(record)]
+        states = [record.state for record in self.trials if is_counted(record)]
         return {state: n for state in TrialState if (n := states.count(state))}
 
     @property

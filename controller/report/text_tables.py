@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
@@ -97,7 +97,7 @@ def shown_state(record: ExperimentRecord) -> str:
 
 
 def _done(record: ExperimentRecord) -> str:
-    done = counted(record.counts)
+    done = spent_trials(record.counts)
     limit = record.experiment.spec.budget.trials
     return str(done) if limit is None else f"{done}/{limit}"
 

@@ -38,7 +38,7 @@ class ValueKind(Protocol):
     def schema(self) -> Schema: ...
 
 
-def found(raw: object) -> str:
+def describe_value(raw: object) -> str:
     """Describe the value that the file has, as part of a sentence."""
     match raw:
         case None:
@@ -58,7 +58,7 @@ def found(raw: object) -> str:
 def refuse(
     raw: object, at: str, problems: ProblemCollector, expected: str, *, cure: str = ""
 ) -> object:
-    problems.add(at, f"expected {expected}, got {found(raw)}{cure}")
+    problems.add(at, f"expected {expected}, got {describe_value(raw)}{cure}")
     return INVALID
 
 
@@ -75,7 +75,7 @@ class Text:
         if isinstance(raw, int | float):
             problems.add(
                 at,
-                f"expected {self.expected}, got {found(raw)}; put quotes around it: "
+                f"expected {self.expected}, got {describe_value(raw)}; put quotes around it: "
                 f'"{as_text(raw)}"',
             )
             return INVALID

@@ -66,7 +66,7 @@ class Marks:
         )
         return Marks(keys, values)
 
-    def told(self, warning: str) -> str:
+    def locate(self, warning: str) -> str:
         """Return a warning, which begins with a native path, with the keys of the text."""
         path, colon, message = warning.partition(": ")
         return f"{self.place_of(path)}{colon}{self.words(message)}"

@@ -150,9 +150,9 @@ def read(
         wrong += problems.located(marks)
     if wrong:
         if service is not None and document and isinstance(data, dict):
-            wrong += _asked(service, document, data, marks)
+            wrong += _problems_of_service(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    all_warnings = (*warnings, *map(marks.told, rules.warnings(document, is_katib=is_katib)))
+    all_warnings = (*warnings, *map(marks.locate, rules.warnings(document, is_katib=is_katib)))
     spec = replace(from_document(document), is_katib=is_katib)
     return Document(source, text, spec, all_warnings, marks)
 
@@ -232,7 +232,9 @@ def _without_namespace(data: Data) -> tuple[str, str] | None:
     return None
 
 
-def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[LocatedProblem]:
+def _problems_of_service(
+    service: Service, document: Json, data: Json, marks: Marks
+) -> list[LocatedProblem]:
     try:
         service(study_part(document, data))
     except InvalidArgument as error:

@@ -25,7 +25,7 @@ from controller.runtime.registry import traits_of
 from controller.spec import shells
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE, LABEL_VALUE
 from controller.spec.document import Json
-from controller.spec.fields import found
+from controller.spec.fields import describe_value
 from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, unconditional, valid_part
 from controller.spec.spelling import meant_by
@@ -61,38 +61,12 @@ _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 # Words in the names of metrics of which larger values are better, and of those of which smaller
 # ones are.
 _USUAL = {
-    "maximize": {
-        "accuracy",
-        "acc",
-        "auc",
-        "auroc",
-        "auprc",
-        "precision",
-        "recall",
-        "iou",
-        "miou",
-        "bleu",
-        "psnr",
-        "ssim",
-        "ndcg",
-        "throughput",
-    },
-    "minimize": {
-        "loss",
-        "error",
-        "err",
-        "rmse",
-        "mse",
-        "mae",
-        "mape",
-        "rmsle",
-        "nll",
-        "perplexity",
-        "ppl",
-        "wer",
-        "cer",
-        "latency",
-    },
+    "maximize": re.compile(
+        "accuracy|acc|auc|auroc|auprc|precision|recall|iou|miou|bleu|psnr|ssim|ndcg|throughput"
+    ),
+    "minimize": re.compile(
+        "loss|error|err|rmse|mse|mae|mape|rmsle|nll|perplexity|ppl|wer|cer|latency"
+    ),
 }
 _NEGATED = {"neg", "negative", "minus", "inverse", "inv"}
 WORKLOAD = ("command", "args", "env", "template")
@@ -126,20 +100,20 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
         _workload(trial, raw_trial, traits, problems)
         if isinstance(raw_parameters, dict) and names is not None:
-            _placeholders(trial, names, _Absence.of(spec, raw_parameters), problems)
+            absence = _Absence.of(spec, raw_parameters)
+            _Placeholders(trial, "spec.trial", names, absence, problems).check()
         _volumes(trial, problems)
-        _given(trial, "spec.trial", problems)
+        _reserved_variables(trial, "spec.trial", problems)
         for key in ("labels", "annotations"):
             _own_labels(trial.get(key, {}), f"spec.trial.{key}", problems)
     final = spec.get("final")
     if isinstance(final, dict):
         _final(final, raw_trial, traits, problems)
         _choose(final, spec, problems)
-        _given(final, "spec.final", problems)
+        _reserved_variables(final, "spec.final", problems)
         if isinstance(raw_parameters, dict) and names is not None:
-            _placeholders(
-                final, names, _Absence.of(spec, raw_parameters), problems, section="spec.final"
-            )
+            absence = _Absence.of(spec, raw_parameters)
+            _Placeholders(final, "spec.final", names, absence, problems).check()
 
 
 def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
@@ -406,7 +380,7 @@ def _workload(trial: Json, raw: Json, traits: RuntimeTraits, problems: ProblemCo
             if not isinstance(template.get(key), str):
                 problems.add(
                     f"spec.trial.template.{key}",
-                    f"expected a string, got {found(template.get(key))}",
+                    f"expected a string, got {describe_value(template.get(key))}",
                 )
         if "checkpoints" in raw and (template.get("apiVersion"), template.get("kind")) != (
             "batch/v1",
@@ -429,7 +403,7 @@ def _working_dir(trial: Json, traits: RuntimeTraits, problems: ProblemCollector)
         )
 
 
-def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
+def _reserved_variables(workload: Json, section: str, problems: ProblemCollector) -> None:
     for name in workload.get("env", {}):
         if name in GIVEN:
             cure = "use another name"
@@ -478,58 +452,82 @@ def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tu
                 yield path, value
 
 
-def _placeholders(
-    workload: Json,
-    names: list[str],
-    absence: _Absence,
-    problems: ProblemCollector,
-    *,
-    section: str = "spec.trial",
-) -> None:
-    for path, value in nodes(workload.get("template"), f"{section}.template"):
-        for key in map(str, value) if isinstance(value, dict) else ():
-            for name in placeholders(key):
-                problems.add(
-                    path,
-                    f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only",
-                )
-    for path, text in workload_strings(workload, section):
-        for opened in unclosed(text):
-            foreign = _foreign_placeholder(text, names)
-            likely = (
-                opened
-                if opened in names
-                else meant_by(opened, names) or foreign or next(iter(names), "name")
-            )
-            problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
-        for body in bodies(text):
-            name, optional, word = body.partition(OPTIONAL)
-            if name in names or name == TRIAL_NAME:
-                if optional:
-                    _optional_word(path, name, word, absence, problems)
-                continue
-            # As in ${params.lr}.
-            last = re.split(r"[.:]", name)[-1]
-            suggestion = None if name in GIVEN else last if last in names else meant_by(name, names)
-            if suggestion is None and (
-                name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)
-            ):
-                problems.add(
-                    path,
-                    f"${{{body}}} is not a parameter; "
-                    f"{_read_variable(workload, section, path, name, text)}",
-                )
-            elif suggestion:
-                meant = f"{suggestion}{optional}{word}"
-                problems.add(path, f"${{{body}}} is not a parameter; did you mean ${{{meant}}}?")
-            else:
-                have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "none"
-                cure = f"; write $${{{body}}} for a literal ${{{body}}}" if name else ""
-                problems.add(path, f"${{{body}}} is not a parameter; there are {have}{cure}")
-        if path.startswith((f"{section}.command[", f"{section}.args[")):
-            _dropped_word(path, text, _before(workload, section, path), absence, problems)
-        if path == f"{section}.command[0]":
-            _program(path, text, absence, problems)
+@dataclass(frozen=True, slots=True)
+class _Placeholders:
+    """The rules of `${name}` in a workload.
+
+    section: `spec.trial` or `spec.final`.
+    names: the parameters.
+    """
+
+    workload: Json
+    section: str
+    names: list[str]
+    absence: _Absence
+    problems: ProblemCollector
+
+    def check(self) -> None:
+        self._check_keys()
+        words_of_command = (f"{self.section}.command[", f"{self.section}.args[")
+        for path, text in workload_strings(self.workload, self.section):
+            for name in unclosed(text):
+                self._refuse_unclosed(path, text, name)
+            for body in bodies(text):
+                self._check_body(path, text, body)
+            if path.startswith(words_of_command):
+                before = _before(self.workload, self.section, path)
+                _dropped_word(path, text, before, self.absence, self.problems)
+            if path == f"{self.section}.command[0]":
+                _program(path, text, self.absence, self.problems)
+
+    def _check_keys(self) -> None:
+        for path, value in nodes(self.workload.get("template"), f"{self.section}.template"):
+            for key in map(str, value) if isinstance(value, dict) else ():
+                for name in placeholders(key):
+                    rule = f"${{{name}}} is allowed in values only"
+                    self.problems.add(path, f"the key {key!r} is not substituted; {rule}")
+
+    def _refuse_unclosed(self, path: str, text: str, name: str) -> None:
+        likely: str | None = name
+        if name not in self.names:
+            likely = meant_by(name, self.names) or _foreign_placeholder(text, self.names)
+        likely = likely or next(iter(self.names), "name")
+        cure = f"write ${{{likely}}}, or $${{ for a literal"
+        self.problems.add(path, f"${{ is never closed; {cure}")
+
+    def _check_body(self, path: str, text: str, body: str) -> None:
+        name, optional, word = body.partition(OPTIONAL)
+        if name in self.names or name == TRIAL_NAME:
+            if optional:
+                _optional_word(path, name, word, self.absence, self.problems)
+            return
+        if likely := self._likely(name):
+            cure = f"did you mean ${{{likely}{optional}{word}}}?"
+        elif self._is_variable(name):
+            cure = _read_variable(self.workload, self.section, path, name, text)
+        else:
+            cure = f"there are {self._listed_names()}"
+            if name:
+                cure = f"{cure}; write $${{{body}}} for a literal ${{{body}}}"
+        self.problems.add(path, f"${{{body}}} is not a parameter; {cure}")
+
+    def _likely(self, name: str) -> str | None:
+        """Return the parameter that was meant."""
+        if name in GIVEN:
+            return None
+        # As in ${params.lr}.
+        last = re.split(r"[.:]", name)[-1]
+        return last if last in self.names else meant_by(name, self.names)
+
+    def _is_variable(self, name: str) -> bool:
+        if name in GIVEN or name in self.workload.get("env", {}):
+            return True
+        return _VARIABLE.fullmatch(name) is not None
+
+    def _listed_names(self) -> str:
+        if not self.names:
+            return "none"
+        return ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
 
 
 def _optional_word(
@@ -644,7 +642,7 @@ def opposite_direction(metric: str, direction: str) -> str:
     A name may say neither, or both: neg_log_loss.
     """
     words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", metric)}
-    usual = [way for way, names in _USUAL.items() if words & names]
+    usual = [way for way, names in _USUAL.items() if any(map(names.fullmatch, words))]
     if words & _NEGATED or len(usual) != 1 or usual == [direction]:
         return ""
     better = "larger" if usual == ["maximize"] else "smaller"

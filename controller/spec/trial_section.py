@@ -33,7 +33,7 @@ from controller.spec.fields import (
     Text,
     WholeNumber,
     Word,
-    found,
+    describe_value,
     refuse,
 )
 from controller.spec.problems import ProblemCollector
@@ -124,7 +124,7 @@ class CommandLine:
         if isinstance(raw, str):
             problems.add(
                 at,
-                f"expected {self.expected}, got {found(raw)}; write [sh, -c, ...] to have a shell "
+                f"expected {self.expected}, got {describe_value(raw)}; write [sh, -c, ...] to have a shell "
                 "read it",
             )
             return INVALID
@@ -147,7 +147,9 @@ class EnvValue:
             return refuse(raw, at, problems, self.expected)
         secret = raw["secret"]
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
-            problems.add(f"{at}.secret", f"{found(secret)} is not a secret's key; write name/key")
+            problems.add(
+                f"{at}.secret", f"{describe_value(secret)} is not a secret's key; write name/key"
+            )
             return INVALID
         return {"secret": secret}
 
@@ -177,7 +179,7 @@ class DeviceName:
             return raw
         problems.add(
             at,
-            f"expected {self.expected}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L "
+            f"expected {self.expected}, got {describe_value(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L "
             "shows them",
         )
         return INVALID

@@ -24,7 +24,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.retry import failed_here
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.core.model import Experiment, ExperimentSpec, ExperimentState, by_trial
 from controller.core.quota_use import QuotaReport
 from controller.folders import AttemptFolders
@@ -344,7 +344,7 @@ def summary(record: ExperimentRecord, loaded: bool) -> Json:
         "runtime": spec.runtime,
         "parallelism": spec.parallelism,
         "budget": {"trials": spec.budget.trials},
-        "done": counted(record.counts),
+        "done": spent_trials(record.counts),
         "revision": experiment.revision,
         "events": [documents.event(event) for event in record.events],
         "waiting": _waiting(record),

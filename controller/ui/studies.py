@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from controller.app.enqueue import enqueue_in_study
 from controller.app.following import StudyFollower
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.report import documents
 from controller.report.record import StudyTrials, TrialRecord
 from controller.ui.board import READS_AT_ONCE, measurements_of_curves, parameter_hint, search_of
@@ -173,7 +173,7 @@ class StudyBoard:
             "why": "",
             **search_of(spec),
             "budget": {"trials": None},
-            "done": counted(summary.trials),
+            "done": spent_trials(summary.trials),
             "revision": 1,
             "actions": {"enqueue": RUN in verbs, "delete": MANAGE in verbs},
             "loaded": True,

@@ -221,7 +221,7 @@ class Engine:
         return Draft(
             self._proposing(count, to_run=to_run),
             first=self.next_number,
-            queued=self._chosen(count),
+            queued=self._known_to_hand_out(count),
             basis=self._sampler,
             results=self.results,
         )
@@ -237,7 +237,7 @@ class Engine:
         or reported.
         """
         same = self.is_basis_of(draft) and draft.first == self.next_number
-        return same and self._chosen(len(draft.queued)) == draft.queued
+        return same and self._known_to_hand_out(len(draft.queued)) == draft.queued
 
     def renumbered(self, draft: Draft) -> Proposal | None:
         """Return the proposal of a finished draft of one new trial, under the number that is next
@@ -353,7 +353,7 @@ class Engine:
         """Return whether known trials are handed out before any new one."""
         return bool(self._queued) or (self._promotion is not None and bool(self._promotion.next(1)))
 
-    def _chosen(self, count: int) -> list[Trial]:
+    def _known_to_hand_out(self, count: int) -> list[Trial]:
         """Return up to `count` known trials to hand out: queued ones, then paused ones that may
         continue.
         """
@@ -370,7 +370,7 @@ class Engine:
 
     def _proposing(self, count: int, *, to_run: bool) -> Computed[Proposal]:
         space = self.study.spec.space
-        chosen = self._chosen(count)
+        chosen = self._known_to_hand_out(count)
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [

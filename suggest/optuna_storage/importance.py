@@ -65,7 +65,7 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
     estimated: dict[str, tuple[float, float]] = {}
     if len(set(ranks)) > 1:
         common = [name for name in names if having[name] >= MIN_TRIALS_TO_RANK]
-        estimated = _estimated(frozen, [name for name in common if _varies(frozen, name)])
+        estimated = _estimate(frozen, [name for name in common if _varies(frozen, name)])
     answers = [Importance(name, having[name], *estimated.get(name, (None, None))) for name in names]
     known = [answer for answer in answers if answer.value is not None]
     known.sort(key=lambda answer: answer.value or 0.0, reverse=True)
@@ -112,7 +112,7 @@ def _frozen(
     return frozen
 
 
-def _estimated(
+def _estimate(
     trials: Sequence[FrozenTrial], names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """Return the value and the spread of each parameter. The same trials give the same result."""

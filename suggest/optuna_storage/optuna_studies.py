@@ -64,7 +64,7 @@ def read(
     # The caller reports problems.
     logging.getLogger("optuna").setLevel(logging.ERROR)
     with _opened(place) as storage:
-        chosen = _chosen(storage.get_all_studies(), study, redacted_url(place))
+        chosen = _choose(storage.get_all_studies(), study, redacted_url(place))
         count = storage.get_n_trials(chosen._study_id)
         if count > MAX_ROWS:
             message = (
@@ -133,7 +133,7 @@ def _opened(place: str) -> Iterator[BaseStorage]:
     yield journal
 
 
-def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStudy:
+def _choose(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStudy:
     names = [study.study_name for study in studies]
     if not name and len(studies) == 1:
         return studies[0]

@@ -30,6 +30,7 @@ def optuna_problems(settings: OptunaSettings) -> Iterator[Problem]:
             "wilcoxon",
         )
         return
+    # Loads Optuna.
     from suggest.pruners.optuna_pruner import refusal
 
     if says := refusal(_NAMES[type(settings)], settings):
@@ -54,6 +55,7 @@ class OptunaRule:
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
         if self._model is None:
+            # Loads Optuna.
             from suggest.pruners.optuna_pruner import OptunaPruner
 
             self._model = OptunaPruner(

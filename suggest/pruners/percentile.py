@@ -123,10 +123,10 @@ class PercentilePruner:
         )
         trials = "1 trial" if column.peers == 1 else f"{column.peers} trials"
         return StopAdvice(
-            True, f"{so_far} at step {step} is {side} {self._named(limit)} of {trials}"
+            True, f"{so_far} at step {step} is {side} {self._describe(limit)} of {trials}"
         )
 
-    def _named(self, limit: float) -> str:
+    def _describe(self, limit: float) -> str:
         if self._settings.percentile == 50:
             return f"the median {limit:.4g}"
         return f"{limit:.4g}, the limit of the best {self._settings.percentile:g} %"

@@ -1,7 +1,7 @@
 """The pruning rules by name: where each is declared, its problems, and how its pruner is created.
 
-Importing this module loads no rule. Neither Optuna nor NumPy is loaded before a pruner's first
-judgment.
+Importing this module loads no rule but `patient`, which contains another one. Neither Optuna nor
+NumPy is loaded before a pruner's first judgment.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from suggest import settings as checked
 from suggest.errors import Problem, under
+from suggest.pruners.patient import WRAPPED, PatientPruner
 from suggest.pruners.pruner import Pruner, Rule
 from suggest.settings import Catalog
 from suggest.study import Objective, Pruning
@@ -69,8 +70,6 @@ def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
     rule = _BY_NAME[outer.name]
     settings: Any = checked.read(rule.settings_type, outer.settings)
     if inner:
-        from suggest.pruners.patient import PatientPruner
-
         return PatientPruner(objective, settings, new_pruner(inner[0], objective))
     return rule.build(objective, settings)
 
@@ -82,8 +81,6 @@ def _parts(pruning: Pruning) -> list[Pruning]:
     """
     if pruning.name != PATIENT:
         return [pruning]
-    from suggest.pruners.patient import WRAPPED
-
     inner = pruning.settings.get("rule")
     if inner not in WRAPPED:
         return [pruning]

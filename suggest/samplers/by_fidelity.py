@@ -43,13 +43,13 @@ class ByFidelity(SteppedSampler):
             self._values[level] += (self._value(kept, level) is not None) - (
                 before is not None and self._value(before, level) is not None
             )
-        level = self._chosen()
+        level = self._best_level()
         if level != self._level:
             self._level, self._sampler = level, self._make()
             for each in self._trials.values():
-                self._sampler.put(self._shown(each))
-        elif before is None or self._shown(before) != self._shown(kept):
-            self._sampler.put(self._shown(kept))
+                self._sampler.put(self._at_level(each))
+        elif before is None or self._at_level(before) != self._at_level(kept):
+            self._sampler.put(self._at_level(kept))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         return self._sampler.steps(wanted)
@@ -57,7 +57,7 @@ class ByFidelity(SteppedSampler):
     def warm_up(self) -> None:
         self._sampler.warm_up()
 
-    def _chosen(self) -> int:
+    def _best_level(self) -> int:
         """Return the largest fidelity with enough values; the one with the most while none has."""
         rich = [level for level, count in enumerate(self._values) if count >= self._enough]
         return rich[-1] if rich else self._values.index(max(self._values))
@@ -68,7 +68,7 @@ class ByFidelity(SteppedSampler):
             return trial.value if trial.state is TrialState.SUCCEEDED else None
         return next((each.value for each in trial.rungs if each.fidelity == at), None)
 
-    def _shown(self, trial: Trial) -> Trial:
+    def _at_level(self, trial: Trial) -> Trial:
         """Return the trial as the other sampler sees it."""
         value = self._value(trial, self._level)
         if value is not None:

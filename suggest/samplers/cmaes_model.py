@@ -105,7 +105,7 @@ class CmaEsModel:
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
-            row, _ = self._drawn(optimizer, one)
+            row, _ = self._draw(optimizer, one)
             points.append(self._point(one, self._values(row)))
         return points
 
@@ -116,7 +116,7 @@ class CmaEsModel:
         }
         return {name: one.fixed.get(name, value) for name, value in found.items()}
 
-    def _drawn(self, optimizer: Optimizer, one: PointRequest) -> tuple[Floats, Floats]:
+    def _draw(self, optimizer: Optimizer, one: PointRequest) -> tuple[Floats, Floats]:
         """Return the drawn row, and the row before rounding.
 
         Changes only the optimizer's random source.
@@ -153,7 +153,7 @@ class CmaEsModel:
         """Return the trial's row as it was drawn, before rounding."""
         places = self._places(trial.parameters)
         for optimizer in recent:
-            row, raw = self._drawn(optimizer, PointRequest(trial.number, {}))
+            row, raw = self._draw(optimizer, PointRequest(trial.number, {}))
             if np.array_equal(self._places(self._values(row)), places):
                 return raw
         return places

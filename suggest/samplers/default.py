@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.cmaes import CMAES_PACKAGES
-from suggest.samplers.distinct import counted
+from suggest.samplers.distinct import is_countable
 from suggest.samplers.family import DEFAULT, GRID, RESAMPLE, TPE, Family, missing
 from suggest.samplers.gp import MOST_OBJECTIVES, GpSettings
 from suggest.samplers.grid import Grid, GridSampler, grid_problems
@@ -93,7 +93,7 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
     known = checked.read(DefaultSettings, given)
     if known.chosen != TO_CHOOSE:
         return dict(given)
-    finite = counted(spec.space)
+    finite = is_countable(spec.space)
     if finite and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}

@@ -140,7 +140,7 @@ class _Known:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._grid = Grid(space, {}) if counted(space) else None
+        self._grid = Grid(space, {}) if is_countable(space) else None
         self._held = HeldPoints()
         self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, ascending
 
@@ -197,7 +197,7 @@ class _Known:
         return self._grid.point(index)
 
 
-def counted(space: Space) -> bool:
+def is_countable(space: Space) -> bool:
     """Return whether the points of the space can be counted, and are few enough to search for a
     free one.
     """

@@ -26,7 +26,7 @@ INTERVAL = 1.959964  # standard deviations of a 95 % interval
 DOUBT = 0.1  # the probability that the bound does not hold
 
 
-def estimated(
+def estimate(
     process: Posterior,
     places: Places,
     *,

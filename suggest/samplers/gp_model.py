@@ -24,7 +24,7 @@ from suggest.samplers.gp_acquisition import (
     Feasibility,
     Improvement,
 )
-from suggest.samplers.gp_estimate import estimated
+from suggest.samplers.gp_estimate import estimate
 from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_search import CandidateSearch
 from suggest.samplers.gp_space import Features, Places
@@ -91,7 +91,7 @@ class GpModel:
             history = _History(finished, rows, below, Features(self._places, rows))
             process = self._warped(history, taught, self._failures(history, taught)[1])
             trials = [trial for trial, there in zip(finished, taught, strict=True) if there]
-            return estimated(
+            return estimate(
                 process,
                 self._places,
                 numbers=history.numbers[taught],

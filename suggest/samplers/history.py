@@ -19,7 +19,7 @@ from suggest.samplers.family import missing, missing_message
 from suggest.samplers.sampler import SteppedSampler
 from suggest.samplers.tpe import Window
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, Workers, asked, model_of
+from suggest.workers import Model, ModelSetup, Workers, ask_model, model_of
 
 
 class ShownTrials(Protocol):
@@ -70,7 +70,7 @@ class ModelSampler(SteppedSampler):
                 raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
             self._model = model_of(self._setup, self._workers)
         return (
-            yield from asked(
+            yield from ask_model(
                 self._model, self._shown.learned(), [*self._shown.running(), *beside], wanted
             )
         )

@@ -321,7 +321,7 @@ class OptunaBruteForceModel(OptunaModel[NoSettings]):
         )
 
 
-def _given(numbers: Numbers) -> Ask:
+def _fixed(numbers: Numbers) -> Ask:
     return lambda name, among, before: numbers.get(name)
 
 
@@ -347,7 +347,7 @@ class OptunaGridModel(OptunaModel[NoSettings]):
         if self._points is None:
             self._points = self._all_points()
         for numbers in self._points:
-            point = self._walk(wanted, _given(numbers))
+            point = self._walk(wanted, _fixed(numbers))
             if _key(self._running(0, point).params) not in held:
                 return point
             first = point if first is None else first
@@ -400,7 +400,7 @@ class OptunaQmcModel(OptunaModel[OptunaQmcSettings]):
                 (counter,) = attributes
                 attributes[counter] = wanted.number - 1
                 numbers = sampler.sample_relative(study, trial, self._distributions)
-        return self._walk(wanted, _given(numbers))
+        return self._walk(wanted, _fixed(numbers))
 
 
 class OptunaGpModel(OptunaModel[OptunaGpSettings]):
@@ -425,7 +425,7 @@ class OptunaGpModel(OptunaModel[OptunaGpSettings]):
             others = [t for t in usable if t.number != wanted.number]
             study = self._study(sampler, [*_without_huge_values(others), trial], {})
             numbers = sampler.sample_relative(study, trial, self._relative)
-        return self._walk(wanted, _given(numbers))
+        return self._walk(wanted, _fixed(numbers))
 
 
 def _without_huge_values(trials: Trials) -> Trials:
@@ -484,7 +484,7 @@ class OptunaGeneticModel(OptunaModel[OptunaGeneticSettings]):
             trial.system_attrs[self._generation_key] = generation
             study = self._study(sampler, [*self._parents(memory), trial], dict(memory))
             numbers = sampler.sample_relative(study, trial, self._relative)
-        return self._walk(wanted, _given(numbers))
+        return self._walk(wanted, _fixed(numbers))
 
     def _next_parents(
         self, generation: int, trials: Trials, memories: Mapping[int, Attributes]
@@ -544,18 +544,18 @@ class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
         if len(usable) >= self._settings.startup_trials and self._relative:
             generation, memory = self._generations.replay(usable[self._settings.startup_trials :])
             carrier = [_with_attributes(usable[0], memory)] if generation else []
-            numbers, _ = self._asked(self._random_seed(wanted), carrier, wanted.number)
-        return self._walk(wanted, _given(numbers))
+            numbers, _ = self._ask(self._random_seed(wanted), carrier, wanted.number)
+        return self._walk(wanted, _fixed(numbers))
 
     def _next_optimizer(
         self, generation: int, trials: Trials, memories: Mapping[int, Attributes]
     ) -> Attributes:
         members = [_with_attributes(t, {self._generation_key: generation}) for t in trials]
         members[-1].system_attrs.update(memories[generation])
-        _, attributes = self._asked(0, members, trials[-1].number + 1)
+        _, attributes = self._ask(0, members, trials[-1].number + 1)
         return {name: value for name, value in attributes.items() if name != self._generation_key}
 
-    def _asked(self, seed: int, trials: Trials, number: int) -> tuple[Numbers, Attributes]:
+    def _ask(self, seed: int, trials: Trials, number: int) -> tuple[Numbers, Attributes]:
         """Return the sampler's proposal for a trial, and the attributes that it sets on that
         trial.
         """
@@ -575,5 +575,5 @@ class OptunaCmaEsModel(OptunaModel[OptunaCmaEsSettings]):
     def _generation_key(self) -> str:
         """The name of Optuna's attribute for the generation of a trial."""
         # The first trial has no other attribute.
-        (key,) = self._asked(0, [], 0)[1]
+        (key,) = self._ask(0, [], 0)[1]
         return key

@@ -154,16 +154,16 @@ class QuantileSampler(SteppedSampler):
         self._sampler.put(replace(trial, parameters=self._fractions(trial.parameters)))
 
     def steps(self, wanted: Sequence[PointRequest]) -> Steps:
-        points = yield from self._sampler.steps(self._shown(wanted))
+        points = yield from self._sampler.steps(self._as_fractions(wanted))
         return [self._values(point, one.fixed) for point, one in zip(points, wanted, strict=False)]
 
     def parents(self, wanted: Sequence[PointRequest]) -> Mapping[int, int]:
-        return self._sampler.parents(self._shown(wanted))
+        return self._sampler.parents(self._as_fractions(wanted))
 
     def warm_up(self) -> None:
         self._sampler.warm_up()
 
-    def _shown(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
+    def _as_fractions(self, wanted: Sequence[PointRequest]) -> list[PointRequest]:
         return [replace(one, fixed=self._fractions(one.fixed)) for one in wanted]
 
     def _fractions(self, point: Assignment) -> dict[str, Value]:

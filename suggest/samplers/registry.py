@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from suggest import settings as checked
 from suggest.errors import Problem
+from suggest.samplers.by_fidelity import ByFidelity
 from suggest.samplers.distinct import Distinct
 from suggest.samplers.family import (
     ALLOW,
@@ -146,11 +147,12 @@ def waits(algorithm: Algorithm) -> bool:
     return family is not None and family.waits
 
 
-def chosen(spec: StudySpec) -> StudySpec:
+def resolve(spec: StudySpec) -> StudySpec:
     """Return the spec as it is stored with a new study, in which `default` has made its choice."""
     algorithm = spec.algorithm
     if algorithm.name != DEFAULT:
         return spec
+    # No algorithm is loaded before it is used.
     from suggest.samplers.default import chosen_settings
 
     return replace(
@@ -163,7 +165,7 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
 
     `workers` compute proposals that take long; with None, this process computes them.
     """
-    spec = chosen(spec)
+    spec = resolve(spec)
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
     pool = {"workers": workers} if family.learns or family.in_workers else {}
@@ -183,8 +185,6 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
 
 
 def _by_fidelity(spec: StudySpec, make: Callable[[], Sampler], settings: object) -> Sampler:
-    from suggest.samplers.by_fidelity import ByFidelity
-
     assert spec.fidelity is not None
     startup: int = getattr(settings, "startup_trials", 0)
     return ByFidelity(spec.fidelity, make, enough=max(startup, len(spec.space.parameters) + 2))
@@ -199,7 +199,7 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
 
     Returns None if `tpe` is not cheaper, or if the algorithm decides which point follows which.
     """
-    name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
+    name, settings = spec.algorithm.name, resolve(spec).algorithm.settings
     if (
         name == CHEAPER
         or waits(spec.algorithm)
@@ -207,6 +207,7 @@ def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
         or settings.get("chosen") in (GRID, TPE)
     ):
         return None
+    # No algorithm is loaded before it is used.
     from suggest.samplers.tpe import OwnSettings, tpe
 
     cheap = OwnSettings()

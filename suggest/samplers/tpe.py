@@ -25,7 +25,7 @@ from suggest.settings import setting
 from suggest.space import Parameter, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialBatch, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers, asked
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers, ask_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class TpeSampler(SteppedSampler):
         if self._window.finished < self._settings.startup_trials:
             return self._first.propose(wanted)
         model = self._model_for(len(wanted))
-        return (yield from asked(model, self._window.learned(), self._window.running(), wanted))
+        return (yield from ask_model(model, self._window.learned(), self._window.running(), wanted))
 
     def warm_up(self) -> None:
         if self._workers is None or not self._is_optunas:

@@ -124,12 +124,12 @@ class TpeModel:
             mixture = parzen.fit(frame, values, sharpness=self._settings.sharpness)
             return MixtureSampler(frame, mixture)
 
-        return self._kept(self._good, batch, names, fitted)
+        return self._cached(self._good, batch, names, fitted)
 
     def _frame(self, names: tuple[str, ...]) -> Frame:
         return Frame([self._dimensions[name] for name in names])
 
-    def _kept(
+    def _cached(
         self,
         good: dict[tuple[str, ...], Good[T]],
         batch: Batch,
@@ -167,7 +167,7 @@ class TpeModel:
         for group in self._groups:
             if not group[0].active(values):
                 continue
-            free = self._decided(group, one, values, numbers)
+            free = self._fix(group, one, values, numbers)
             for names in [tuple(free)] if jointly and free else _some(free):
                 drawn = self._draw_apart(batch, names, one) if alone and not jointly else None
                 if drawn is None and jointly:
@@ -179,7 +179,7 @@ class TpeModel:
                     values[name] = decode(self._space.by_name[name].domain, number)
         return self._space.in_order(values)
 
-    def _decided(
+    def _fix(
         self,
         group: Sequence[Parameter],
         one: PointRequest,
@@ -217,7 +217,7 @@ class TpeModel:
             sharpness = self._settings.sharpness
             return UnivariateMixtures(self._frame(names), values, sharpness=sharpness)
 
-        good = self._kept(self._good_apart, batch, names, fitted)
+        good = self._cached(self._good_apart, batch, names, fitted)
         if self._settings.candidates > parzen.block_of(good.kernels + others.shape[1] + 1):
             return None
         return good.best(others, np.stack([self._quantiles(one, (name,)) for name in names]))

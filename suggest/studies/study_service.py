@@ -130,7 +130,7 @@ class StudyService(StudyReader):
         study = Study(
             name=name,
             uid=secrets.token_hex(8),
-            spec=registry.chosen(spec),
+            spec=registry.resolve(spec),
             seed=secrets.randbits(31) if seed is None else seed,
             labels=dict(labels),
             create_time=datetime.now(UTC),

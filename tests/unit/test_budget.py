@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.budget import Ending, counted, ending, needs_estimate, room
+from controller.core.budget import Ending, spent_trials, ending, needs_estimate, room
 from controller.core.model import (
     Budget,
     ExperimentObjective,
@@ -180,7 +180,7 @@ def test_a_budget_ends_an_experiment(sentence: str, found: object, expected: obj
 
 
 def test_every_outcome_costs_budget_but_cancelled() -> None:
-    assert counted(ALL) == 4  # succeeded, pruned, infeasible, failed
+    assert spent_trials(ALL) == 4  # succeeded, pruned, infeasible, failed
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.breaker import Cause, Streak
-from controller.core.budget import counted
+from controller.core.budget import spent_trials
 from controller.core.decide import beginnings, decide, follow_ups
 from controller.core.model import AttemptState, ExperimentState, FailureClass, ReasonCode, StopCause
 from controller.core.snapshot import (
@@ -290,7 +290,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [CreateAttempt(0, 2)],
     ),
     (
-        "what another client completed is not counted twice",
+        "what another client completed is not spent_trials twice",
         snapshot(
             ten,
             open_trial(8, STOPPING, cause=UNWANTED, running=False),
@@ -742,7 +742,7 @@ def test_no_slot_and_no_room_is_given_away_twice(before: Snapshot) -> None:
         told = sum(
             isinstance(a, Complete) and a.outcome.state is TrialState.CANCELLED for a in actions
         )
-        assert counted(before.counts) + unfinished - told + asked <= before.spec.budget.trials
+        assert spent_trials(before.counts) + unfinished - told + asked <= before.spec.budget.trials
 
 
 @given(situations())

@@ -61,7 +61,7 @@ def test_default_hedges_for_as_many_objectives_as_gp_supports(
     objectives: int, chosen: str, constraints: tuple[Constraint, ...]
 ) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
-    made = registry.chosen(
+    made = registry.resolve(
         replace(spec(REAL, trials=100), objectives=several, constraints=constraints)
     )
     assert made.algorithm.settings["chosen"] == chosen
@@ -103,7 +103,7 @@ def test_cmaes_joins_no_hedge_whose_trials_it_cannot_learn_from(changed: dict[st
 def test_cmaes_has_three_of_four_points_from_trial_300_on_and_goes_on_from_the_best_trials() -> (
     None
 ):
-    hedge = Engine(replace(study(REAL), spec=registry.chosen(spec(REAL))), (), ())
+    hedge = Engine(replace(study(REAL), spec=registry.resolve(spec(REAL))), (), ())
     cmaes = Engine(study(REAL, "cmaes", config={"warmStart": 300}), (), ())
     for trial in play(Engine(study(REAL, "random"), (), ()), 300):
         x, y = float(str(trial.parameters["x"])), float(str(trial.parameters["y"]))
@@ -154,7 +154,7 @@ def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_
     objectives: int,
 ) -> None:
     several = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(objectives))
-    made = registry.chosen(
+    made = registry.resolve(
         replace(spec(REAL, parallelism=32, firstPoints="spread"), objectives=several)
     )
     assert str(made.algorithm.settings["chosen"]).startswith("hedge" if objectives == 1 else "tpe")
@@ -169,7 +169,7 @@ def test_spread_points_are_one_even_sequence_for_both_algorithms_of_a_hedge_and_
 def test_a_wide_study_of_an_earlier_version_keeps_its_random_points() -> None:
     settings = chosen_settings(spec(REAL), {"parallelism": 32, "startupTrials": 10})
     stored = {name: value for name, value in settings.items() if name != "firstPoints"}
-    earlier = registry.chosen(spec(REAL, **stored))
+    earlier = registry.resolve(spec(REAL, **stored))
     assert earlier.algorithm.settings == stored
     found = Engine(replace(study(REAL), spec=earlier), (), ()).propose(9)
     assert found.trials == Engine(study(REAL, "random"), (), ()).propose(9).trials
@@ -201,7 +201,7 @@ def test_tpe_has_every_fourth_turn_and_more_in_long_and_wide_studies(
 
 
 def test_a_choice_of_default_is_stored_whole_and_does_not_change() -> None:
-    made = registry.chosen(spec(MIXED, trials=100, candidates=7))
+    made = registry.resolve(spec(MIXED, trials=100, candidates=7))
     settings = made.algorithm.settings
     names = {
         s.name
@@ -211,27 +211,27 @@ def test_a_choice_of_default_is_stored_whole_and_does_not_change() -> None:
     }
     assert set(settings) == names, "a default that a later version changes changes nothing here"
     assert settings["candidates"] == 7
-    assert registry.chosen(made) == made
+    assert registry.resolve(made) == made
     other = replace(
         made, algorithm=replace(made.algorithm, settings={**settings, "startupTrials": 3})
     )
-    assert registry.chosen(other) == other
+    assert registry.resolve(other) == other
     assert list(registry.algorithm_problems(made.algorithm)) == []
 
 
 def test_other_algorithms_are_not_changed() -> None:
     for name in ("random", "grid", "tpe", "optuna:tpe", "gp"):
         asked = study(SMALL, name).spec
-        assert registry.chosen(asked) is asked
+        assert registry.resolve(asked) is asked
 
 
 def test_a_grid_that_was_chosen_ends_with_the_space_and_depends_on_no_outcome() -> None:
-    made = registry.chosen(spec(SMALL, trials=50))
+    made = registry.resolve(spec(SMALL, trials=50))
     engine = Engine(replace(study(SMALL), spec=made), (), ())
     trials = play(engine, 50)
     assert len({repr(t.parameters) for t in trials}) == len(trials) == 12
     assert not registry.learns(made.algorithm)
-    assert registry.learns(registry.chosen(spec(SMALL)).algorithm)
+    assert registry.learns(registry.resolve(spec(SMALL)).algorithm)
 
 
 STORED: dict[str, Value] = {
@@ -250,7 +250,7 @@ STORED: dict[str, Value] = {
 
 
 def test_a_study_keeps_the_choice_that_was_stored_with_it() -> None:
-    made = registry.chosen(spec(MIXED, **STORED))
+    made = registry.resolve(spec(MIXED, **STORED))
     assert made.algorithm.settings == STORED
     settings = {
         k: v
@@ -267,7 +267,7 @@ def test_a_study_keeps_the_choice_that_was_stored_with_it() -> None:
 
 
 def test_the_points_of_a_hedge_are_those_of_its_two_algorithms() -> None:
-    engine = Engine(replace(study(MIXED), spec=registry.chosen(spec(MIXED))), (), ())
+    engine = Engine(replace(study(MIXED), spec=registry.resolve(spec(MIXED))), (), ())
     of = {
         "gp": Engine(study(MIXED, "gp", config={"startupTrials": 10}), (), ()),
         "tpe": Engine(study(MIXED, "tpe"), (), ()),

@@ -53,7 +53,7 @@ def a_study(
     settings = {s.name: 3 for s in family.settings if s.name == "startupTrials"}
     rule = Pruning(pruning) if pruning else None
     spec = StudySpec(space, (LOSS,), Algorithm(algorithm, 5, settings), rule, fidelity=fidelity)
-    return Study(StudyName("default", "steps"), "uid", registry.chosen(spec), 5)
+    return Study(StudyName("default", "steps"), "uid", registry.resolve(spec), 5)
 
 
 class StudyClient:

@@ -8,7 +8,7 @@ from controller.core.attempt import AttemptStatus, Exit
 from controller.core.metrics import LogReader
 from controller.core.model import Attempt, FailureClass, StopCause
 from controller.core.observe import event_for
-from controller.core.states import AttemptEvent, Ended, Seen, Waits
+from controller.core.states import AttemptEvent, Ended, ObservedRunning, Waits
 from suggest.study import Pruning
 from tests.unit.builders import (
     CANCELLED,
@@ -60,7 +60,7 @@ GOOD = "epoch=4 accuracy=0.9"
 VANISHED = "the attempt disappeared from the runtime"
 TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]] = [
     ("recorded, not seen: it is started again", NEW, None, "", None),
-    ("recorded, and it runs", NEW, shown(), "", Seen(at(1), "gpu-3")),
+    ("recorded, and it runs", NEW, shown(), "", ObservedRunning(at(1), "gpu-3")),
     ("running, and it still runs", GOING, shown(), "", None),
     ("running, and preempted: it waits again", GOING, PREEMPTED, "", Waits("preempted by Kueue")),
     (
@@ -235,7 +235,7 @@ def ended(
 
 
 def test_a_gap_in_the_log_is_recorded_while_the_attempt_runs_and_only_once() -> None:
-    assert observed(f"accuracy=0.5\n{MARK}x\n") == Seen(at(1), log_gap=ROTATED)
+    assert observed(f"accuracy=0.5\n{MARK}x\n") == ObservedRunning(at(1), log_gap=ROTATED)
     assert observed(f"accuracy=0.5\n{MARK}x\n", known=replace(GOING, log_gap=ROTATED)) is None
 
 

@@ -71,7 +71,7 @@ def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
     config: dict[str, Value] = {s.name: least[s.name] for s in family.settings if s.name in least}
     made = study(space, algorithm, config=config, seed=seed)
     steps = Fidelity("steps", 1, 9) if algorithm in BRACKETED else None
-    return replace(made, spec=registry.chosen(replace(made.spec, fidelity=steps)))
+    return replace(made, spec=registry.resolve(replace(made.spec, fidelity=steps)))
 
 
 def suited(algorithm: str, space: Space) -> Study:

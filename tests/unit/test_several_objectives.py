@@ -186,7 +186,7 @@ def searched(
     it = StudySpec(
         PLANE, objectives, Algorithm(algorithm, None, settings), None, tuple(constraints)
     )
-    engine = Engine(Study(StudyName("default", "d"), "uid", registry.chosen(it), seed), (), ())
+    engine = Engine(Study(StudyName("default", "d"), "uid", registry.resolve(it), seed), (), ())
     for _ in range(trials):
         (proposed,) = engine.propose(1).trials
         running = Trial(proposed.number, TrialState.RUNNING, proposed.parameters)

@@ -14,7 +14,7 @@ from controller.core.states import (
     AttemptEvent,
     Ended,
     ImpossibleTransition,
-    Seen,
+    ObservedRunning,
     Signal,
     StopAsked,
     Waits,
@@ -36,7 +36,7 @@ from tests.unit.builders import (
 
 EVENTS: dict[Signal, AttemptEvent] = {
     Signal.WAITING: Waits("no room"),
-    Signal.SEEN: Seen(at(1)),
+    Signal.OBSERVED_RUNNING: ObservedRunning(at(1)),
     Signal.STOP_ASKED: StopAsked(StopCause.CANCELLED),
     Signal.SUCCEEDED: Ended(SUCCEEDED, at(2)),
     Signal.PRUNED: Ended(PRUNED, at(2)),
@@ -49,18 +49,18 @@ BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.
 LIFE = {
     CREATED: {
         Signal.WAITING: CREATED,
-        Signal.SEEN: RUNNING,
+        Signal.OBSERVED_RUNNING: RUNNING,
         Signal.STOP_ASKED: STOPPING,
         **BY_ITSELF,
     },
     RUNNING: {
         Signal.WAITING: CREATED,
-        Signal.SEEN: RUNNING,
+        Signal.OBSERVED_RUNNING: RUNNING,
         Signal.STOP_ASKED: STOPPING,
         **BY_ITSELF,
     },
     STOPPING: {
-        Signal.SEEN: STOPPING,
+        Signal.OBSERVED_RUNNING: STOPPING,
         Signal.STOP_ASKED: STOPPING,
         Signal.PRUNED: PRUNED,
         Signal.CANCELLED: CANCELLED,
@@ -96,22 +96,22 @@ def test_the_reason_for_waiting_is_kept_until_the_attempt_runs() -> None:
         CREATED,
         "QuotaExceeded: requests.nvidia.com/gpu 8/8",
     )
-    assert step(waiting, Seen(at(1))).reason == ""
+    assert step(waiting, ObservedRunning(at(1))).reason == ""
 
 
 def test_a_preempted_attempt_waits_without_a_node_and_starts_over() -> None:
-    seen = step(attempt(1), Seen(at(1), "gpu-3"))
+    seen = step(attempt(1), ObservedRunning(at(1), "gpu-3"))
     waiting = step(seen, Waits("preempted by Kueue, waits in queue team-a"))
     assert waiting == Attempt(0, 1, CREATED, reason="preempted by Kueue, waits in queue team-a")
-    assert step(waiting, Seen(at(60), "gpu-7")) == Attempt(
+    assert step(waiting, ObservedRunning(at(60), "gpu-7")) == Attempt(
         0, 1, RUNNING, start_time=at(60), node="gpu-7"
     )
 
 
 def test_the_first_status_that_has_a_start_sets_it_and_a_later_one_does_not_move_it() -> None:
-    seen = step(attempt(1), Seen(at(1), "gpu-3"))
+    seen = step(attempt(1), ObservedRunning(at(1), "gpu-3"))
     assert seen == Attempt(0, 1, RUNNING, start_time=at(1), node="gpu-3")
-    assert step(seen, Seen(at(9), "gpu-3")) == seen
+    assert step(seen, ObservedRunning(at(9), "gpu-3")) == seen
 
 
 def test_the_first_cause_of_a_stop_is_kept() -> None:

@@ -145,7 +145,7 @@ class TunerSearchCV(BaseSearchCV):  # type: ignore[misc]  # Any, see pyproject.t
         failure: ValueError | None = None
         with _opened(spec, self.name, self.state_dir, self._data_hash) as study:
             scored, trials = study.scored(), study.begun()
-            while trials := trials or study.suggested(
+            while trials := trials or study.suggest(
                 min(self._at_once(), self.n_iter - len(scored))
             ):
                 failure = None
@@ -393,7 +393,7 @@ class _CandidateStudy:
         """The candidates that a process left unfinished when it ended."""
         return self.call(self._client.list_trials(self._name, states=(TrialState.RUNNING,)))
 
-    def suggested(self, count: int) -> list[Trial]:
+    def suggest(self, count: int) -> list[Trial]:
         """New candidates; fewer than `count` if the search space has no further ones."""
         if count <= 0:
             return []

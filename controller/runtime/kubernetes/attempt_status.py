@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controller.core.attempt import AttemptStatus, Exit
-from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.failures import INFEASIBLE_EXIT_CODE, class_by_itself, describe_exit_code
 from controller.core.model import FailureClass
 from controller.kube.objects import AdmissionCheck, AnyObject, AttemptObject, Node, Pod, Workload
 from controller.runtime.kubernetes.collector import collector_status
@@ -332,7 +332,7 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
         return Exit(end.time, failure_class=FailureClass.OUT_OF_MEMORY, reason=reason)
     if end.code is None:
         return end
-    reason = f"{member.label}: {called(end.code)}" + (f": {message}" if message else "")
+    reason = f"{member.label}: {describe_exit_code(end.code)}" + (f": {message}" if message else "")
     return Exit(
         end.time,
         failure_class=class_by_itself(end.code, message) or FailureClass.USER_ERROR,

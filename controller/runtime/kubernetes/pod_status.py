@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controller.core.attempt import Exit
-from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.failures import INFEASIBLE_EXIT_CODE, class_by_itself, describe_exit_code
 from controller.core.model import FailureClass
 from controller.kube.objects import (
     AnyObject,
@@ -554,7 +554,7 @@ def _by_last(last: ContainerStateTerminated, fact: str, now: datetime) -> Exit:
     code, message = int(last.get("exitCode", 0)), last_line(last.get("message"))
     if code == INFEASIBLE_EXIT_CODE:
         return Exit(time, code=code)
-    reason = f"{fact} {called(code)}" + (f": {message}" if message else "")
+    reason = f"{fact} {describe_exit_code(code)}" + (f": {message}" if message else "")
     if last.get("reason") == "OOMKilled":
         return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
     failure_class = class_by_itself(code, message) or FailureClass.USER_ERROR

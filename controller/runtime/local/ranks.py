@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.failures import INFEASIBLE_EXIT_CODE, class_by_itself, describe_exit_code
 from controller.core.model import FailureClass
 from controller.runtime.protocol import Launch
 
@@ -66,4 +66,7 @@ def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
         return None
     message = f": {lost['said']}" if lost["said"] else ""
     failure_class = class_by_itself(code, lost["said"]) or FailureClass.USER_ERROR
-    return failure_class, f"worker {lost['rank']} of {lost['workers']}: {called(code)}{message}"
+    return (
+        failure_class,
+        f"worker {lost['rank']} of {lost['workers']}: {describe_exit_code(code)}{message}",
+    )

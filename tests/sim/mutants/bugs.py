@@ -87,11 +87,13 @@ def room_forgets_what_is_under_way(
     spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int
 ) -> int | None:
     return (
-        None if spec.budget.trials is None else max(0, spec.budget.trials - budget.counted(counts))
+        None
+        if spec.budget.trials is None
+        else max(0, spec.budget.trials - budget.spent_trials(counts))
     )
 
 
-@mutant("cancelled trials eat the budget", (budget, "counted"))
+@mutant("cancelled trials eat the budget", (budget, "spent_trials"))
 def cancelled_trials_count(counts: Mapping[TrialState, int]) -> int:
     return sum(n for state, n in counts.items() if state.finished)
 
@@ -232,7 +234,7 @@ async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -
 def no_ending_but_the_budget(
     spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any
 ) -> Any:
-    if spec.budget.trials is not None and budget.counted(counts) >= spec.budget.trials:
+    if spec.budget.trials is not None and budget.spent_trials(counts) >= spec.budget.trials:
         return budget.Ending(ExperimentState.SUCCEEDED, "done", True, ReasonCode.TRIALS_DONE)
     return (
         budget.Ending(ExperimentState.SUCCEEDED, "tried", True, ReasonCode.SPACE_EXHAUSTED)

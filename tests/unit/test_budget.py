@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.budget import Ending, spent_trials, ending, needs_estimate, room
+from controller.core.budget import Ending, ending, needs_estimate, room, spent_trials
 from controller.core.model import (
     Budget,
     ExperimentObjective,

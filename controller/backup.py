@@ -326,9 +326,8 @@ def _locked_alone(path: Path) -> Iterator[None]:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKS_LENGTH, _LOCKS_AT)
         except OSError as e:
             raise FailedPrecondition(
-                f"{path}: a process has it open; stop the server or the run that uses it "
-                f"(SIGTERM, Ctrl-C), then try "
-                "again"
+                f"{path}: a process has it open; stop the server or the run that uses it (SIGTERM, "
+                "Ctrl-C), then try again"
             ) from e
         yield
     finally:

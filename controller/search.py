@@ -138,8 +138,7 @@ def study_name(experiment: Experiment) -> StudyName:
 def lost(study: StudyName, experiment: str) -> StoreBroken:
     return StoreBroken(
         f"{experiment} has run trials, but its store no longer has the study {study}; restore its "
-        f"database "
-        f"(studies.db) from a backup, or start over after: {command('delete', experiment)}"
+        f"database (studies.db) from a backup, or start over after: {command('delete', experiment)}"
     )
 
 

@@ -69,7 +69,6 @@ def _socket(text: str) -> Address:
         raise InvalidArgument.at(
             "address",
             f"{text}: a socket's path may have {MAX_SOCKET_PATH} bytes, this has {size}; use a "
-            f"shorter one, "
-            "such as unix:/tmp/tuner.sock",
+            "shorter one, such as unix:/tmp/tuner.sock",
         )
     return Address(path=path)

@@ -123,14 +123,14 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         case grpc.StatusCode.UNAVAILABLE if is_mismatch(failure):
             return Unavailable(
                 f"no connection to {address}: client and server do not agree on TLS; name the "
-                f"server's authority with "
-                f"--tls-ca or TUNER_TLS_CA, or omit it if the server does not use TLS: {message}"
+                "server's authority with --tls-ca or TUNER_TLS_CA, or omit it if the server does "
+                f"not use TLS: {message}"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(
                 f"no suggestion service answers at {address}, tried for {timeout_s:g} s; check "
-                f"that it is running, and "
-                f"that both sides use TLS or neither does (--tls-ca, TUNER_TLS_CA): {message}"
+                "that it is running, and that both sides use TLS or neither does (--tls-ca, "
+                f"TUNER_TLS_CA): {message}"
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(

@@ -16,8 +16,7 @@ VERIFIED = "CIFAR-10"
 UNVERIFIED = "CIFAR-10 (unverified copy)"
 CURE = (
     f"--data and CIFAR10_DATA name the folder that holds {CIFAR10.base_folder}, as torchvision "
-    f"downloads it; "
-    "--no-verify accepts copies with other contents"
+    "downloads it; --no-verify accepts copies with other contents"
 )
 
 

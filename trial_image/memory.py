@@ -23,8 +23,7 @@ def out_of_memory(recipe: Recipe, error: BaseException) -> OutOfMemory:
     device = _gpu() if torch.cuda.is_initialized() or "CUDA" in str(error) else "this machine"
     return OutOfMemory(
         f"out of memory: {device} has no room for --batch {recipe.batch} and --width "
-        f"{recipe.whole('width')}; "
-        "use smaller ones, or fewer trials beside it"
+        f"{recipe.whole('width')}; use smaller ones, or fewer trials beside it"
     )
 
 

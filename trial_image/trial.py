@@ -165,9 +165,8 @@ class Trial:
         if not math.isfinite(mean_loss + (measured[1] if measured else 0)):
             raise Infeasible(
                 f"the loss is no longer finite in epoch {training.done}: --lr "
-                f"{self.recipe.number('lr'):g} is too "
-                f"large with --momentum {self.recipe.number('momentum'):g} and --batch "
-                f"{self.recipe.batch}"
+                f"{self.recipe.number('lr'):g} is too large with --momentum "
+                f"{self.recipe.number('momentum'):g} and --batch {self.recipe.batch}"
             )
         self.measured = measured or self.measured
         self.speed = images_seen / (learned - began)

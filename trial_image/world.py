@@ -168,8 +168,8 @@ class World:
         except RuntimeError as error:
             raise Lost(
                 f"rank {self.rank} of {self.size} did not find the others at "
-                f"{address}:{os.environ['MASTER_PORT']} "
-                f"within {patience_s:g} s: {_first_line(error)}"
+                f"{address}:{os.environ['MASTER_PORT']} within {patience_s:g} s: "
+                f"{_first_line(error)}"
             ) from error
 
     def _meet(self, address: str, patience: timedelta) -> Any:
@@ -228,8 +228,7 @@ class World:
         if gpu and ranks.setdefault(gpu, rank) != rank:
             raise ConfigurationError(
                 f"ranks {ranks[gpu]} and {rank} are on the same GPU, {gpu}, which NCCL does not "
-                f"do; give each worker a "
-                "whole one of its own, or use --device cpu"
+                "do; give each worker a whole one of its own, or use --device cpu"
             )
 
     def leave(self) -> None:

@@ -34,8 +34,7 @@ _WORDS: Mapping[End, str] = {
     TrialState.PRUNED: "pruned earlystopped stoppedearly",
     TrialState.INFEASIBLE: "infeasible invalid",
     NotTold.NOT_FINISHED: "running queued waiting pending scheduled starting created new active "
-    "inprogress paused "
-    "stopping preempting preempted suspended",
+    "inprogress paused stopping preempting preempted suspended",
     NotTold.CANCELLED: "cancelled canceled usercancelled usercanceled syscanceled aborted "
     "abandoned",
 }

@@ -251,10 +251,8 @@ class ExperimentService:
         if ending is not None and ending.state is ExperimentState.FAILED:
             message = (
                 f"{experiment.name} has failed, and its budget is still used up: {ending.reason}; "
-                f"nothing was changed. "
-                f"Run its failed trials again with this file: "
-                f"{_again('retry', document, '--failed')}; "
-                "or raise spec.budget in the file"
+                "nothing was changed. Run its failed trials again with this file: "
+                f"{_again('retry', document, '--failed')}; or raise spec.budget in the file"
             )
             raise FailedPrecondition(document.spec.words(message))
 

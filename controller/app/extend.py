@@ -101,9 +101,8 @@ async def extend(
         elif experiment.state.finished and not again:
             raise FailedPrecondition(
                 f"{experiment.name} would not change; it {experiment.state.value}: "
-                f"{experiment.reason}; "
-                "specify what to extend, such as --trials +20 for 20 more (a number without + is "
-                "the total)"
+                f"{experiment.reason}; specify what to extend, such as --trials +20 for 20 more (a "
+                "number without + is the total)"
             )
         admitted = service.extend_or_retry(
             experiment, lease, document, changes, directory=None if file is None else file.directory
@@ -264,6 +263,5 @@ def refuse_an_end(experiment: Experiment, spec: ExperimentSpec, trials: Sequence
     if ending is not None:
         raise FailedPrecondition(
             f"{experiment.name}: its budget is already used up: {ending.reason}; raise that as "
-            f"well, "
-            "with --trials +20 for 20 more (a number without + is the total), or with --set"
+            "well, with --trials +20 for 20 more (a number without + is the total), or with --set"
         )

@@ -281,8 +281,7 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
     if theirs.metric and theirs.metric != objective.metric and value != theirs.metric:
         raise FailedPrecondition(
             f"the objective of {source.title} is {theirs.metric}, and that of {spec.name} is "
-            f"{objective.metric}; if "
-            f"both are the same metric, add --value {theirs.metric}"
+            f"{objective.metric}; if both are the same metric, add --value {theirs.metric}"
         )
     filled: Assignment = {
         name: read_value(spec.space.by_name[name], text) for name, text in fill.items()

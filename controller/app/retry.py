@@ -120,9 +120,8 @@ def choose(
     untold = [t.number for t in failed if not failed_here(attempts.get(t.number, ()))]
     if untold:
         raise FailedPrecondition(
-            f"{name}: trial {ranges(untold)} was completed as failed by another client, and has "
-            f"no attempt to repeat; "
-            "name the others by their numbers"
+            f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no "
+            "attempt to repeat; name the others by their numbers"
         )
     return RetryChoice(
         {trial.number: attempts[trial.number][-1] for trial in failed}, tuple(sorted(again))
@@ -220,7 +219,6 @@ def _refuse_an_end(
     )
     if ending is not None and not ending.drain:
         raise FailedPrecondition(
-            f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of "
-            f"its trials, or raise "
-            "that limit in the file and name the file"
+            f"{experiment.name}: its budget is already used up: {ending.reason}; retry more of its "
+            "trials, or raise that limit in the file and name the file"
         )

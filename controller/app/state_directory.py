@@ -57,8 +57,7 @@ class StateDirectory:
         if not os.access(self.experiments, os.W_OK | os.X_OK):
             raise Unavailable(
                 f"the state directory {self.root} cannot be written to (read-only, or another "
-                f"user's); "
-                "name another one with --state-dir"
+                "user's); name another one with --state-dir"
             )
 
     @property

@@ -73,8 +73,7 @@ class SessionClient(AsyncClient):
                 raise
             raise Unavailable(
                 f"the suggestion service at {self.address} did not answer within {HURRIED_S:g} s, "
-                f"which is the limit "
-                "after a second interruption"
+                "which is the limit after a second interruption"
             ) from None
         finally:
             self._limits.discard(limit)

@@ -67,8 +67,8 @@ class Workspace:
         if not _shares_an_address(recorded, requested):
             raise FailedPrecondition(
                 f"the trials of {experiment.name} are in the {described(recorded)}, not in the "
-                f"{described(requested)}; "
-                "omit the flag, or choose another name for a new experiment"
+                f"{described(requested)}; omit the flag, or choose another name for a new "
+                "experiment"
             )
         return requested
 

@@ -176,11 +176,9 @@ class _CommandLine:
             return {}
         query = (
             "SELECT CASE trial WHEN -1 THEN 'final' ELSE trial END, state, max(attempts.number) "
-            "FROM attempts "
-            "JOIN (SELECT uid AS whose FROM experiments WHERE name = ? AND ? IN (namespace, '')) "
-            "ON uid = whose "
-            f"WHERE (CASE trial WHEN -1 THEN 'final' ELSE trial END) || '' GLOB ? GROUP BY trial "
-            f"ORDER BY trial DESC LIMIT {MOST_TRIALS}"
+            "FROM attempts JOIN (SELECT uid AS whose FROM experiments WHERE name = ? AND ? IN "
+            "(namespace, '')) ON uid = whose WHERE (CASE trial WHEN -1 THEN 'final' ELSE trial "
+            f"END) || '' GLOB ? GROUP BY trial ORDER BY trial DESC LIMIT {MOST_TRIALS}"
         )
         prefix = number if number.isalnum() else ""
         return {
@@ -195,8 +193,7 @@ class _CommandLine:
         columns = list(report.text_tables.HEADINGS)
         query = (
             "SELECT document, study FROM revisions JOIN experiments USING (uid) WHERE "
-            "experiments.name = ? "
-            "ORDER BY number DESC LIMIT 1"
+            "experiments.name = ? ORDER BY number DESC LIMIT 1"
         )
         rows = self._query(query, self._positionals[0]) if self._positionals else []
         if not rows:
@@ -213,8 +210,8 @@ class _CommandLine:
         """Return the metrics that the first trials reported, except the objective's."""
         _, namespace, _, name = study.split("/")
         query = (
-            "SELECT DISTINCT metric FROM measurements "
-            f"WHERE namespace = ? AND study = ? AND trial < {_LOOKED_AT} ORDER BY metric"
+            "SELECT DISTINCT metric FROM measurements WHERE namespace = ? AND study = ? AND trial "
+            f"< {_LOOKED_AT} ORDER BY metric"
         )
         objective = spec.get("objective", {}).get("metric")
         rows = self._query_in("studies.db", query, namespace, name)

@@ -113,10 +113,8 @@ def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
         raise InvalidArgument.at(
             "storage",
             "PostgreSQL is backed up by its own programs: pg_dump --format=custom --file=FILE "
-            "DATABASE while "
-            "servers run, pg_restore --clean --if-exists --single-transaction --dbname=DATABASE "
-            "FILE while "
-            "none does",
+            "DATABASE while servers run, pg_restore --clean --if-exists --single-transaction "
+            "--dbname=DATABASE FILE while none does",
         )
     return {backup.STUDIES: path}
 

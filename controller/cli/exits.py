@@ -75,9 +75,8 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
             return ExitCode.UNAVAILABLE, (
-                f"tuner: {error.strerror}: standard output or a temporary file is incomplete; "
-                f"free some space, and "
-                "repeat the command"
+                f"tuner: {error.strerror}: standard output or a temporary file is incomplete; free "
+                "some space, and repeat the command"
             )
         case _:
             return ExitCode.BUG, (

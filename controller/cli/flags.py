@@ -47,8 +47,7 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         default="",
         help="only those that failed for this reason: userError, outOfMemory, timeout, "
-        "metricsMissing, infrastructure, "
-        "or a part of the message",
+        "metricsMissing, infrastructure, or a part of the message",
     )
 
 

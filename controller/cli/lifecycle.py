@@ -266,8 +266,8 @@ def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     ]:
         print_line(
             f"outside the search space (number of trials): {', '.join(outside[:8])}; these values "
-            f"are kept and "
-            f"used once the space includes them ({command('extend', name, '--set', 'PATH=VALUE')})"
+            "are kept and used once the space includes them "
+            f"({command('extend', name, '--set', 'PATH=VALUE')})"
         )
     if tally.refused:
         unlisted = len(tally.refused) - MOST_PROBLEMS

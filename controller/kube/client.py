@@ -119,9 +119,9 @@ class Connection:
         """Does not call the server. Raises BadKubeconfig, AccessDenied."""
         if not _is_installed():
             raise BadKubeconfig(
-                f"the Python package `kubernetes` 37 is missing; install with: "
-                f"{install_command('kubernetes')}; "
-                f"beside a package that needs an older one: {install_command('kubernetes-asyncio')}"
+                "the Python package `kubernetes` 37 is missing; install with: "
+                f"{install_command('kubernetes')}; beside a package that needs an older one: "
+                f"{install_command('kubernetes-asyncio')}"
             )
         return cls(await kubeconfig.load(context, attended=True), context)
 
@@ -292,8 +292,8 @@ class Connection:
         access = self.access
         return (
             f"{access.server} does not accept the credentials of context {access.context!r} (user "
-            f"{access.user!r}): "
-            f"they are wrong or have expired; log in again, and check with: kubectl auth whoami"
+            f"{access.user!r}): they are wrong or have expired; log in again, and check with: "
+            "kubectl auth whoami"
         )
 
 

@@ -232,8 +232,7 @@ def _from_provider(user: User, provider: object) -> Credentials:
         cure = _REPLACEMENTS.get(name, "your identity provider's own")
         raise BadKubeconfig(
             f"{user.location}: tuner does not support auth-provider {name!r}, nor does kubectl "
-            f"since 1.26; "
-            f"use an exec plugin ({cure})"
+            f"since 1.26; use an exec plugin ({cure})"
         )
     config = fields.get("config")
     token = _text(config if isinstance(config, dict) else {}, "id-token", user.location)
@@ -248,10 +247,9 @@ def _from_provider(user: User, provider: object) -> Credentials:
     )
     raise AccessDenied(
         f"{user.location}: the id-token of auth-provider oidc {state}, and tuner does not use "
-        f"refresh tokens; "
-        f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for "
-        f"runs that last longer "
-        "than a token, use the exec plugin kubelogin (kubectl oidc-login)"
+        f"refresh tokens; run `kubectl --context {user.context} get pods`, which writes a new one "
+        "there, or, for runs that last longer than a token, use the exec plugin kubelogin "
+        "(kubectl oidc-login)"
     )
 
 
@@ -285,8 +283,7 @@ def _plugin(fields: object, user: User) -> _Plugin:
     if api_version not in _PLUGIN_VERSIONS:
         raise BadKubeconfig(
             f"{location}: apiVersion: expected {' or '.join(_PLUGIN_VERSIONS)}, got "
-            f"{api_version!r}; "
-            "write this entry with a newer version of the plugin"
+            f"{api_version!r}; write this entry with a newer version of the plugin"
         )
     if mode not in _INTERACTIVE_MODES:
         raise BadKubeconfig(
@@ -312,8 +309,8 @@ async def _from_plugin(
     def failed(reason: str) -> AccessDenied:
         return AccessDenied(
             f"{user.location}: the credential plugin {plugin.name!r} returned no credentials: "
-            f"{reason}; "
-            f"run `kubectl --context {user.context} get pods` to run it alone, or log in again"
+            f"{reason}; run `kubectl --context {user.context} get pods` to run it alone, or log in "
+            "again"
         )
 
     if plugin.interactive_mode == "Always" and not interactive:
@@ -703,8 +700,8 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
     if required:
         problem = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
         raise AccessDenied(
-            f"Context {name!r} has no credentials: {problem}; "
-            f"log in again, or set one: kubectl config set-context {name} --user=…"
+            f"Context {name!r} has no credentials: {problem}; log in again, or set one: kubectl "
+            f"config set-context {name} --user=…"
         )
     return None
 
@@ -735,9 +732,8 @@ def _in_cluster(context: str | None, paths: str) -> ClusterAccess:
     except (OSError, ValueError) as error:
         raise BadKubeconfig(
             f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is "
-            f"not a pod; "
-            "set KUBECONFIG, or have your cluster's tool write one (kind export kubeconfig, "
-            "minikube update-context, …)"
+            "not a pod; set KUBECONFIG, or have your cluster's tool write one (kind export "
+            "kubeconfig, minikube update-context, …)"
         ) from error
     if context not in (None, _IN_CLUSTER):
         raise BadKubeconfig(

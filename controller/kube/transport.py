@@ -148,8 +148,7 @@ class Transport:
             )
             raise Unreachable(
                 f"{self._server_name} redirects to {location}; is it an API server or a login "
-                f"page? "
-                "check its cluster's server in the kubeconfig"
+                "page? check its cluster's server in the kubeconfig"
             )
         return response
 
@@ -162,9 +161,8 @@ class Transport:
         if isinstance(error, ValueError) and not isinstance(error, aiohttp.ClientError):
             # Not chained: the error may contain the header, which may be a token.
             raise Unreachable(
-                f"{self._server_name} cannot be sent a request: HTTP does not allow a character "
-                f"of the request; "
-                "check the token of the user and whom the context impersonates"
+                f"{self._server_name} cannot be sent a request: HTTP does not allow a character of "
+                "the request; check the token of the user and whom the context impersonates"
             ) from None
         raise Unreachable(f"{self._server_name} {self._explain(error)}") from error
 

@@ -150,9 +150,8 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal)
             else f"to continue without this trial: {command('resume', experiment.name)}; "
         )
         raise ParametersRefused(
-            f"the study has parameters for it that the file's spec.parameters do not allow "
-            f"({problem_list}); {cure}"
-            f"to allow them: "
+            "the study has parameters for it that the file's spec.parameters do not allow "
+            f"({problem_list}); {cure}to allow them: "
             f"{command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
         )
     return space.canonical(trial.parameters)
@@ -210,7 +209,6 @@ def _resolved(name: str, value: str | SecretRef, environ: Mapping[str, str]) -> 
     if name not in environ:
         raise CannotStart(
             f"spec.trial.env.{name} is the secret {value.name}/{value.key}: locally it comes from "
-            f"your environment; "
-            f"export {name}=… and resume"
+            f"your environment; export {name}=… and resume"
         )
     return environ[name]

@@ -87,7 +87,6 @@ def read(
 
 def _too_large(size: int) -> str:
     return (
-        f"the files have {size / MOST_BYTES:.1f} MiB together, and trials on a cluster are sent "
-        f"at most 1 MiB; put "
-        "large ones into the image or on a volume"
+        f"the files have {size / MOST_BYTES:.1f} MiB together, and trials on a cluster are sent at "
+        "most 1 MiB; put large ones into the image or on a volume"
     )

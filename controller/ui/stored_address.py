@@ -41,8 +41,7 @@ def write(file: Path, content: dict[str, Any]) -> None:
     except OSError as error:
         raise Unavailable(
             f"{file}: {error.strerror}; the page stores what open pages need after a restart "
-            f"there; make the folder "
-            "writable, and free space on its disk if that is full"
+            "there; make the folder writable, and free space on its disk if that is full"
         ) from error
 
 

@@ -63,9 +63,8 @@ def check(address: Address, *, tokens: bool, tls: bool) -> None:
     if not address.private and not (tokens and tls):
         raise InvalidArgument.at(
             "ui",
-            f"people on other machines would reach the page at {address}; add --tokens, "
-            f"--tls-cert and "
-            "--tls-key, or use a loopback address and a tunnel",
+            f"people on other machines would reach the page at {address}; add --tokens, --tls-cert "
+            "and --tls-key, or use a loopback address and a tunnel",
         )
 
 

@@ -50,8 +50,7 @@ class VisitorLimits:
         if self._figures >= MOST_FIGURES:
             raise RateLimited(
                 f"{self._name} has requested {self._figures} figures at once, the most that it "
-                f"may; "
-                "wait for some of them",
+                "may; wait for some of them",
                 retry_s=_RETRY_S,
             )
         self._figures += 1

@@ -520,8 +520,7 @@ class AsyncClient:
         except TimeoutError:
             raise Unavailable(
                 f"{MAX_IN_FLIGHT} calls of this client to {attempts.address} are unanswered; "
-                f"waited {left_s:.0f} s for "
-                "one of them to end"
+                f"waited {left_s:.0f} s for one of them to end"
             ) from None
         try:
             return await method(request, timeout=attempts.timeout_s(), **settings)

@@ -93,8 +93,7 @@ class ClientCredentials:
         if self.metadata(str(parsed)) and not (self._tls_ca or parsed.private):
             message = (
                 f"the token would be sent to {parsed} unencrypted; name the server's CA in "
-                f"{TLS_CA} "
-                f"(--tls-ca FILE, or {SYSTEM} for the CAs that this machine trusts)"
+                f"{TLS_CA} (--tls-ca FILE, or {SYSTEM} for the CAs that this machine trusts)"
             )
             raise InvalidArgument.at("", message)
 

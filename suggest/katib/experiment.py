@@ -647,8 +647,7 @@ _ALGORITHMS = {
             "resample_probability": _share(
                 "resampleProbability",
                 "Param(resample_probability) should be null to perturb at 0.8 or 1.2, or be "
-                "between 0 and 1, "
-                "inclusive, to resample",
+                "between 0 and 1, inclusive, to resample",
             ),
         },
         {"resampleProbability": 0.0},

@@ -321,8 +321,7 @@ class KatibSuggestions:
         if is_waiting and len(answers) < count:
             raise Unavailable(
                 f"experiment {experiment.name}: trials of this generation have to end before more "
-                f"of the next begin; "
-                "ask again"
+                "of the next begin; ask again"
             )
         if count and not answers:
             raise FailedPrecondition(

@@ -117,8 +117,7 @@ class KeyedLock:
         if len(turns) >= MAX_WAITING:
             raise StudyBusy(
                 f"{study}: {len(turns)} calls already wait to write it, one at a time; try again "
-                f"later, or "
-                "send fewer at once",
+                "later, or send fewer at once",
                 retry_s=BUSY_PAUSE_S,
             )
         turn = asyncio.get_running_loop().create_future()

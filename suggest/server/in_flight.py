@@ -163,8 +163,7 @@ class RequestRoom:
             held = total.held(caller) - self._size
             raise RateLimited(
                 f"{caller} has {held >> 20} MiB of unanswered requests here already, and other "
-                f"callers have theirs; "
-                "send fewer at once",
+                "callers have theirs; send fewer at once",
                 retry_s=_PAUSE_S,
             )
         total.add(caller, size)

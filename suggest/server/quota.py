@@ -138,10 +138,8 @@ class QuotaTracker:
         )
         return LimitReached(
             f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and "
-            f"{requested:,} more were "
-            f"requested; delete {unneeded} that are not needed, or ask the server's operator to "
-            f"raise {resource} in "
-            "the file of limits",
+            f"{requested:,} more were requested; delete {unneeded} that are not needed, or ask the "
+            f"server's operator to raise {resource} in the file of limits",
             limit=resource,
             subject=f"namespaces/{name}",
         )

@@ -43,8 +43,7 @@ class RateLimiter:
             self.refused += 1
             raise RateLimited(
                 f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at "
-                f"once); send fewer, send "
-                "more in one call, or ask this server's operator for more",
+                "once); send fewer, send more in one call, or ask this server's operator for more",
                 retry_s=(1 - tokens) / may.rate,
                 late_s=self._late_s(client, may.rate, now),
             )

@@ -223,8 +223,8 @@ def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) ->
         raise InvalidArgument.at(
             str(cert),
             f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will "
-            f"refuse it; "
-            "use one with that name (subjectAltName), or set --advertise to the name that they use",
+            "refuse it; use one with that name (subjectAltName), or set --advertise to the name "
+            "that they use",
         )
     days = (expires - datetime.now(UTC)).days
     clients = f"; clients show one by {client_ca}" if client_ca else ""

@@ -21,8 +21,7 @@ class DamagedRow(Exception):
         """Return the error for people."""
         return StoreBroken(
             f"{place} is damaged ({self}); restore a backup (tuner db restore DIR), or see with "
-            f"tuner db check what "
-            "else is damaged"
+            "tuner db check what else is damaged"
         )
 
 

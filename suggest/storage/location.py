@@ -40,8 +40,7 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
         raise _refused(
             storage_url,
             "is not a storage URL; use sqlite:///PATH, for example "
-            "sqlite:////var/lib/tuner/studies.db, "
-            f"or {_POSTGRES}USER@HOST/DATABASE",
+            f"sqlite:////var/lib/tuner/studies.db, or {_POSTGRES}USER@HOST/DATABASE",
         )
     name = unquote(storage_url.removeprefix(prefix))
     if name in ("", ":memory:"):
@@ -67,9 +66,8 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
     if _NETWORK.fullmatch(kind):
         raise StoreBroken(
             f"{folder} is on a network file system ({kind}), where file locks do not protect a "
-            f"database; "
-            "use a local folder (--state-dir or --storage), or a server on one machine (tuner "
-            "serve) and --server"
+            "database; use a local folder (--state-dir or --storage), or a server on one machine "
+            "(tuner serve) and --server"
         )
 
 

@@ -139,8 +139,7 @@ def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -
 
 def taken_by(name: StudyName, address: str) -> NotOwner:
     return NotOwner(
-        f"{name} is being written by another process{f' at {address}' if address else ''}; send "
-        f"it there, "
-        "or end that process and try again",
+        f"{name} is being written by another process{f' at {address}' if address else ''}; send it "
+        "there, or end that process and try again",
         address=address,
     )

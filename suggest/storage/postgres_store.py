@@ -162,10 +162,9 @@ class OwnedByHeartbeat:
                     )
                 if verdict is not Liveness.SILENT and holder.owner_address == address:
                     raise Unavailable(
-                        f"{name} still belongs to a process that listened at {address} before; "
-                        f"try again in a moment, "
-                        "and if another machine's server uses that address too, give each its "
-                        "own: --advertise"
+                        f"{name} still belongs to a process that listened at {address} before; try "
+                        "again in a moment, and if another machine's server uses that address "
+                        "too, give each its own: --advertise"
                     )
                 if verdict is not Liveness.SILENT:
                     raise taken_by(name, holder.owner_address)

@@ -111,18 +111,15 @@ def _version(connection: Connection, database: Readable, schema: Schema) -> str 
     existing = set(inspect(connection).get_table_names())
     if schema.unreleased in existing:
         raise StoreBroken(
-            f"{database.place}: was made before the first release, and only the tuner that made "
-            f"it can read it; with "
-            "that one run: tuner export NAME --format json > NAME.json; then move the file away "
-            "and run: "
-            "tuner import FILE --from NAME.json"
+            f"{database.place}: was made before the first release, and only the tuner that made it "
+            "can read it; with that one run: tuner export NAME --format json > NAME.json; then "
+            "move the file away and run: tuner import FILE --from NAME.json"
         )
     if schema.version.name not in existing:
         if taken := sorted(existing & set(schema.metadata.tables)):
             raise StoreBroken(
                 f"{database.place}: has a table {taken[0]!r} that is not tuner's (an Optuna "
-                f"storage has the same "
-                f"names); name another place with {schema.option}"
+                f"storage has the same names); name another place with {schema.option}"
             )
         return None
     # As SQL, since each start asks this, and compiling it takes longer.
@@ -136,7 +133,6 @@ def _version(connection: Connection, database: Readable, schema: Schema) -> str 
     if found > schema.newest:
         raise StoreBroken(
             f"{database.place}: has schema {found}, newer than {schema.newest}, the newest that "
-            f"this tuner knows; "
-            f"upgrade tuner, or name another place with {schema.option}"
+            f"this tuner knows; upgrade tuner, or name another place with {schema.option}"
         )
     return str(found)

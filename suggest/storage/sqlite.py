@@ -100,8 +100,7 @@ SYNC = {"normal": "NORMAL", "full": "FULL"}
 
 NO_DESCRIPTOR_LEFT = (
     "this process has no file descriptor left; try again later, close connections to it, or raise "
-    "its limit "
-    "(ulimit -n, LimitNOFILE=)"
+    "its limit (ulimit -n, LimitNOFILE=)"
 )
 _LOCKED = (
     f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"

@@ -220,8 +220,7 @@ class DatabaseFile:
         # Permanent: if the file comes back, another program may have written to it meanwhile.
         self._lost = (
             f"{name} was {how} while it was in use, and nothing more is written to it; stop what "
-            f"uses it, put the file "
-            f"back or {_RESTORE}, and start again"
+            f"uses it, put the file back or {_RESTORE}, and start again"
         )
         return StoreBroken(self._lost)
 
@@ -238,10 +237,9 @@ class DatabaseFile:
         if replaced or _size(self.path) < mark.get("size", 0):
             raise StoreBroken(
                 f"{self.path}: the file was {'replaced' if replaced else 'overwritten'} while it "
-                f"was in use, and its "
-                f"log {log.name} belongs to the one before; stop what uses it, then move "
-                f"{log.name} away to start with "
-                f"the file as it is, put the old file back, or {_RESTORE}"
+                f"was in use, and its log {log.name} belongs to the one before; stop what uses it, "
+                f"then move {log.name} away to start with the file as it is, put the old file "
+                f"back, or {_RESTORE}"
             )
 
     def _refuse_log(self, how: str) -> None:
@@ -250,8 +248,7 @@ class DatabaseFile:
         if _size(log) and not _size(self.path):
             raise StoreBroken(
                 f"{self.path}: the file {how}, but its log {log.name} is still here; put the file "
-                f"back or {_RESTORE}, "
-                "or remove the log to start a new store"
+                f"back or {_RESTORE}, or remove the log to start a new store"
             )
 
 

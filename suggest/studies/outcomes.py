@@ -53,8 +53,8 @@ def finished_trial(
         if missing:
             raise FailedPrecondition(
                 f"{engine.study.name}: trial {trial.number} has no finite value of "
-                f"{' and '.join(map(repr, missing))}, "
-                "so it has not succeeded; report one, give a value, or complete it as failed"
+                f"{' and '.join(map(repr, missing))}, so it has not succeeded; report one, give a "
+                "value, or complete it as failed"
             )
     if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
         value, further, constrained = None, (), ()

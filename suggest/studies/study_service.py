@@ -371,8 +371,7 @@ class StudyService(StudyReader):
                 if has_more or not added_again(as_spelled_now, added):
                     raise AlreadyExists(
                         f"{name}: request_id {request_id!r} has added trial {existing.number}, "
-                        f"which is another one; "
-                        "use another request_id for another trial"
+                        "which is another one; use another request_id for another trial"
                     )
                 return existing
             with writer.changing():
@@ -458,8 +457,8 @@ class StudyService(StudyReader):
                 if fresh or not same_way(trial, outcome):
                     raise FailedPrecondition(
                         f"{name}: trial {number} has ended as "
-                        f"{in_words(trial.state, trial.value)}; "
-                        f"it cannot end again as {in_words(outcome.state, outcome.value)}"
+                        f"{in_words(trial.state, trial.value)}; it cannot end again as "
+                        f"{in_words(outcome.state, outcome.value)}"
                         + (" with further measurements" if fresh else "")
                     )
                 return trial
@@ -472,9 +471,9 @@ class StudyService(StudyReader):
                     return trial
                 if outcome.state not in (TrialState.PRUNED, TrialState.CANCELLED) or fresh:
                     raise FailedPrecondition(
-                        f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; "
-                        f"it can end "
-                        "as pruned or cancelled, or continue once SuggestTrials hands it out again"
+                        f"{name}: trial {number} is {in_words(TrialState.PAUSED, trial.value)}; it "
+                        "can end as pruned or cancelled, or continue once SuggestTrials hands it "
+                        "out again"
                     )
             never_run = trial.state is TrialState.QUEUED and not trial.expired
             if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
@@ -583,8 +582,7 @@ def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
     if tries not in (0, trial.tries):
         raise LeaseExpired(
             f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try "
-            f"{trial.tries}; "
-            f"this is try {tries}); stop running it"
+            f"{trial.tries}; this is try {tries}); stop running it"
         )
 
 

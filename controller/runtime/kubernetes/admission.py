@@ -339,8 +339,7 @@ class JobCreator:
             return existing
         raise CannotStart(
             f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this "
-            f"experiment; "
-            f"delete it, or give the experiment another metadata.name"
+            "experiment; delete it, or give the experiment another metadata.name"
         ) from error
 
 
@@ -350,10 +349,9 @@ def other_parameters(manifest: AnyObject, existing: AnyObject, namespace: str) -
     if expected == has:
         return ""
     return (
-        f"namespace {namespace} has a {existing.get('kind', 'Job')} "
-        f"{existing['metadata']['name']} with other "
-        f"parameters, {json.dumps(has)} and not {json.dumps(expected)}: it "
-        "belongs to an earlier numbering of the trials; delete it"
+        f"namespace {namespace} has a {existing.get('kind', 'Job')} {existing['metadata']['name']} "
+        f"with other parameters, {json.dumps(has)} and not {json.dumps(expected)}: it belongs to "
+        "an earlier numbering of the trials; delete it"
     )
 
 

@@ -569,9 +569,8 @@ def cannot_be_labeled(manifest: AnyObject) -> str:
         return ""
     return (
         f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the "
-        f"labels by which they "
-        "are found, and no log could be read; use a kind with a pod template, {metadata, spec: "
-        "{containers: …}}"
+        "labels by which they are found, and no log could be read; use a kind with a pod "
+        "template, {metadata, spec: {containers: …}}"
     )
 
 
@@ -602,10 +601,8 @@ def cannot_be_collected(manifest: AnyObject, cluster: Mapping[str, object]) -> s
         )
     return (
         f"the pod template of this {kind} that reports the metrics is not known, so the collector "
-        f"cannot be added; "
-        f"print the metrics, or add the container {COLLECTOR_CONTAINER} to the primary pod's "
-        f"initContainers, as "
-        "docs/kubernetes.md shows"
+        f"cannot be added; print the metrics, or add the container {COLLECTOR_CONTAINER} to the "
+        "primary pod's initContainers, as docs/kubernetes.md shows"
     )
 
 

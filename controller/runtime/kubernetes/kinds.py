@@ -723,8 +723,7 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
     if preset is not None and preset.programs(dict(manifest)) != 1 and "primary" not in keys:
         return (
             f"which pod of this {kind} reports the metrics? add primary: {{labels: {{NAME: "
-            f"VALUE}}}} with a label that "
-            "metadata.labels of its template has"
+            "VALUE}} with a label that metadata.labels of its template has"
         )
     if preset is not None or not absent:
         return ""
@@ -736,8 +735,7 @@ def missing_conditions(manifest: AnyObject, keys: Collection[str] = ()) -> str:
     lines = " and ".join(f"{key}: {{type: …}}" for key in absent)
     return (
         f"tuner does not know how a {kind} ends; add {lines} with the conditions that its "
-        f"status.conditions shows "
-        "then, or {path: status.…, equals: …} with another field"
+        "status.conditions shows then, or {path: status.…, equals: …} with another field"
     )
 
 

@@ -361,8 +361,7 @@ class FencingLease:
         successor = holder_of(lease.get("spec") or {}) or "it has ended since"
         self.lost = Superseded(
             f"another controller has taken over this experiment ({successor}); its Jobs keep "
-            f"running, and this "
-            "controller starts and removes nothing more"
+            "running, and this controller starts and removes nothing more"
         )
         raise self.lost
 
@@ -397,8 +396,7 @@ class FencingLease:
         if lease is None:
             return (
                 f"the cluster has nothing of {name} any more; since {tenure.time[:10]}, when it "
-                f"last ran from here, it "
-                f"may have ended elsewhere; to forget it here: {forget}"
+                f"last ran from here, it may have ended elsewhere; to forget it here: {forget}"
             )
         if (conclusion := conclusion_of(lease)) is not None and conclusion.state.finished:
             return (
@@ -410,8 +408,8 @@ class FencingLease:
             return busy_message(self._name, self._namespace, spec)
         return (
             f"{last_holder(lease)} has run {name} since, and the results of its trials are not "
-            f"here; continue it "
-            f"there, or rebuild it here: {forget}, then {command('resume', name, '--from-cluster')}"
+            f"here; continue it there, or rebuild it here: {forget}, then "
+            f"{command('resume', name, '--from-cluster')}"
         )
 
     async def _write(self, lease: Raw, spec: LeaseSpec, metadata: Raw | None = None) -> None:
@@ -553,9 +551,8 @@ def busy_message(name: str, namespace: str, spec: LeaseSpec) -> str:
     """
     return (
         f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in "
-        f"namespace {namespace}; "
-        "end it there with Ctrl-C, or, if that machine is gone, wait until the lease has run out, "
-        f"{DURATION_S} s after its last renewal"
+        f"namespace {namespace}; end it there with Ctrl-C, or, if that machine is gone, wait until "
+        f"the lease has run out, {DURATION_S} s after its last renewal"
     )
 
 

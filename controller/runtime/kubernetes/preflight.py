@@ -259,8 +259,7 @@ def _access(access: ClusterAccess) -> Iterator[Finding]:
         yield warn(
             "tls",
             "the server's certificate is not verified (insecure-skip-tls-verify), so anybody in "
-            "between can take the "
-            "credentials; set certificate-authority-data instead",
+            "between can take the credentials; set certificate-authority-data instead",
         )
 
 
@@ -277,8 +276,7 @@ def _login(credentials: Credentials) -> Finding:
     return warn(
         "login",
         f"{how}, until {format_utc(expires_at)}; a run that lasts longer ends then, unless the "
-        f"token is replaced: "
-        "use tokenFile or an exec plugin",
+        "token is replaced: use tokenFile or an exec plugin",
     )
 
 
@@ -315,9 +313,9 @@ def _clock(ahead_s: float) -> Finding:
     direction = "ahead of" if ahead_s > 0 else "behind"
     return warn(
         "clock",
-        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or "
-        f"in part, timeouts may "
-        "be early or late, tokens may seem expired; synchronize the clock, for example by NTP",
+        f"this machine is {abs(ahead_s):.0f}s {direction} the server: logs may be read twice or in "
+        "part, timeouts may be early or late, tokens may seem expired; synchronize the clock, for "
+        "example by NTP",
     )
 
 

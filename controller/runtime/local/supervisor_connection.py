@@ -122,9 +122,8 @@ class SupervisorConnection:
         self.abandon()
         pid, _path = _written_in_the_lock(self._folder)
         raise RuntimeLost(
-            f"the supervisor of the trials (process {pid}) has not answered for {waited_s:g} s; "
-            f"if it is "
-            f"suspended, continue it with: kill -CONT {pid}"
+            f"the supervisor of the trials (process {pid}) has not answered for {waited_s:g} s; if "
+            f"it is suspended, continue it with: kill -CONT {pid}"
         )
 
     async def leave(self) -> None:

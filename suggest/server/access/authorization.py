@@ -37,8 +37,7 @@ class Authorizer:
         if len(credentials) != 1:
             raise Unauthenticated(
                 "this server requires a token: name a file with yours in TUNER_TOKEN_FILE or with "
-                "--token-file, or "
-                "send it as metadata, authorization: Bearer TOKEN"
+                "--token-file, or send it as metadata, authorization: Bearer TOKEN"
             )
         scheme, _, token = str(credentials[0]).partition(" ")
         grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None

@@ -124,7 +124,6 @@ def _refuse_readable(key: Path) -> None:
     if open_to:
         message = (
             f"the mode {stat.S_IMODE(status.st_mode):04o} lets {open_to} read the key; see: chmod "
-            f"600 {key} "
-            "(for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
+            f"600 {key} (for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
         )
         raise InvalidArgument.at(str(key), message)

@@ -50,9 +50,8 @@ class Protection:
             raise InvalidArgument.at(
                 "katib",
                 f"Katib's clients send no token, so anyone who reaches {address.host} could use "
-                f"its studies; listen at "
-                "a loopback address, require certificates with --tls-client-ca, or accept "
-                "everyone with --insecure",
+                "its studies; listen at a loopback address, require certificates with "
+                "--tls-client-ca, or accept everyone with --insecure",
             )
         if self.tls_client_ca and not self.tls_cert:
             raise InvalidArgument.at(
@@ -63,8 +62,8 @@ class Protection:
             raise InvalidArgument.at(
                 "metrics-address",
                 f"anyone who reaches {metrics} could read the metrics unencrypted; listen at a "
-                f"loopback "
-                "address, add --tls-cert and --tls-key, or accept everyone with --insecure",
+                "loopback address, add --tls-cert and --tls-key, or accept everyone with "
+                "--insecure",
             )
         if bool(self.tls_cert) != bool(self.tls_key):
             present, absent = ("cert", "key") if self.tls_cert else ("key", "cert")
@@ -83,10 +82,8 @@ class Protection:
             raise InvalidArgument.at(
                 "tokens",
                 f"anyone who reaches {address} could do everything; name those who may with "
-                f"--tokens FILE, "
-                "or with --tls-client-ca FILE, accept everyone with --insecure, or use unix:PATH, "
-                "which "
-                "only its user can reach",
+                "--tokens FILE, or with --tls-client-ca FILE, accept everyone with --insecure, or "
+                "use unix:PATH, which only its user can reach",
             )
         if not (self.tls_cert or address.private):
             raise InvalidArgument.at(

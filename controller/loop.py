@@ -24,7 +24,7 @@ from controller.clock import Clock
 from controller.core import budget
 from controller.core import decide as core
 from controller.core import snapshot as wanted
-from controller.core.attempt import AttemptStatus
+from controller.core.attempt import AttemptStatus, RuntimeLost
 from controller.core.metrics import LogReader
 from controller.core.model import (
     FINAL,
@@ -47,7 +47,7 @@ from controller.journal import LOG_LIMIT, Journal
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
 from controller.runtime.launch import ParametersRefused
-from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch, Runtime
 from controller.search import LOST, ExperimentStudy, Studies, times_handed_out
 from controller.spec.quantities import format_bytes
 from suggest import failpoints

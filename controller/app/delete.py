@@ -16,9 +16,9 @@ from controller.app.experiment_service import ExperimentService
 from controller.app.experiments import ControlledElsewhere, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace, described
+from controller.core.attempt import RuntimeLost
 from controller.core.model import Attempt, Experiment, attempt_name
 from controller.phrases import command, quantity
-from controller.runtime.protocol import RuntimeLost
 from controller.runtime.registry import provider_of
 from controller.search import study_name
 from suggest.errors import (

@@ -28,6 +28,7 @@ from controller.app.recovery import rebuild
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.clock import SystemClock
+from controller.core.attempt import RuntimeLost
 from controller.core.metrics import ESCAPES
 from controller.core.model import FINAL, Experiment, ExperimentState, attempt_name
 from controller.core.progress import Progress
@@ -35,7 +36,7 @@ from controller.core.snapshot import DesiredState
 from controller.loop import Loop, OnTrial
 from controller.report.formatting import ranges
 from controller.report.lines import View
-from controller.runtime.protocol import Runtime, RuntimeLost
+from controller.runtime.protocol import Runtime
 from controller.runtime.provider import RuntimeConnection
 from controller.runtime.registry import provider_of, traits_of
 from controller.search import study_name, study_spec

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controller.app.run import RunResult
-    from controller.runtime import protocol
+    from controller.core import attempt
     from controller.runtime.provider import Finding, ServerVerdicts
     from suggest.server.admin import StartFinding
 else:
-    protocol = LazyModule("controller.runtime.protocol")
+    attempt = LazyModule("controller.core.attempt")
 
 
 class ExitCode(enum.IntEnum):
@@ -66,7 +66,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
             return _of_tuner_error(error), f"tuner: {error}"
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster reports: {error}"
-        case protocol.RuntimeLost():
+        case attempt.RuntimeLost():
             return (
                 ExitCode.UNAVAILABLE,
                 f"tuner: {error}; running trials continue; run the same command again to continue",

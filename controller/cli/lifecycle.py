@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from controller.app.import_trials import Imported
     from controller.app.local_experiments import LocalExperiments
     from controller.app.run import RunResult, Session
-    from controller.runtime import protocol
+    from controller.core import attempt
     from controller.spec import Document
 else:
-    protocol = LazyModule("controller.runtime.protocol")
+    attempt = LazyModule("controller.core.attempt")
 
 _NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
 MOST_PROBLEMS = 20  # printed for trials that could not be imported
@@ -156,7 +156,7 @@ def _control(
             )
             try:
                 result = await act(session)
-            except (Unavailable, protocol.RuntimeLost) as error:
+            except (Unavailable, attempt.RuntimeLost) as error:
                 if controls.times < 2:
                     raise
                 raise exits.KilledRun(error, controls.received) from error

@@ -8,6 +8,13 @@ from datetime import datetime
 from controller.core.model import FailureClass
 
 
+class RuntimeLost(Exception):
+    """The runtime cannot be reached now, so nothing is known about the attempts.
+
+    The loop tries again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Exit:
     """How an attempt ended. Exactly one of `code`, `signal`, `failure_class` and `unknown` is set.

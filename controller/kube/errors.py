@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from controller.runtime.protocol import RuntimeLost
+from controller.core.attempt import RuntimeLost
 from suggest.errors import InvalidArgument, PermissionDenied, Problem
 
 _REFUSED = re.compile(

@@ -24,10 +24,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
+from controller.core.attempt import RuntimeLost
 from controller.kube.client import Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.kube.objects import KubernetesObject, Raw
-from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
 _log = logging.getLogger(__name__)

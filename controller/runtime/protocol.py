@@ -75,13 +75,6 @@ class CannotStart(Exception):
         self.failure_class = failure_class
 
 
-class RuntimeLost(Exception):
-    """The runtime cannot be reached now, so nothing is known about the attempts.
-
-    The loop tries again.
-    """
-
-
 class Runtime(Protocol):
     """A place where attempts run, each identified by its name.
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import RuntimeLost
 from controller.runtime.kubernetes import admission, logs, records
-from controller.runtime.protocol import RuntimeLost
 from tests.kube.experiment import (
     NAMESPACE,
     Experiment,

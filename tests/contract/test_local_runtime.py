@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.attempt import RuntimeLost
 from controller.core.model import FailureClass
 from controller.runtime import processes
 from controller.runtime.local.launching import launch as launch_process
 from controller.runtime.local.runtime import LocalRuntime
-from controller.runtime.protocol import CannotStart, RuntimeLost
+from controller.runtime.protocol import CannotStart
 from controller.runtime.testing import (
     FOREVER,
     STUBBORN,

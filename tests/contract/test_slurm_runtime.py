@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.attempt import RuntimeLost
 from controller.core.model import FailureClass
 from controller.runtime import processes
-from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import CannotStart, Launch, Runtime
 from controller.runtime.testing import (
     FOREVER,
     RuntimeContract,

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.core.attempt import AttemptStatus
+from controller.core.attempt import AttemptStatus, RuntimeLost
 from controller.core.model import UID_LABEL, Collection, Resources, TrialTemplate, attempt_name
 from controller.kube.client import KubernetesClient
 from controller.kube.cluster import Cluster
@@ -19,7 +19,7 @@ from controller.runtime.kubernetes.labels import experiment_labels
 from controller.runtime.kubernetes.launch import ClusterLaunch, ClusterPart
 from controller.runtime.kubernetes.lease import LeaseHolder
 from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
-from controller.runtime.protocol import Runtime, RuntimeLost
+from controller.runtime.protocol import Runtime
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 Raw = dict[str, Any]

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from controller.core.attempt import AttemptStatus, Exit
+from controller.core.attempt import AttemptStatus, Exit, RuntimeLost
 from controller.core.model import Attempt, Experiment, FailureClass, Uid, attempt_name
 from controller.core.runtime_traits import RuntimeTraits
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch
 from controller.runtime.provider import LaunchBuilder, RuntimeConnection, RuntimeProvider
 from suggest.trial import Trial
 

@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from controller import memory
 from controller.core import breaker, budget
+from controller.core.attempt import RuntimeLost
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -37,7 +38,7 @@ from controller.experiment_store import Changes, SqlExperimentStore
 from controller.folders import ExperimentFolders
 from controller.loop import Loop
 from controller.runtime import registry
-from controller.runtime.protocol import Launch, RuntimeLost
+from controller.runtime.protocol import Launch
 from controller.search import study_name
 from suggest.errors import FailedPrecondition, Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from controller.core.attempt import AttemptStatus
+from controller.core.attempt import AttemptStatus, RuntimeLost
 from controller.core.model import (
     Budget,
     ExperimentObjective,
@@ -27,7 +27,6 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.loop import GIVE_UP_S
-from controller.runtime.protocol import RuntimeLost
 from suggest.errors import NotFound, Unavailable
 from suggest.studies.study_service import Suggestions
 from suggest.study import Algorithm, Direction, StudyName

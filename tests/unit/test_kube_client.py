@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from controller.core.attempt import RuntimeLost
 from controller.kube import client as client_module
 from controller.kube.client import JOBS, NAMESPACES, NODES, PODS, Kind, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError, BadKubeconfig, Unreachable, rule_for
 from controller.kube.objects import Raw
-from controller.runtime.protocol import RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 from tests.kube.small_cluster import eventually, with_a_cluster
 

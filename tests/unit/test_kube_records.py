@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.attempt import RuntimeLost
 from controller.runtime.kubernetes import records as module
 from controller.runtime.kubernetes.records import Record, Records, write_in_place
-from controller.runtime.protocol import RuntimeLost
 
 
 def test_a_record_is_found_by_the_next_controller(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.attempt import RuntimeLost
 from controller.kube.client import JOBS
 from controller.kube.log_streams import LogStreams
 from controller.kube.objects import AttemptObject, Raw
 from controller.kube.reflector import Reflector, WatchTiming
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.logs import LogCopying, LogFollower, PodContainer
-from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually

@@ -33,6 +33,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
+from controller.core.attempt import RuntimeLost
 from controller.core.model import ExperimentState
 from controller.kube.client import CONFIG_MAPS, LEASES, KubernetesClient
 from controller.kube.errors import AccessDenied, ApiError
@@ -48,7 +49,7 @@ from controller.runtime.kubernetes.labels import (
 )
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.kubernetes.records import write_in_place
-from controller.runtime.protocol import Conclusion, RuntimeLost
+from controller.runtime.protocol import Conclusion
 from suggest.errors import FailedPrecondition
 from suggest.nesting import load_json
 

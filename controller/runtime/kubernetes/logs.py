@@ -46,13 +46,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, cast
 
+from controller.core.attempt import RuntimeLost
 from controller.core.metric_lines import GAP_LINE, LAST_LINE
 from controller.kube.errors import AccessDenied, ApiError, rule_for
 from controller.kube.log_streams import LogStreams
 from controller.runtime import log_file
 from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.log_limit import trim
-from controller.runtime.protocol import LOG_LIMIT_BYTES, RuntimeLost
+from controller.runtime.protocol import LOG_LIMIT_BYTES
 from suggest.backoff import Backoff
 
 

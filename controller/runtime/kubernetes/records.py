@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from controller.runtime.protocol import RuntimeLost
+from controller.core.attempt import RuntimeLost
 
 FILE = "job.json"
 _REMOVED_IN_MEMORY = 1000

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from controller.core.attempt import RuntimeLost
 from controller.runtime.local.supervisor_connection import detached_output
-from controller.runtime.protocol import RuntimeLost
 
 LOCK = "reports.lock"
 _LOG = "reports.log"

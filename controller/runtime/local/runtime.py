@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.core.attempt import AttemptStatus, Exit
+from controller.core.attempt import AttemptStatus, Exit, RuntimeLost
 from controller.core.model import Collection, FailureClass, KatibReports
 from controller.runtime import log_file, processes
 from controller.runtime.launch import CREDENTIALS
@@ -30,7 +30,7 @@ from controller.runtime.local.supervisor_connection import (
     reach,
     unreachable,
 )
-from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch
 
 _LOG_POLL_S = 0.02
 _TRIES = 3

@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from controller.core.attempt import RuntimeLost
 from controller.runtime.local.listening import SUPERVISOR_LOCK
-from controller.runtime.protocol import RuntimeLost
 
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 

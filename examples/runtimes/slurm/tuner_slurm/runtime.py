@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.core.attempt import AttemptStatus, Exit
+from controller.core.attempt import AttemptStatus, Exit, RuntimeLost
 from controller.core.model import FailureClass
 from controller.runtime import log_file
 from controller.runtime.launch import CREDENTIALS
-from controller.runtime.protocol import CannotStart, Conclusion, Launch, RuntimeLost
+from controller.runtime.protocol import CannotStart, Conclusion, Launch
 from tuner_slurm import job
 from tuner_slurm.job import EXIT, LAUNCH, STARTED, STOP, write
 

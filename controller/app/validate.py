@@ -62,9 +62,8 @@ def _far_too_many(document: Document) -> Iterator[str]:
         )
         yield document.marks.locate(
             f"spec.parallelism: {spec.parallelism:,} trials at a time{limit} are chosen without "
-            f"the "
-            "results of each other, and need room to run at once; write as many as there is room "
-            "for"
+            "the results of each other, and need room to run at once; write as many as there is "
+            "room for"
         )
     if spec.algorithm.name not in END_BY_THEMSELVES or spec.budget.trials is not None:
         return
@@ -73,8 +72,7 @@ def _far_too_many(document: Document) -> Iterator[str]:
         shown = f"{points:,}" if points < 10**15 else f"{points:.0e}"
         yield document.marks.locate(
             f"spec.algorithm.name: the grid has {shown} points, and all of them would be tried; "
-            f"set "
-            "spec.budget.trials, give the parameters fewer points, or use another algorithm"
+            "set spec.budget.trials, give the parameters fewer points, or use another algorithm"
         )
 
 

@@ -7,7 +7,8 @@
 A running attempt that its queue preempts is `created` again: the same attempt waits and runs again,
 and its start time becomes that of the new run.
 
-The runtime is observed every turn, so the same signal arrives many times: OBSERVED_RUNNING in RUNNING is
+The runtime is observed every turn, so the same signal arrives many times: OBSERVED_RUNNING in
+RUNNING is
 normal. An ended attempt takes no signals. A (state, signal) pair that is missing from TRANSITIONS
 is a bug in the caller and raises. `docs/states.md` is generated from the table. No clock, no I/O:
 the time of an event is part of the event.

@@ -269,7 +269,10 @@ def _why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match experiment.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"{_why_no_controller(experiment)}{_because(record)}; continue with: {command('resume', name)}"
+            return (
+                f"{_why_no_controller(experiment)}{_because(record)}; continue with: "
+                f"{command('resume', name)}"
+            )
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
             follow = command("logs", "-f", f"{name}/final")
             return f"its search is over, and its final stage runs; follow it with: {follow}"

@@ -124,8 +124,8 @@ class CommandLine:
         if isinstance(raw, str):
             problems.add(
                 at,
-                f"expected {self.expected}, got {describe_value(raw)}; write [sh, -c, ...] to have a shell "
-                "read it",
+                f"expected {self.expected}, got {describe_value(raw)}; write [sh, -c, ...] to have "
+                "a shell read it",
             )
             return INVALID
         if self._list.least and isinstance(raw, list) and raw and raw[0] == "":
@@ -179,8 +179,8 @@ class DeviceName:
             return raw
         problems.add(
             at,
-            f"expected {self.expected}, got {describe_value(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L "
-            "shows them",
+            f"expected {self.expected}, got {describe_value(raw)}; write 0 or GPU-5d5b..., as "
+            "nvidia-smi -L shows them",
         )
         return INVALID
 

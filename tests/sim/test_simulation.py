@@ -54,7 +54,7 @@ def play_plan(
 
 @pytest.mark.timeout(0)
 @settings(
-    max_examples=int(os.environ.get("TUNER_SIM_EXAMPLES", "300")),
+    max_examples=int(os.environ.get("TUNER_SIM_EXAMPLES", "150")),
     # an experiment that hangs; on a busy machine one may take half a minute
     deadline=timedelta(minutes=5),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -58,7 +58,7 @@ def set_up_streams() -> None:
 def _main(words: Sequence[str]) -> int:
     if words and words[0] == HIDDEN:
         return cli.completion.complete(words[1:])
-    # saves the last collection, 0.1 s of CPU for each command: docs/adr/0022
+    # saves the last collection, 0.1 s of CPU for each command: docs/adr/0015
     atexit.register(gc.freeze)
     arguments = cli.arguments.parse(words)
     try:

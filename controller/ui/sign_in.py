@@ -3,7 +3,7 @@ call to the service
 has with it, so that a token that is revoked or limited meanwhile has effect at once.
 
 Sessions survive a restart of the server, and are valid at each server of its database
-(docs/adr/0010). The browser has the id of its session in a cookie; the store has the token,
+(docs/adr/0007). The browser has the id of its session in a cookie; the store has the token,
 encrypted and authenticated with that id, under the hash of the id. So neither of the two reveals
 the token, and nobody can change it without the id.
 """

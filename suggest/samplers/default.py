@@ -97,7 +97,7 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
     if finite and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
-    # One at a time and for several objectives this was no better, or not measured: docs/adr/0011.
+    # One at a time and for several objectives this was no better, or not measured: docs/adr/0008.
     wide = known.parallelism >= WIDE and len(spec.objectives) == 1
     return {
         **every,

@@ -1,4 +1,4 @@
-"""How many successors are created before a slot is free (docs/adr/0007-the-next-in-line.md)."""
+"""How many successors are created before a slot is free (docs/adr/0005-the-next-in-line.md)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

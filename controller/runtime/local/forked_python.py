@@ -3,7 +3,7 @@ and forks each trial.
 
 The child is set up like any other attempt, with the same session, log, start pipe, signals and
 environment, but it calls the module instead of executing a command
-(docs/adr/0002-processes-of-local-trials.md). Because the supervisor imports the module, the module
+(docs/adr/0001-processes-of-local-trials.md). Because the supervisor imports the module, the module
 must start no thread and import nothing large. The supervisor imports this module: standard library
 only.
 

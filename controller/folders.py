@@ -118,11 +118,9 @@ class ExperimentFolders:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")
 
     def trial(self, trial: TrialOrFinal) -> Path:
-        return (
-            self.root / trial_label(trial)
-            if trial is FINAL
-            else self.root / "trials" / trial_label(trial)
-        )
+        if trial is FINAL:
+            return self.root / trial_label(trial)
+        return self.root / "trials" / trial_label(trial)
 
     def checkpoint(self, trial: TrialOrFinal, *, apart: str = "") -> Path:
         """Return the folder of a trial's checkpoints. `apart` separates runs of the final stage."""

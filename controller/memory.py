@@ -411,8 +411,6 @@ class Memory:
         )
 
     def counted(self) -> Mapping[TrialState, int]:
-        return (
-            {**self.counts, TrialState.PAUSED: len(self.paused)}
-            if self.paused
-            else dict(self.counts)
-        )
+        if self.paused:
+            return {**self.counts, TrialState.PAUSED: len(self.paused)}
+        return dict(self.counts)

@@ -204,11 +204,9 @@ def _retry_info(error: RateLimited) -> Any:  # google.rpc has no types
 def _from_details(serialized: bytes, message: str) -> TunerError:
     from google.rpc import error_details_pb2, status_pb2
 
-    info, bad, retry = (
-        error_details_pb2.ErrorInfo(),
-        error_details_pb2.BadRequest(),
-        error_details_pb2.RetryInfo(),
-    )
+    info = error_details_pb2.ErrorInfo()
+    bad = error_details_pb2.BadRequest()
+    retry = error_details_pb2.RetryInfo()
     for detail in status_pb2.Status.FromString(serialized).details:
         # Unpack returns whether the detail has that type.
         detail.Unpack(info) or detail.Unpack(bad) or detail.Unpack(retry)
@@ -227,6 +225,6 @@ def _from_details(serialized: bytes, message: str) -> TunerError:
 
 
 def _shortened(text: str, limit: int) -> str:
-    return (
-        text if len(text.encode()) <= limit else text.encode()[:limit].decode(errors="ignore") + "…"
-    )
+    if len(text.encode()) <= limit:
+        return text
+    return text.encode()[:limit].decode(errors="ignore") + "…"

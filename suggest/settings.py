@@ -39,11 +39,9 @@ class Setting:
 
     def problem_with(self, value: Value) -> str:
         if self.kind is str:
-            return (
-                ""
-                if value in self.words
-                else f"{show(value)} is not one of {', '.join(self.words)}"
-            )
+            if value in self.words:
+                return ""
+            return f"{show(value)} is not one of {', '.join(self.words)}"
         if self.kind is bool:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
         x = number(value)

@@ -165,11 +165,9 @@ class Criteria:
         weights: one for each objective. See `suggest.pareto.compromise`.
         """
         scored = [(losses, trial) for trial in best if (losses := self.losses(trial)) is not None]
-        return (
-            scored[pareto.compromise([losses for losses, _ in scored], weights)][1]
-            if scored
-            else None
-        )
+        if scored:
+            return scored[pareto.compromise([losses for losses, _ in scored], weights)][1]
+        return None
 
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the best of the succeeded trials that satisfy the constraints, in the order of

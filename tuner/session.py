@@ -96,14 +96,12 @@ def raise_if_unfinished(
 def _cure(experiment: StoredExperiment) -> str:
 
     if experiment.state is ExperimentState.PAUSED:
-        return (
-            cure(experiment)
-            if experiment.spec.trial.calls_function
-            else "correct it, and run it again"
-        )
-    return (
-        continuation(experiment) if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES else ""
-    )
+        if experiment.spec.trial.calls_function:
+            return cure(experiment)
+        return "correct it, and run it again"
+    if experiment.reason_code is ReasonCode.TOO_MANY_FAILURES:
+        return continuation(experiment)
+    return ""
 
 
 def _interruptible(

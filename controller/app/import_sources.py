@@ -202,11 +202,9 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
 
 def _absolute(url: str) -> str:
     prefix = "sqlite:///"
-    return (
-        prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
-        if url.startswith(prefix)
-        else url
-    )
+    if url.startswith(prefix):
+        return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
+    return url
 
 
 async def _study_named(studies: StudyReads, name: str, place: str) -> Study:

@@ -202,9 +202,9 @@ async def retry(
 
 
 def _trials(numbers: Sequence[int]) -> str:
-    return (
-        f"trial {numbers[0]} runs" if len(numbers) == 1 else f"trials {ranges(sorted(numbers))} run"
-    )
+    if len(numbers) == 1:
+        return f"trial {numbers[0]} runs"
+    return f"trials {ranges(sorted(numbers))} run"
 
 
 def _refuse_an_end(

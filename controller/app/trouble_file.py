@@ -39,17 +39,13 @@ class TroubleFile:
         """
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
-            message, since, ended = (
-                str(content["message"]),
-                str(content["since"]),
-                bool(content["ended"]),
-            )
+            message = str(content["message"])
+            since = str(content["since"])
+            ended = bool(content["ended"])
         except (OSError, ValueError, KeyError, TypeError):
             return ""
         if controlled:
             return "" if ended else f"{message} (since {since})"
-        return (
-            f"{message} (its last controller ended {since})"
-            if ended
-            else f"{message} (when its last controller ran)"
-        )
+        if ended:
+            return f"{message} (its last controller ended {since})"
+        return f"{message} (when its last controller ran)"

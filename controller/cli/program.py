@@ -14,11 +14,9 @@ def program_words() -> list[str]:
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         typed = sys.orig_argv
-        return (
-            typed[: typed.index("-m") + 2]
-            if "-m" in typed[:-1]
-            else [sys.executable, "-m", "controller"]
-        )
+        if "-m" in typed[:-1]:
+            return typed[: typed.index("-m") + 2]
+        return [sys.executable, "-m", "controller"]
     if called.name != "tuner" or _on_path(called):
         return ["tuner"]
     return [sys.argv[0]]

@@ -8,10 +8,10 @@ A running attempt that its queue preempts is `created` again: the same attempt w
 and its start time becomes that of the new run.
 
 The runtime is observed every turn, so the same signal arrives many times: OBSERVED_RUNNING in
-RUNNING is
-normal. An ended attempt takes no signals. A (state, signal) pair that is missing from TRANSITIONS
-is a bug in the caller and raises. `docs/states.md` is generated from the table. No clock, no I/O:
-the time of an event is part of the event.
+RUNNING is normal. An ended attempt takes no signals. A (state, signal) pair that is missing from
+TRANSITIONS is a bug in the caller and raises. `docs/states.md` is generated from the table. No
+clock, no I/O: the time of an event is part of the event.
+
 The states of an experiment are in `model`; `decide` changes them.
 """
 

@@ -113,11 +113,11 @@ def unavailable_webhook(error: ApiError) -> str:
     Such an error is temporary.
     """
     match = _NOT_CALLED.search(error.message) if error.status >= 500 else None
-    return (
-        f"webhook {match['webhook']} does not answer ({match['why']}); is its operator running?"
-        if match
-        else ""
-    )
+    if match:
+        return (
+            f"webhook {match['webhook']} does not answer ({match['why']}); is its operator running?"
+        )
+    return ""
 
 
 # a server that has just started may refuse everything before it has read its own rules

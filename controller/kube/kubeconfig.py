@@ -871,11 +871,9 @@ def _matches(
     if address is not None:
         return address == _address(named)
     suffix = named.removeprefix("*")
-    return (
-        host.endswith(suffix)
-        if suffix.startswith(".")
-        else host == suffix or host.endswith(f".{suffix}")
-    )
+    if suffix.startswith("."):
+        return host.endswith(suffix)
+    return host == suffix or host.endswith(f".{suffix}")
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

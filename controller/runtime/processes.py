@@ -106,11 +106,9 @@ def children() -> list[int]:
     """Return the children of this process, including adopted ones; empty if the system does not
     tell.
     """
-    return (
-        [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()]
-        if _LINUX
-        else []
-    )
+    if _LINUX:
+        return [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()]
+    return []
 
 
 def all_pids() -> list[int]:

@@ -182,10 +182,8 @@ def _by_token(server: StudyServer, board: _Connect, port: int) -> _Access:
 
 
 def _by_link(key: bytes, board: _Connect, port: int) -> _Access:
-    authenticator, shared = (
-        LinkAuthenticator(key, port, prefix="tuner-serve"),
-        board("", VisitorLimits("this link")),
-    )
+    authenticator = LinkAuthenticator(key, port, prefix="tuner-serve")
+    shared = board("", VisitorLimits("this link"))
     return _Access(
         authenticator,
         lambda request: shared,

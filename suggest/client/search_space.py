@@ -104,11 +104,9 @@ def Float(  # noqa: N802  # reads as the type that it makes
         None if points is None else whole("Float", "points", points),
         _normal("Float", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    return (
-        parameter_domain
-        if when is None
-        else Parameter("", parameter_domain, _conditions("Float", when))
-    )
+    if when is None:
+        return parameter_domain
+    return Parameter("", parameter_domain, _conditions("Float", when))
 
 
 @overload
@@ -157,11 +155,9 @@ def Int(  # noqa: N802  # reads as the type that it makes
         whole("Int", "step", step),
         _normal("Int", domain.Normal.within(low, high, on), distribution, mean, deviation),
     )
-    return (
-        parameter_domain
-        if when is None
-        else Parameter("", parameter_domain, _conditions("Int", when))
-    )
+    if when is None:
+        return parameter_domain
+    return Parameter("", parameter_domain, _conditions("Int", when))
 
 
 @overload
@@ -181,11 +177,9 @@ def Choice(values: Sequence[object], *, when: When | None = None) -> domain.Choi
     parameter_domain = domain.Choice(
         tuple(json_value("Choice", f"values[{k}]", value) for k, value in enumerate(values))
     )
-    return (
-        parameter_domain
-        if when is None
-        else Parameter("", parameter_domain, _conditions("Choice", when))
-    )
+    if when is None:
+        return parameter_domain
+    return Parameter("", parameter_domain, _conditions("Choice", when))
 
 
 def named(parameters: Parameters, *, caller: str = "study") -> tuple[Parameter, ...]:
@@ -342,11 +336,9 @@ def json_value(caller: str, argument: str, value: object) -> Value:
         case numbers.Integral():
             return operator.index(value)
         case numbers.Real():
-            return (
-                float(value)
-                if math.isfinite(value)
-                else refuse(caller, argument, value, "a finite number")
-            )
+            if math.isfinite(value):
+                return float(value)
+            return refuse(caller, argument, value, "a finite number")
         case list() | tuple():
             return [
                 json_value(caller, f"{argument}[{index}]", item) for index, item in enumerate(value)

@@ -268,10 +268,8 @@ class KatibSuggestions:
             study_index = StudyIndex.of(
                 experiment, _names(writer.lease.uid, experiment), writer.trials_at_first()
             )
-            kept.study_index, kept.engine = (
-                study_index,
-                weakref.ref(engine, lambda _: kept.forget()),
-            )
+            kept.study_index = study_index
+            kept.engine = weakref.ref(engine, lambda _: kept.forget())
         return study_index
 
     # The answer

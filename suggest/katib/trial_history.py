@@ -145,11 +145,9 @@ class _KnownTrials:
     def __setitem__(self, name: str, known: _KnownTrial) -> None:
         row = self._rows.setdefault(name, len(self._numbers))
         here = slice(row, row + 1)  # an empty slice at the end if the name is new
-        self._numbers[here], self._states[here], self._values[here] = (
-            [known.number],
-            [known.state],
-            [known.value],
-        )
+        self._numbers[here] = [known.number]
+        self._states[here] = [known.state]
+        self._values[here] = [known.value]
         for column, value in zip(self._points, known.point, strict=True):
             column[here] = [value]
 

@@ -99,9 +99,9 @@ def sqlite_file(storage_url: str) -> Path | None:
 
     Raises InvalidArgument.
     """
-    return (
-        None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
-    )
+    if is_postgres(storage_url):
+        return None
+    return sqlite_path(storage_url, make_folder=False).resolve()
 
 
 def _database(storage_url: str) -> Database:

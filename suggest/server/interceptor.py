@@ -85,10 +85,8 @@ class Shared:
         )
         # Callers without a name may come from any number of hosts, so they have a total of their
         # own.
-        self.named_requests, self.unnamed_requests = (
-            RequestBytes(pool.heavy),
-            RequestBytes(pool.heavy),
-        )
+        self.named_requests = RequestBytes(pool.heavy)
+        self.unnamed_requests = RequestBytes(pool.heavy)
         self.parsing = FairShare(2)  # a caller has one request in the thread that parses large ones
         self.store_health = StoreHealth()
         self.denial_log = DenialLog()

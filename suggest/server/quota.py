@@ -131,11 +131,9 @@ class QuotaTracker:
         used = (namespace.base or Counts()).plus(namespace.added)
         resource = _short(quota, used, need) or "trials"
         unneeded = "studies and Katib's trials" if name == KATIB else "studies"
-        in_use, limit, requested = (
-            getattr(used, resource),
-            getattr(quota, resource),
-            getattr(need, resource),
-        )
+        in_use = getattr(used, resource)
+        limit = getattr(quota, resource)
+        requested = getattr(need, resource)
         return LimitReached(
             f"the namespace {name} has {in_use:,} of the {limit:,} {resource} allowed, and "
             f"{requested:,} more were requested; delete {unneeded} that are not needed, or ask the "
@@ -204,11 +202,9 @@ class QuotaStore(StudyStore):
 
     def _usage(self, namespace: str) -> Counts:
         counts = self.counts(namespace)
-        return (
-            counts.plus(Counts(measurements=self.observations.count()))
-            if namespace == KATIB
-            else counts
-        )
+        if namespace == KATIB:
+            return counts.plus(Counts(measurements=self.observations.count()))
+        return counts
 
     def insert_study(self, record: StudyRecord) -> bool:
         name = record.study.name

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from suggest.storage import postgres_store, sqlite_store
     from suggest.storage.sql_store import StudyStore
 else:
-    postgres_store, sqlite_store = (
-        LazyModule("suggest.storage.postgres_store"),
-        LazyModule("suggest.storage.sqlite_store"),
-    )
+    postgres_store = LazyModule("suggest.storage.postgres_store")
+    sqlite_store = LazyModule("suggest.storage.sqlite_store")
 
 SYNC = ("normal", "full")
 

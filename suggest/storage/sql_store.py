@@ -264,10 +264,8 @@ class StudyStore:
         """Yield the learning curves of succeeded and pruned trials that reported the metric, by
         trial number.
         """
-        m, judged = (
-            measurements.c,
-            trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value)),
-        )
+        m = measurements.c
+        judged = trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value))
         of_judged = of(trials, name), judged, ~trials.c.deleted
         theirs = of(measurements, name), m.trial.in_(select(trials.c.number).where(*of_judged))
         newest = (
@@ -326,10 +324,8 @@ class StudyStore:
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         """Add all trials or none."""
-        trials, request_ids = (
-            [each.trial for each in additions],
-            [each.request_id for each in additions],
-        )
+        trials = [each.trial for each in additions]
+        request_ids = [each.request_id for each in additions]
         columns = columns_of_trials(lease.name, trials, request_ids)
         reports = [
             (each.trial.number, each.measurements) for each in additions if each.measurements

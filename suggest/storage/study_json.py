@@ -66,11 +66,9 @@ def spec_document(spec: StudySpec) -> Document:
 
 
 def spec_of(document: Document) -> StudySpec:
-    algorithm, pruning, fidelity = (
-        document["algorithm"],
-        document.get("pruning"),
-        document.get("fidelity"),
-    )
+    algorithm = document["algorithm"]
+    pruning = document.get("pruning")
+    fidelity = document.get("fidelity")
     return StudySpec(
         space=space_of(document["parameters"]),
         objectives=tuple(
@@ -139,12 +137,10 @@ def _parameter_of(document: Document) -> Parameter:
 def _domain_of(document: Document) -> Domain:
     if document["type"] == "choice":
         return Choice(tuple(document["values"]))
-    low, high, scale, step = (
-        document["min"],
-        document["max"],
-        Scale(document["scale"]),
-        document["step"],
-    )
+    low = document["min"]
+    high = document["max"]
+    scale = Scale(document["scale"])
+    step = document["step"]
     normal = Normal(**document["normal"]) if "normal" in document else None
     if document["type"] == "float":
         return Float(low, high, scale, step, document["points"], normal)

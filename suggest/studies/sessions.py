@@ -64,11 +64,9 @@ def most_open() -> int:
     half of the file descriptors are left for connections.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        MOST_OPEN
-        if limit == resource.RLIM_INFINITY
-        else max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
-    )
+    if limit == resource.RLIM_INFINITY:
+        return MOST_OPEN
+    return max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
 
 
 @dataclass(slots=True)

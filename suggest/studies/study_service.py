@@ -228,10 +228,8 @@ class StudyService(StudyReader):
         call in the same way.
         """
         _refuse_own_labels(labels)
-        budget, batch = (
-            ReplyBudget(size_of),
-            SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only),
-        )
+        budget = ReplyBudget(size_of)
+        batch = SuggestionBatch(count, expired_only=expired_only, paused_only=paused_only)
         with self.sessions.proposing(name):
             try:
                 while True:

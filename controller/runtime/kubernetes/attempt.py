@@ -153,11 +153,9 @@ class AttemptOnCluster:
             return status
         obj = self.existing[1]
         if status.suspended:
-            return (
-                replace(status, waiting=self._informer.workloads.why(obj))
-                if queue_of(obj)
-                else status
-            )
+            if queue_of(obj):
+                return replace(status, waiting=self._informer.workloads.why(obj))
+            return status
         refusal = self.refusal(status)
         mount_trouble = self._informer.events.mount_trouble(self.pods)
         if refusal or mount_trouble:

@@ -213,11 +213,9 @@ def _by_condition(
         ]
         if stopped:
             return None
-        return (
-            _as_the_attempts(first_of(looping), main=members[0])
-            if looping
-            else _missing_condition(obj, members, rules, now)
-        )
+        if looping:
+            return _as_the_attempts(first_of(looping), main=members[0])
+        return _missing_condition(obj, members, rules, now)
     if causes := _causes(failed, _time_of(condition_met) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, rules, stopped=stopped, now=now)
@@ -304,11 +302,9 @@ def _without_pods(
 
 
 def _gone(stopped: bool, now: datetime) -> Exit:
-    return (
-        Exit(now, unknown=True, stopped=True)
-        if stopped
-        else lost(now, "its Job was deleted by someone else")
-    )
+    if stopped:
+        return Exit(now, unknown=True, stopped=True)
+    return lost(now, "its Job was deleted by someone else")
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
@@ -585,11 +581,9 @@ def _why_pending(workload: Workload) -> str:
     if reserved.get("status") == "True":
         checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
         pending = [_pending_check(check) for check in checks if check.get("state") != "Ready"]
-        return (
-            f"its quota is reserved; pending admission checks: {', '.join(pending)}"
-            if pending
-            else ""
-        )
+        if pending:
+            return f"its quota is reserved; pending admission checks: {', '.join(pending)}"
+        return ""
     message = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
     message = _POD_SET.sub(
         lambda match: "" if match[1] == "main" else f"pod set {match[1]}: ", message
@@ -598,11 +592,9 @@ def _why_pending(workload: Workload) -> str:
         message += "; create it, or name another one in spec.trial.queue"
     requeued = condition(workload, "Requeued") or {}
     again_at = ((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt")
-    return (
-        f"{message}; queued again at {again_at}"
-        if again_at and requeued.get("status") == "False"
-        else message
-    )
+    if again_at and requeued.get("status") == "False":
+        return f"{message}; queued again at {again_at}"
+    return message
 
 
 def _pending_check(check: AdmissionCheck) -> str:

@@ -339,11 +339,9 @@ MASTER_PORT = "29500"
 
 def indexed(count: int) -> Raw:
     """Return the fields that give a Job `count` ranks."""
-    return (
-        {}
-        if count == 1
-        else {"completionMode": "Indexed", "completions": count, "parallelism": count}
-    )
+    if count == 1:
+        return {}
+    return {"completionMode": "Indexed", "completions": count, "parallelism": count}
 
 
 def service_for(launch: Launch, part: ClusterPart) -> Raw:
@@ -621,10 +619,8 @@ def warnings(manifest: AnyObject, path: str) -> Iterator[Problem]:
     preset = preset_of(manifest)
     beside = preset is not None and preset.policy_beside
     for place, owner in _owners_of_pods(manifest, path):
-        of_pod, of_owner = (
-            owner["template"]["spec"].get("restartPolicy"),
-            owner.get("restartPolicy"),
-        )
+        of_pod = owner["template"]["spec"].get("restartPolicy")
+        of_owner = owner.get("restartPolicy")
         policy = of_owner if beside else of_owner or of_pod
         key_path = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
         cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"

@@ -56,11 +56,9 @@ class ByType:
     status: str = "True"
 
     def __str__(self) -> str:
-        return (
-            f"{{type: {self.type}}}"
-            if self.status == "True"
-            else f"{{type: {self.type}, status: {self.status}}}"
-        )
+        if self.status == "True":
+            return f"{{type: {self.type}}}"
+        return f"{{type: {self.type}, status: {self.status}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -842,9 +840,9 @@ def below(obj: Raw, key: str) -> Raw:
 
 def mappings(items: object) -> Iterator[Raw]:
     """Yield the mappings of a list; nothing if it is not a list."""
-    return (
-        (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
-    )
+    if isinstance(items, list):
+        return (item for item in items if isinstance(item, dict))
+    return iter(())
 
 
 @lru_cache(64)  # all objects of an experiment have the same annotation

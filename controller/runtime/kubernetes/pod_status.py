@@ -94,10 +94,8 @@ def started_at(pod: Pod, name: str) -> datetime | None:
     and the pod's start is used instead, which is earlier by the time of the image pull.
     """
     status = container_status(pod, name)
-    state, before = (
-        status.get("state") or {},
-        (status.get("lastState") or {}).get("terminated") or {},
-    )
+    state = status.get("state") or {}
+    before = (status.get("lastState") or {}).get("terminated") or {}
     start = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
     if not (restarts := restarts_of(status)):
         return start
@@ -126,11 +124,9 @@ def image_of(pod: Pod, name: str) -> str:
     """Return the container's image, with its digest if it is known."""
     status = container_status(pod, name)
     by_digest = str(status.get("imageID") or "").rpartition("://")[2]
-    return (
-        by_digest
-        if "@" in by_digest or not status.get("image")
-        else f"{status['image']}@{by_digest}".rstrip("@")
-    )
+    if "@" in by_digest or not status.get("image"):
+        return by_digest
+    return f"{status['image']}@{by_digest}".rstrip("@")
 
 
 def deletion_asked(pod: Pod) -> datetime | None:
@@ -250,11 +246,9 @@ def explain_config(pod: Pod, container: str, message: str) -> str:
     if match := _SECRET.search(detail):
         name = match["name"] or match["in"]
         users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == name]
-        return (
-            f"env {', '.join(users)}: {detail}"
-            if users
-            else f"its container cannot be created: {detail}"
-        )
+        if users:
+            return f"env {', '.join(users)}: {detail}"
+        return f"its container cannot be created: {detail}"
     if match := _VOLUME.search(detail):
         return _mount(pod, container, match["name"], detail)
     return f"its container cannot be created: {detail}"
@@ -282,11 +276,9 @@ def explain_mount(pod: Pod, container: str, message: str) -> str:
     """Explain why the node cannot mount a volume."""
     detail = cleaned(message)
     match = _VOLUME.search(detail)
-    return (
-        _mount(pod, container, match["name"], detail)
-        if match
-        else f"a volume cannot be mounted: {detail}"
-    )
+    if match:
+        return _mount(pod, container, match["name"], detail)
+    return f"a volume cannot be mounted: {detail}"
 
 
 def missing_claim(pod: Pod, container: str, message: str) -> str:
@@ -733,9 +725,9 @@ def _start_failure(pod: Pod, container: str, reason: str, message: str, age_s: f
     elif reason == "RunContainerError":
         explained = explain_start(pod, container, message)
         if not explained:
-            return (
-                f"its container cannot be started: {cleaned(message)}" if age_s >= HICCUP_S else ""
-            )
+            if age_s >= HICCUP_S:
+                return f"its container cannot be started: {cleaned(message)}"
+            return ""
     else:
         return ""
     return explained if age_s >= patience_s else ""

@@ -378,11 +378,9 @@ def _quota(quota: ResourceQuota) -> Finding:
         for name, limit in hard.items()
         if parse_quantity(used.get(name, 0)) >= parse_quantity(limit)
     ]
-    return (
-        warn(subject, f"{usage}; full: {', '.join(full)}, so trials wait")
-        if full
-        else ok(subject, usage)
-    )
+    if full:
+        return warn(subject, f"{usage}; full: {', '.join(full)}, so trials wait")
+    return ok(subject, usage)
 
 
 def _limits(limits: LimitRange) -> str:

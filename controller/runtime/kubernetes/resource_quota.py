@@ -430,10 +430,8 @@ def reason_to_wait(
         for key, requests in charge(demand, quota).items():
             if key not in hard or key not in used:
                 return f"QuotaUnknown: {key} is not counted yet (quota {_name(quota)})"
-            limit, in_use = (
-                parse_quantity(hard[key]),
-                parse_quantity(used[key]) + launched.get(key, Decimal()),
-            )
+            limit = parse_quantity(hard[key])
+            in_use = parse_quantity(used[key]) + launched.get(key, Decimal())
             in_use = max(in_use, alive.get(key, Decimal()))
             if in_use + requests > limit:
                 needs = f", needs {shown_amount(key, requests)}" if in_use < limit else ""

@@ -62,11 +62,9 @@ class ForkedModule:
         sys.argv = [self._module.__file__ or self._name]
         # multiprocessing imports it in the processes that it spawns
         sys.modules["__main__"] = self._module
-        sys.stdin, sys.stdout, sys.stderr = (
-            io.TextIOWrapper(io.FileIO(0)),
-            _output(1, env),
-            _output(2, env),
-        )
+        sys.stdin = io.TextIOWrapper(io.FileIO(0))
+        sys.stdout = _output(1, env)
+        sys.stderr = _output(2, env)
         self._module.run()
         raise AssertionError("the module returned")
 

@@ -15,11 +15,9 @@ from controller.runtime.processes import cores
 from suggest.errors import Problem
 
 CROWDED = 4  # busy processes per core, more than waiting for disks and networks explains
-_GPU, _DEVICES, _DIRECTORY = (
-    "spec.trial.resources.gpu",
-    "spec.trial.devices",
-    "spec.trial.workingDir",
-)
+_GPU = "spec.trial.resources.gpu"
+_DEVICES = "spec.trial.devices"
+_DIRECTORY = "spec.trial.workingDir"
 _PARALLELISM = "spec.parallelism"
 
 

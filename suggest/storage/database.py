@@ -7,11 +7,12 @@ with a cure.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Protocol
-
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING, Protocol
 
 from suggest.errors import StoreBroken
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 
 class DamagedRow(Exception):

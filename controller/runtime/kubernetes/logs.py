@@ -243,7 +243,7 @@ class LogCopying:
     limit_bytes: int = LOG_LIMIT_BYTES
 
 
-class _Line(Enum):
+class _LineKind(Enum):
     """What happens to the line that is being read."""
 
     NEW = auto()
@@ -707,7 +707,9 @@ class _StreamReader:
         self._of_the_end = of_the_end
         self.joined = False  # the stream's first line was seen
         self._gap = b""  # the line that marks a gap before the stream's first line
-        self._inside: _Line | None = None  # the beginning of an incomplete line was taken already
+        self._inside: _LineKind | None = (
+            None  # the beginning of an incomplete line was taken already
+        )
         self._stamp: tuple[str, int] = ("", 0)
         self._rest = b""
         self._words = b""
@@ -737,12 +739,12 @@ class _StreamReader:
             kind, text = (self._inside, line) if self._inside is not None else self._judge(line)
             self._inside = None
             match kind:
-                case _Line.NEW:
+                case _LineKind.NEW:
                     new += text, b"\n"
                     stamps.append(self._stamp)
-                case _Line.KNOWN:
+                case _LineKind.KNOWN:
                     self._known -= 1
-                case _Line.FOREIGN:
+                case _LineKind.FOREIGN:
                     self._words = text
         whole = b"".join(new)
         # A progress bar draws many times before it ends its line.
@@ -777,19 +779,19 @@ class _StreamReader:
                 return b""
             self._inside, text = self._judge(text)
         self._rest = b""
-        if self._inside is _Line.FOREIGN:
+        if self._inside is _LineKind.FOREIGN:
             self._words = text[:_PIECE_BYTES]
-        return text if self._inside is _Line.NEW else b""
+        return text if self._inside is _LineKind.NEW else b""
 
-    def _judge(self, line: bytes) -> tuple[_Line, bytes]:
+    def _judge(self, line: bytes) -> tuple[_LineKind, bytes]:
         match = _STAMP.match(line, 0, _LONGEST_STAMP)
         if match is None:
-            return _Line.FOREIGN, line
+            return _LineKind.FOREIGN, line
         second, fraction, zone = match.groups(b"")
         try:
             self._stamp = in_utc(second.decode(), fraction.decode(), zone.decode())
         except ValueError:
-            return _Line.FOREIGN, line
+            return _LineKind.FOREIGN, line
         self._words = b""  # the text before was the end of a line that began before the stream
         stamp = self._stamp[0]
         is_newer = stamp > self._newest_before
@@ -797,10 +799,10 @@ class _StreamReader:
             self._note_gap(stamp)
         self.joined = True
         if self._of_the_end:
-            return (_Line.NEW if is_newer else _Line.KNOWN), line[match.end() :]
+            return (_LineKind.NEW if is_newer else _LineKind.KNOWN), line[match.end() :]
         if is_newer:
             self._known = 0
-        return (_Line.KNOWN if self._known else _Line.NEW), line[match.end() :]
+        return (_LineKind.KNOWN if self._known else _LineKind.NEW), line[match.end() :]
 
     def _note_gap(self, stamp: str) -> None:
         """Note what is missing before the stream's first line,

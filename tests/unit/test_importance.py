@@ -220,7 +220,7 @@ def test_thousands_of_trials_and_many_parameters_are_sampled() -> None:
     assert [found[0].name, found[0].trials] == ["lr", count]
     wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(width)))
     rng = random.Random(1)
-    points = [{f"p{k}": rng.random() for k in range(width)} for _ in range(500)]
+    points = [{f"p{k}": rng.random() for k in range(width)} for _ in range(200)]
     of = [
         Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3))
         for n, point in enumerate(points)

@@ -12,6 +12,8 @@ from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
+from docs_site.modules import rewritten
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 ROOTS = (
@@ -138,3 +140,7 @@ def test_every_test_that_docs_faults_names_exists() -> None:
     missing += [name for name in names if not any((ROOT / "tests").rglob(name))]
     assert len(paths) > 20
     assert missing == []
+
+
+def test_the_page_lists_every_module_with_its_purpose() -> None:
+    assert PAGE == rewritten(PAGE), "run: python -m docs_site.modules docs/architecture.md"

@@ -145,9 +145,9 @@ class Catalog(Generic[C]):
     def __init__(self, what: str, modules: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
         self._what = what
         self._modules = modules
-        self._elsewhere = {
-            name: choice for choice, names in elsewhere.items() for name in names.split()
-        }
+        self._elsewhere: dict[str, str] = {}
+        for choice, names in elsewhere.items():
+            self._elsewhere |= dict.fromkeys(names.split(), choice)
         self._loaded: dict[str, C] = {}
 
     def __iter__(self) -> Iterator[C]:

@@ -219,10 +219,8 @@ async def _study_named(studies: StudyReads, name: str, place: str) -> Study:
         raise InvalidArgument.at(
             "--study", f"name one of the studies in {place}: {some or 'there are none'}"
         )
-    raise NotFound(
-        f"{place} has no study "
-        f"{name}{did_you_mean(full_name, by_name) or f'; there are {some or None}'}"
-    )
+    cure = did_you_mean(full_name, by_name) or f"; there are {some or None}"
+    raise NotFound(f"{place} has no study {name}{cure}")
 
 
 async def _of_study(studies: StudyReads, study: Study, title: str) -> Source:

@@ -83,19 +83,16 @@ class Interruptions:
             )
         elif self.times == 1:
             final = progress is not None and progress.final_runs
-            interrupted = (
-                "its final stage"
-                if final
-                else f"{running} running trial{'s' if running > 1 else ''}"
-            )
-            again = (
-                "it runs again on resume" if final or running == 1 else "they run again on resume"
-            )
-            again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
-            self.print_line(
-                f"{_NAMES[number]}: stopping{f'; ending {interrupted}' if running else ''} "
-                f"({again}; once more: kill)"
-            )
+            if final:
+                interrupted, again = "its final stage", "it runs again on resume"
+            elif running == 1:
+                interrupted = "1 running trial"
+                again = "it runs again on resume and costs nothing"
+            else:
+                interrupted = f"{running} running trials"
+                again = "they run again on resume and cost nothing"
+            ending = f"; ending {interrupted}" if running else ""
+            self.print_line(f"{_NAMES[number]}: stopping{ending} ({again}; once more: kill)")
         elif running:
             later = (
                 ""

@@ -10,6 +10,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from controller import cli
@@ -89,7 +90,7 @@ def options_of(words: Sequence[str]) -> frozenset[str]:
         if chosen is None:
             break
         parser = chosen
-    return frozenset(option for action in parser._actions for option in action.option_strings)
+    return frozenset(chain.from_iterable(action.option_strings for action in parser._actions))
 
 
 def parser_of() -> argparse.ArgumentParser:
@@ -138,7 +139,10 @@ def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     if verb is None or "--set" not in verb._option_string_actions:
         return
     flags = verb._option_string_actions
-    keys = {flag: key for key, flags_of in _KEYS.items() for flag in flags_of if flag not in flags}
+    keys: dict[str, str] = {}
+    for key, names in _KEYS.items():
+        keys |= dict.fromkeys(names, key)
+    keys = {flag: key for flag, key in keys.items() if flag not in flags}
     for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
         following = value if equals else "".join(words[at + 1 : at + 2])

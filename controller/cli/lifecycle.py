@@ -242,11 +242,10 @@ def import_trials(arguments: argparse.Namespace) -> ExitCode:
 def _print_imported(arguments: argparse.Namespace, imported: Imported) -> None:
     print_line = partial(_print, arguments)
     experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
-    before = (
-        f", {tally.known} {'was' if tally.known == 1 else 'were'} there already"
-        if tally.known
-        else ""
-    )
+    before = ""
+    if tally.known:
+        were = "was" if tally.known == 1 else "were"
+        before = f", {tally.known} {were} there already"
     new = quantity(tally.new, "trial")
     left_out = app.import_trials.left_out(imported.source)
     print(f"{name}: {new} imported from {imported.source.title}{before}{left_out}", flush=True)

@@ -66,10 +66,11 @@ def set_up_logging(arguments: argparse.Namespace) -> None:
         return
     # The logs of libraries are of no use to the person, and refusals of an embedded service reach
     # the person as errors.
-    logging.getLogger("controller").setLevel(
-        logging.DEBUG if arguments.verbose else logging.INFO if as_json else logging.ERROR
-    )
-    logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.ERROR)
+    level = logging.DEBUG if arguments.verbose else logging.ERROR
+    logging.getLogger("suggest").setLevel(level)
+    if as_json and not arguments.verbose:
+        level = logging.INFO
+    logging.getLogger("controller").setLevel(level)
 
 
 def write_data(text: str) -> None:

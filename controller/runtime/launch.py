@@ -164,11 +164,9 @@ def fidelity(experiment: Experiment, attempt: Attempt) -> Assignment:
     spec = experiment.spec.fidelity
     if spec is None:
         return {}
-    level = (
-        spec.levels[-1 if attempt.trial is FINAL else 0]
-        if attempt.fidelity is None
-        else attempt.fidelity
-    )
+    level = attempt.fidelity
+    if level is None:
+        level = spec.levels[-1 if attempt.trial is FINAL else 0]
     return {spec.parameter: int(level) if level.is_integer() else level}
 
 

@@ -729,7 +729,9 @@ def _not_mentioned(spec: Json) -> Iterator[str]:
     texts = [text for _, text in workload_strings(spec["trial"])]
     if any("TUNER_PARAMETERS" in text for text in texts):
         return
-    mentioned = {name for text in texts for name in placeholders(text)}
+    mentioned: set[str] = set()
+    for text in texts:
+        mentioned.update(placeholders(text))
     silent = [name for name in spec["parameters"] if name not in mentioned]
     for path, text in workload_strings(spec["trial"]):
         found_in = [

@@ -103,9 +103,8 @@ class _Experiments:
             experiment,
             ("retry", "--failed" if number is None else str(number)),
         )
-        return done(
-            f"{'the failed trials run' if number is None else f'trial {number} runs'} again"
-        )
+        run = "the failed trials run" if number is None else f"trial {number} runs"
+        return done(f"{run} again")
 
     async def extend(self, request: Request) -> Response:
         experiment = self._experiment(request)

@@ -141,11 +141,10 @@ def _listen(host: str, port: int, sqlite: Path | None) -> tuple[socket.socket, b
     """Return a listening socket, on the port of last time if any is right,
     and the key of the page.
     """
-    file = (
-        None
-        if sqlite is None
-        else sqlite.with_name(f"{sqlite.name}-page{f'-{port}' if port else ''}.json")
-    )
+    file = None
+    if sqlite is not None:
+        suffix = f"-{port}" if port else ""
+        file = sqlite.with_name(f"{sqlite.name}-page{suffix}.json")
     stored = StoredAddress(secrets.token_bytes(32), 0) if file is None else StoredAddress.read(file)
     listener = listen(host, (port,) if port else (stored.port, 0), flag="--ui")
     if file is not None:

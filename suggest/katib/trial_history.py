@@ -596,7 +596,8 @@ def request_of(positions: Sequence[int], number: int) -> str:
             runs[-1][1] = position
         else:
             runs.append([position, position])
-    return f"{_REQUEST}{','.join(f'{first}-{last}' for first, last in runs)}/{number}"
+    ranges = ",".join(f"{first}-{last}" for first, last in runs)
+    return f"{_REQUEST}{ranges}/{number}"
 
 
 def positions_of(request_id: str) -> Sequence[int]:

@@ -61,7 +61,9 @@ def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) 
     ranks = _ranks(ranked, direction)
     names = [p.name for p in space.parameters if p.domain.count != 1]
     frozen = _frozen(space, names, ranked, ranks)
-    having = Counter(name for trial in frozen for name in trial.params)
+    having: Counter[str] = Counter()
+    for trial in frozen:
+        having.update(trial.params.keys())
     estimated: dict[str, tuple[float, float]] = {}
     if len(set(ranks)) > 1:
         common = [name for name in names if having[name] >= MIN_TRIALS_TO_RANK]

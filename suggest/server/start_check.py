@@ -95,15 +95,14 @@ def _address(text: str, protection: Protection) -> str:
     address = parse_address(text)
     protection.check(address)
     refuse_taken(address, clear=False)
-    open_to = (
-        "only its user"
-        if address.path
-        else "clients with a token"
-        if protection.tokens
-        else "clients with a certificate"
-        if protection.tls_client_ca
-        else "everybody"
-    )
+    if address.path:
+        open_to = "only its user"
+    elif protection.tokens:
+        open_to = "clients with a token"
+    elif protection.tls_client_ca:
+        open_to = "clients with a certificate"
+    else:
+        open_to = "everybody"
     return (
         f"{address} is free; open to "
         f"{open_to}{'' if address.path or protection.tls_cert else ', unencrypted'}"

@@ -138,8 +138,9 @@ def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -
 
 
 def taken_by(name: StudyName, address: str) -> NotOwner:
+    at = f" at {address}" if address else ""
     return NotOwner(
-        f"{name} is being written by another process{f' at {address}' if address else ''}; send it "
-        "there, or end that process and try again",
+        f"{name} is being written by another process{at}; send it there, or end that process and "
+        "try again",
         address=address,
     )

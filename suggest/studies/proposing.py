@@ -77,12 +77,11 @@ class Proposing:
         situation = next_point.situation(engine, waited_s=waited_s)
         match choose(situation):
             case NextStep.GIVE:
-                if self._began is not None:
+                if self._began is None:
+                    writer.count_point("ready")
+                else:
                     workers.charge(next_point.ready_cpu_s)
-                kind = (
-                    "ready" if self._began is None else "outdated" if situation.missed else "fresh"
-                )
-                writer.count_point(kind)
+                    writer.count_point("outdated" if situation.missed else "fresh")
                 self._began = None
                 return next_point.ready(engine)
             case NextStep.CHEAPER:

@@ -143,15 +143,20 @@ class EventWatcher:
 
     def note_waiting(self, name: str, kind: Kind, pods: Sequence[Pod], *, has_quota: bool) -> None:
         """Note that the attempt of that name has an object of that kind and does not run yet."""
-        placed = any(pod.get("spec", {}).get("nodeName") for pod in pods)
-        reasons = _NOT_MOUNTED if placed else () if pods else _reasons_of(kind)
+        reasons: Sequence[str] = ()
+        if not pods:
+            reasons = _reasons_of(kind)
+        elif any(pod.get("spec", {}).get("nodeName") for pod in pods):
+            reasons = _NOT_MOUNTED
         now_s = time.monotonic()
         before, since_s = self._waiting.get(name, ((), now_s))
         if before != reasons:
             since_s = now_s
         self._waiting[name] = reasons, since_s
         self._has_had_pods |= bool(pods)
-        long_s = 0.0 if not pods and has_quota else _LONG_S if self._has_had_pods else _FIRST_S
+        long_s = _LONG_S if self._has_had_pods else _FIRST_S
+        if not pods and has_quota:
+            long_s = 0.0
         if now_s - since_s >= long_s:
             for reason in reasons:
                 self._watched[reason].open()

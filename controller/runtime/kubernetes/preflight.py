@@ -462,13 +462,12 @@ async def check_needs(
         if finding is not None:
             yield finding
     never = await why_unschedulable(client, namespace, objects, nodes=nodes or [])
-    yield (
-        fail("room", never)
-        if never
-        else ok(
-            "room", "a trial fits" + ("" if nodes else " in the quotas; the nodes are not known")
-        )
-    )
+    if never:
+        yield fail("room", never)
+    elif nodes:
+        yield ok("room", "a trial fits")
+    else:
+        yield ok("room", "a trial fits in the quotas; the nodes are not known")
     for verdict in await dry_run_of(client, namespace, [anchor, *objects, *pods]):
         yield _finding(verdict)
 

@@ -10,10 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from suggest.distribution import VERSION
 
 BUILD = Path(__file__).resolve().parents[2] / "trial_image" / "build.sh"
 TOOLS = ("basename", "cat", "cp", "dirname", "ls", "mkdir", "mktemp", "rm", "sh")
@@ -218,7 +219,7 @@ def test_the_server_gets_its_wheel_its_lock_file_and_its_bill_of_materials(tmp_p
     done = build(tmp_path, "docker", trial="server", SBOM=str(tmp_path / "sbom.json"))
     call, *context, last = done.stdout.splitlines()
     assert call.startswith("docker build --build-arg BASE=python:3.11-slim --tag tuner/server:1 /")
-    wheel = f"tuner-{version('tuner')}-py3-none-any.whl"
+    wheel = f"tuner_hpo-{VERSION}-py3-none-any.whl"
     contents = f"context: requirements.lock sbom.cdx.json {wheel} wheels"
     assert context == ["Dockerfile", "context", contents, "context/wheels:"]
     assert last == "built tuner/server:1 on python:3.11-slim with docker"

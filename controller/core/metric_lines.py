@@ -172,6 +172,8 @@ class LineParser:
         self._words = self._keys if rule.step_key else words
         self._guesses_step = not rule.step_key
         self._patterns = [LinePattern(pattern) for pattern in rule.patterns]
+        # Numbers of these names are steps, but for the objective.
+        self._step_names = frozenset(self._keys if rule.patterns else self._words)
         self._is_collected = rule.source is not None
         self._json_only = rule.reads_json_only
         names = "|".join(re.escape(word) for word in self._words)
@@ -380,15 +382,15 @@ class LineParser:
         return None
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:
-        words = self._words if self._guesses_step and not self._patterns else self._keys
-        step_names = [
-            name
-            for name in values
-            if (name in words or name.lower() in words) and name != self._objective
-        ]
-        if step_names:
-            return {name: value for name, value in values.items() if name not in step_names}
-        return values
+        words = self._step_names
+        steps = [name for name in values if name in words or name.lower() in words]
+        if not steps or steps == [self._objective]:
+            return values
+        return {
+            name: value
+            for name, value in values.items()
+            if name == self._objective or name not in steps
+        }
 
     def _pairs(self, text: str) -> dict[str, float]:
         """Return the `name=value` and `name: value` pairs of a line.

@@ -11,7 +11,8 @@ from suggest.lazy_module import lazily
 if TYPE_CHECKING:
     from suggest.server import admin as admin
     from suggest.server.access.protection import Protection
-    from suggest.server.process import Companion, Server, raise_descriptor_limit, serve
+    from suggest.server.descriptors import raise_descriptor_limit
+    from suggest.server.process import Companion, Server, serve
     from suggest.server.server_options import ServerOptions
 
 __all__ = ["Companion", "Protection", "Server", "ServerOptions", "raise_descriptor_limit", "serve"]

@@ -33,9 +33,9 @@ from suggest.server.access.authorization import Authorizer
 from suggest.server.access.protection import RECHECK_S, LoadedProtection
 from suggest.server.admin import open_store
 from suggest.server.call_pool import CallPool
+from suggest.server.descriptors import max_connections
 from suggest.server.in_process import InProcessChannel
 from suggest.server.interceptor import CallInterceptor, Shared
-from suggest.server.process import max_connections
 from suggest.server.quota import QuotaStore
 from suggest.server.server_options import LimitsFile, ServerOptions
 from suggest.server.service import SuggestServicer

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import resource
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +17,7 @@ from suggest import events
 from suggest.address import Address, parse_address
 from suggest.binding import import_grpc_quietly
 from suggest.server.access.protection import LoadedProtection, Protection
+from suggest.server.descriptors import max_connections, raise_descriptor_limit
 from suggest.server.server_options import LimitsFile, ServerOptions
 from suggest.url_redaction import redacted_url
 
@@ -36,8 +33,6 @@ __all__ = ["Companion", "Protection", "Server", "ServerOptions", "serve"]
 GRACE_S = 10.0
 NO_PROTECTION = Protection()  # sufficient for a socket
 NO_OPTIONS = ServerOptions()
-MAX_CONNECTIONS = 10_000  # of a port
-MAX_DESCRIPTORS = 1 << 20
 
 
 # What runs in the server's process and loop while it serves, such as the web page.
@@ -205,37 +200,6 @@ def _import_algorithms() -> None:
 
     registry.algorithms()
     pruners.rules()
-
-
-def max_connections() -> int:
-    """Return how many connections a port may have, which leaves file descriptors for the store."""
-    return min(MAX_CONNECTIONS, descriptor_limit() // 2)
-
-
-def descriptor_limit() -> int:
-    """Return how many files and connections this process may have open."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors as far as allowed: each connection and each study being
-    written takes one.
-
-    `tuner run` must not call this: trials would inherit the limit, and programs that use select()
-    fail with high descriptor numbers.
-    """
-    now, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = (
-        MAX_DESCRIPTORS
-        if hard_limit == resource.RLIM_INFINITY
-        else min(hard_limit, MAX_DESCRIPTORS)
-    )
-    for limit in (target, 10_240):  # macOS reports no limit, but has one
-        if limit > now:
-            with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
-                return
 
 
 async def _serve(server: Server, companion: Companion | None, *, announce: bool) -> int:

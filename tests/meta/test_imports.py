@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.e2e.cli import cli_in
@@ -194,3 +195,15 @@ def test_the_packages_under_test_are_this_checkouts(package: str) -> None:
         [sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == str(ROOT / package / "__init__.py"), done.stderr
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports in functions count, those for types alone do not."""
+    graph = grimp.build_graph("suggest", "controller", "tuner", exclude_type_checking_imports=True)
+    circles = {
+        (importer, imported)
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
+        if graph.chain_exists(importer=imported, imported=importer)
+    }
+    assert circles == set()
